@@ -28,11 +28,12 @@ from paceline.api.settings import Settings
 from paceline.db import backup
 from paceline.db.errors import BackupExistsError, DatabaseError, FolderInUseError, UnsupportedDatabaseError
 from paceline.db.migrate import upgrade_all
+from paceline.db.models.events import ADMIN_COMMAND_ID
 from paceline.db.repositories import identity as repository
 from paceline.db.session import open_databases
+from paceline.monitoring.files import write_durably
 
-#: Whoever may read and write the coordinator's database.
-ADMIN_COMMAND = Actor(kind="system", id="admin-command", name="the administration command")
+ADMIN_COMMAND = Actor(kind="system", id=ADMIN_COMMAND_ID, name="the administration command")
 EXIT_CODES: dict[type[Exception], int] = {UnsupportedDatabaseError: 2, BackupExistsError: 6, FolderInUseError: 6}
 JOIN_TOKEN_LIFETIME = timedelta(hours=1)
 
@@ -54,11 +55,21 @@ async def api_key(session: AsyncSession, arguments: argparse.Namespace, now: dat
 
 
 async def join_token(session: AsyncSession, arguments: argparse.Namespace, now: datetime) -> dict[str, Any]:
-    tokens = []
+    tokens, authority = [], joining.own_authority(arguments.settings)
     for _ in range(arguments.count):
         token, _expires = await joining.create_join_token(session, created_by="admin-command", now=now, lifetime=JOIN_TOKEN_LIFETIME)
-        tokens.append(token)
+        tokens.append(joining.pinned(token, arguments.settings.public_url, authority))
+    if arguments.into is not None:
+        _write_tokens(arguments.into, arguments.names or [str(number) for number in range(1, len(tokens) + 1)], tokens)
     return {"token": tokens[0], "tokens": tokens, "expires_at": (now + JOIN_TOKEN_LIFETIME).isoformat()}
+
+
+def _write_tokens(folder: Path, names: Sequence[str], tokens: Sequence[str]) -> None:
+    """Write each token into a file of its own. Raises ValueError where there are more or fewer names than tokens."""
+    if len(names) != len(tokens):
+        raise ValueError(f"--names has {len(names)} names for {len(tokens)} tokens; give one for each, as --count says")
+    for name, token in zip(names, tokens, strict=True):
+        write_durably(folder / Path(name).name, token.encode(), mode=0o600)
 
 
 async def migrated(session: AsyncSession, arguments: argparse.Namespace, now: datetime) -> dict[str, Any]:
@@ -95,6 +106,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> dict[str, An
     if hasattr(arguments, "on_files"):
         files: dict[str, Any] = await arguments.on_files(settings, arguments)
         return files
+    arguments.settings = settings
     control, metrics = open_databases(settings.data, settings.database_url)
     try:
         await upgrade_all(control, metrics)
@@ -122,6 +134,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     key.set_defaults(action=api_key)
     token = actions.add_parser("join-token", help="single-use tokens for new nodes")
     token.add_argument("--count", type=int, default=1, choices=range(1, 1001), metavar="1..1000")
+    token.add_argument("--into", type=Path, metavar="DIR", help="write each into a file of this folder as well, for its owner only")
+    token.add_argument("--names", type=lambda text: text.split(","), metavar="NAME,...", help="of those files (default: 1, 2, ...)")
     token.set_defaults(action=join_token)
     _add_file_actions(actions)
     return parser.parse_args(arguments)
@@ -143,7 +157,7 @@ def _add_file_actions(actions: argparse._SubParsersAction[argparse.ArgumentParse
 def main(arguments: Sequence[str] | None = None) -> int:
     try:
         document = asyncio.run(run(parse(arguments), Settings()))
-    except (ProblemError, DatabaseError, OSError) as error:
+    except (ProblemError, DatabaseError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
     print(json.dumps(document))

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 
+from paceline.api.schemas.job_lists import VIEW_NAME
 from paceline.api.services.specs.job_words import FAILURE_WORDS
 from paceline.cluster.states import TERMINAL_JOB_STATES, JobState
 from paceline.training.spec.conflicts import OF_COMPRESSION
@@ -33,6 +34,9 @@ def _lines() -> Iterator[str]:
     yield "export const OF_COMPRESSION: Readonly<Record<string, readonly string[]>> = {"
     yield from (f"  {field}: {json.dumps(compressions)}," for field, compressions in OF_COMPRESSION.items())
     yield "};"
+    yield ""
+    yield "/** How the name of a saved view is spelled: for machines, and in words. */"
+    yield f"export const VIEW_NAME = {{ pattern: {json.dumps(VIEW_NAME.pattern)}, rule: {json.dumps(VIEW_NAME.rule)} }};"
 
 
 def _array(states: list[JobState]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Request
@@ -13,7 +14,7 @@ from paceline.api.core import identity
 from paceline.api.core.context import Services
 from paceline.api.core.guest import check_guest
 from paceline.api.core.identity import Caller
-from paceline.api.core.origin import check_csrf, session_cookie
+from paceline.api.core.origin import address_of, check_csrf, session_cookie
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.identity import Role
 from paceline.db.models.nodes import NodeRow
@@ -53,7 +54,13 @@ def bearer(connection: HTTPConnection) -> str | None:
 
 
 async def find_caller(connection: HTTPConnection) -> Caller | None:
-    """The verified identity of an HTTP request or a WebSocket handshake. A bad key is not rescued by a good cookie, nor by being a guest;
+    """The verified identity of an HTTP request or a WebSocket handshake, with the address that it came from."""
+    caller = await _find_caller(connection)
+    return caller and replace(caller, address=address_of(connection))
+
+
+async def _find_caller(connection: HTTPConnection) -> Caller | None:
+    """The verified identity alone. A bad key is not rescued by a good cookie, nor by being a guest;
     a cookie may be of another coordinator that had this port."""
     services = services_of(connection)
     secret = bearer(connection)
@@ -92,9 +99,8 @@ async def _identify(request: Request) -> Caller:
         check_csrf(request, caller.csrf_token or "")
     elif caller.kind == "guest":
         check_guest(request, caller)
-    else:
-        services = services_of(request)
-        services.key_uses.note(caller.credential, services.now())
+    services = services_of(request)
+    services.last_uses.note(caller, services.now())
     return caller
 
 

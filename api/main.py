@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -14,9 +15,12 @@ from paceline.api.core.admission import Admission
 from paceline.api.core.background import in_background
 from paceline.api.core.context import Services
 from paceline.api.core.disk import watch_of
-from paceline.api.core.key_uses import KeyUses
+from paceline.api.core.last_uses import LastUses
+from paceline.api.core.vault import NoSuchKeyError, VaultKeyError
 from paceline.api.core.vitals import REFUSED, Vitals
+from paceline.api.errors import ProblemError
 from paceline.api.loops import supervisor
+from paceline.api.middleware.compression import Compression
 from paceline.api.middleware.connections import allow_descriptors
 from paceline.api.middleware.gate import Gate
 from paceline.api.middleware.identity_first import IdentityFirst
@@ -28,18 +32,22 @@ from paceline.api.problems import install_problem_handlers
 from paceline.api.routing import routes
 from paceline.api.services.history.heavy_reads import HeavyReads
 from paceline.api.services.identity import first_start
+from paceline.api.services.identity.failed_sign_ins import FailedSignIns
 from paceline.api.services.ingest import rank_events
 from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.ingest.readings import ReadingsWriter
 from paceline.api.services.ingest.uploads import UploadHandler
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.api.services.nodes.presence import Heartbeats
+from paceline.api.services.notifications import sealed_channels
 from paceline.api.services.scheduling.assignment_watch import AssignmentWatch
 from paceline.api.services.scheduling.node_writer import NodeWriter
 from paceline.api.settings import Settings
+from paceline.api.websocket.exec_broker import ExecBroker
 from paceline.api.websocket.tails import Tails
 from paceline.db.folder_lock import folder_lock
 from paceline.db.migrate import upgrade_all
+from paceline.db.repositories import secrets as secret_rows
 from paceline.db.session import open_databases
 from paceline.monitoring.log_file import cap_periodically
 from paceline.version import version
@@ -54,6 +62,8 @@ DOWNLOADS_AT_ONCE = 4
 #: FastAPI's own OpenTelemetry, which records what requests contain, and looks at every request whether somebody has configured it: a
 #: tenth of an upload's time. Paceline tells of itself at /metrics.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+
+logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -71,8 +81,10 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack.push_async_callback(control.close)
         await upgrade_all(control, metrics)
         app.state.services = services = Services(
-            settings=settings, control=control, metrics=metrics, key_uses=KeyUses(control), disk=watch_of(settings)
+            settings=settings, control=control, metrics=metrics, last_uses=LastUses(control), disk=watch_of(settings)
         )
+        await prepare_seals(services)
+        app.state.failed_sign_ins = FailedSignIns(services)
         if settings.log_file is not None:
             await stack.enter_async_context(in_background("log-file", partial(cap_periodically, [settings.log_file])))
         if settings.redis_url:
@@ -84,6 +96,22 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             if settings.mock_db:
                 await stack.enter_async_context(mode.running(app, services))
         yield
+
+
+async def prepare_seals(services: Services) -> None:
+    """Look at the keys of the vault before anything asks for them, and seal what a version without seals has stored. A key that is not here is told, and ends
+    nothing: all but secrets and channels goes on. Raises RuntimeError where what should be a key is none."""
+    try:
+        services.vault.read_keys()
+        await sealed_channels.seal_readable(services)
+    except VaultKeyError as error:
+        raise RuntimeError(str(error)) from error
+    except ProblemError as problem:
+        logger.error("channels of notifications stay as they are: %s", problem.detail)
+    async with services.control.read() as session:
+        key_id = await secret_rows.vault_key(session)
+    if key_id is not None and key_id not in services.vault.read_keys():
+        logger.error("%s", NoSuchKeyError(key_id, services.vault.place))
 
 
 def _redis_bus(url: str, services: Services) -> RedisBus:
@@ -108,17 +136,19 @@ async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack
     app.state.heartbeats = heartbeats = Heartbeats(services)
     app.state.assignment_watch = watch = AssignmentWatch(services)
     app.state.tails = Tails(services)
+    app.state.exec_broker = exec_broker = ExecBroker(services)
     app.state.node_writer = node_writer = NodeWriter(services)
     readings = ReadingsWriter(services)
     app.state.upload_door = UploadHandler(services, writer, progress, rank_events.apply, vitals, readings)
     await stack.enter_async_context(vitals.running())
-    await stack.enter_async_context(services.key_uses.running())
+    await stack.enter_async_context(services.last_uses.running())
     await stack.enter_async_context(writer.running())
     await stack.enter_async_context(readings.running())
     await stack.enter_async_context(progress.running())
     await stack.enter_async_context(heartbeats.running())
     await stack.enter_async_context(node_writer.running())
     await stack.enter_async_context(watch.running())
+    await stack.enter_async_context(exec_broker.running())
 
 
 def create_app(settings: Settings | None = None, *, with_loops: bool = True) -> FastAPI:
@@ -138,6 +168,7 @@ def create_app(settings: Settings | None = None, *, with_loops: bool = True) -> 
     app.state.loops = []
     app.state.login_limit, app.state.join_limit = RateLimit(), RateLimit()
     app.add_middleware(IdentityFirst)
+    app.add_middleware(Compression)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, settings=app.state.settings)
     install_problem_handlers(app)

@@ -42,9 +42,14 @@ def pointer(location: Sequence[int | str], body: Any, *, missing: bool) -> str:
         is_tag = isinstance(here, dict) and not inside and not (missing and index == len(location) - 1)
         if is_tag or (isinstance(here, list) and isinstance(part, str)):
             continue
-        parts.append(str(part).replace("~", "~0").replace("/", "~1"))
+        parts.append(escaped(part))
         here = here[part] if inside or (isinstance(here, list) and isinstance(part, int) and part < len(here)) else None
     return "".join(f"/{part}" for part in parts)
+
+
+def escaped(part: int | str) -> str:
+    """One step of a JSON pointer."""
+    return str(part).replace("~", "~0").replace("/", "~1")
 
 
 def field_error(error: dict[str, Any], body: Any, model: type[BaseModel] | None) -> FieldError:
@@ -69,10 +74,15 @@ def _with_value(error: dict[str, Any]) -> str:
 
 def invalid_body(errors: Sequence[Any], body: Any, model: type[BaseModel] | None, *, code: str = "invalid_request") -> ProblemError:
     """A problem from pydantic's errors, whose locations start with "body". The first `SHOWN_ERRORS` are listed one by one."""
-    fields = [field_error(error, body, model) for error in errors[:SHOWN_ERRORS]]
+    return of_fields([field_error(error, body, model) for error in errors[:SHOWN_ERRORS]], len(errors), code)
+
+
+def of_fields(fields: Sequence[FieldError], count: int, code: str) -> ProblemError:
+    """A problem of `count` fields, of which these are listed."""
     first = fields[0]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return ProblemError(code, f"{first.pointer or 'the body'}: {first.message}{more}", errors=fields)
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    line = "" if first.line is None else f", line {first.line}"
+    return ProblemError(code, f"{first.pointer or 'the body'}{line}: {first.message}{more}", errors=fields)
 
 
 def from_validation(request: Request, error: RequestValidationError) -> ProblemError:

@@ -15,29 +15,40 @@ from paceline.api.routes import (
     agents,
     artifacts,
     auth,
+    bundles,
+    charts,
     checkpoints,
     cluster,
     dashboard,
     document,
+    documentation,
     events,
     experiment_reports,
     experiments,
     exposition,
+    files,
     gradients,
     health,
     history,
     identity,
     jobs,
     logs,
+    media,
     metrics,
     nodes,
+    notifications,
+    oidc,
     plan,
+    provisioning,
+    registry,
+    saved_views,
+    secrets,
     stacks,
     storage,
 )
 from paceline.api.schemas.common import Problem
 from paceline.api.websocket import agents as agents_channel
-from paceline.api.websocket import streams
+from paceline.api.websocket import exec_sessions, streams
 
 PREFIX = "/api/v1"
 PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": {"model": Problem, "content": {"application/problem+json": {}}}}
@@ -52,23 +63,32 @@ GUARDED: tuple[APIRouter, ...] = tuple(
         logs,
         stacks,
         jobs,
+        saved_views,
+        secrets,
+        charts,
         artifacts,
+        bundles,
+        files,
         gradients,
+        media,
         history,
         plan,
+        provisioning,
         nodes,
         cluster,
         storage,
+        notifications,
         checkpoints,
+        registry,
         experiment_reports,
         experiments,
         document,
     )
 )
 #: These check for themselves: they are the way in, or for machines with a credential of their own.
-DOORS = (auth.router, agents.router)
+DOORS = (auth.router, oidc.router, agents.router)
 #: WebSockets, which check before they accept.
-SOCKETS = (streams.router, agents_channel.router)
+SOCKETS = (streams.router, exec_sessions.router, agents_channel.router)
 
 
 @functools.cache
@@ -82,6 +102,7 @@ def routes() -> tuple[BaseRoute, ...]:
         all_of_them.include_router(router, prefix=PREFIX, dependencies=guards, responses=PROBLEMS, generate_unique_id_function=operation_id)
     for socket in SOCKETS:
         all_of_them.include_router(socket, prefix=PREFIX)
+    all_of_them.include_router(documentation.router)
     all_of_them.include_router(dashboard.router)  # last: it answers every path that nothing else does
     return (agents.UPLOAD_ROUTE, *all_of_them.routes)  # first: it is asked for most, and looking for a route costs
 

@@ -1,20 +1,29 @@
-"""`python -m paceline.api.serve --port PORT [--host ADDRESS ...]`: the coordinator on one port of each address, as `paceline up` starts it.
+"""`python -m paceline.api.serve --port PORT [--host ADDRESS ...] [--tls ...]`: the coordinator on one port of each address, as `paceline up` starts it.
 
-uvicorn's own command listens on one address or on all of them. This server can listen on loopback and one more, and on no other.
+uvicorn's own command listens on one address or on all of them. This server can listen on loopback and one more, and on no other. With --tls
+every address but those of loopback has TLS; what is on this machine already reaches it without.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
+import ipaddress
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
+
+from paceline.api.core.certificates import SELF_SIGNED, ServerCertificate, own_certificate
+from paceline.api.main import app
+from paceline.api.settings import Settings
+from paceline.tls.trust import TrustError
 
 LOOPBACK = "127.0.0.1"
-APP = "paceline.api.main:app"
 #: Time-outs and limits for what a peer leaves undone, which uvicorn itself does not have.
 GUARD = "paceline.api.middleware.connections:GuardedProtocol"
 CONNECTIONS = 4096
@@ -22,11 +31,13 @@ KEEP_ALIVE_S = 5
 GRACEFUL_SHUTDOWN_S = 5
 #: What uvicorn's own command ends with when the application does not start.
 NOT_STARTED = 3
+#: A peer that opens a connection and does not finish its handshake.
+HANDSHAKE_SECONDS = 10.0
 
 
-def configuration() -> uvicorn.Config:
+def configuration(application: FastAPI = app) -> uvicorn.Config:
     return uvicorn.Config(
-        APP,
+        application,
         http=GUARD,
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -42,10 +53,49 @@ class CoordinatorServer(uvicorn.Server):
     Modules, schemas and mappers stay for as long as the process does. Looking through them all, which a large document of one request sets
     off, takes a tenth of a second in which no other request is answered."""
 
+    def __init__(self, config: uvicorn.Config, certificate: ServerCertificate | None = None) -> None:
+        """Make a server. With `certificate`, sockets of other addresses than loopback have TLS."""
+        super().__init__(config)
+        self._certificate = certificate
+        self._renewal: asyncio.Task[None] | None = None
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        secured = [each for each in sockets or [] if self._certificate is not None and not _is_loopback(each)]
+        await super().startup([each for each in sockets if each not in secured] if sockets is not None else None)
+        if self._certificate is not None and self.started:
+            await self._answer_over_tls(secured, self._certificate)
+            self._renewal = asyncio.create_task(self._certificate.keep(), name="certificate")
         gc.collect()
         gc.freeze()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+        await super().shutdown(sockets)
+
+    async def _answer_over_tls(self, sockets: Sequence[socket.socket], certificate: ServerCertificate) -> None:
+        """Serve these sockets as uvicorn does, with a limit for the handshake, which uvicorn leaves at a minute."""
+
+        def protocol() -> asyncio.Protocol:
+            return self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        loop = asyncio.get_running_loop()
+        for each in sockets:
+            server = await loop.create_server(
+                protocol,
+                sock=each,
+                ssl=certificate.context,
+                backlog=self.config.backlog,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=GRACEFUL_SHUTDOWN_S,
+            )
+            self.servers.append(server)
+
+
+def _is_loopback(listening: socket.socket) -> bool:
+    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
 def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
@@ -62,18 +112,57 @@ def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m paceline.api.serve", description="Run the coordinator.")
-    parser.add_argument("--host", action="append", metavar="ADDRESS", help=f"IPv4 address to listen on; repeatable (default: {LOOPBACK})")
-    parser.add_argument("--port", type=int, default=8000, help="the same on each address (default: %(default)s)")
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
+    hosts = options.host or [LOOPBACK]
     try:
-        sockets = listen(options.host or [LOOPBACK], options.port)
-    except OSError as error:
-        print(f"error: {error.strerror}", file=sys.stderr)
+        certificate = _certificate(options.tls, hosts)
+        sockets = listen(hosts, options.port)
+    except (OSError, TrustError) as error:
+        print(f"error: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
         return 1
-    server = CoordinatorServer(configuration())
+    _warn(sockets, certificate, app.state.settings)
+    server = CoordinatorServer(configuration(), certificate)
     server.run(sockets=sockets)
     return 0 if server.started else NOT_STARTED
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of this program's command line."""
+    options = argparse.ArgumentParser(prog="python -m paceline.api.serve", description="Run the coordinator.")
+    options.add_argument("--host", action="append", metavar="ADDRESS", help=f"IPv4 address to listen on; repeatable (default: {LOOPBACK})")
+    options.add_argument("--port", type=int, default=8000, help="the same on each address (default: %(default)s)")
+    options.add_argument(
+        "--tls",
+        nargs="+",
+        metavar=("CERT", "KEY"),
+        help="TLS on every address but loopback: a certificate with its chain and its key, in PEM, read again when they change; or "
+        f"'{SELF_SIGNED}' alone, for an authority and a certificate of this coordinator's own in PACELINE_DATA/tls",
+    )
+    return options
+
+
+def _certificate(words: Sequence[str] | None, hosts: Sequence[str]) -> ServerCertificate | None:
+    """The certificate that --tls asks for. An authority of our own is told to the application, whose join tokens carry its fingerprint."""
+    if words is None:
+        return None
+    settings: Settings = app.state.settings
+    if list(words) == [SELF_SIGNED]:
+        certificate = own_certificate(settings, hosts)
+        app.state.settings = settings.model_copy(update={"tls_ca": certificate.authority})
+        return certificate
+    if len(words) != 2:
+        raise TrustError(f"--tls takes a certificate and its key, or {SELF_SIGNED} alone; {' '.join(words)} is neither")
+    return ServerCertificate.of_files(Path(words[0]), Path(words[1]))
+
+
+def _warn(sockets: Sequence[socket.socket], certificate: ServerCertificate | None, settings: Settings) -> None:
+    """Say what an address without TLS answers to other machines: refusals, or everything, in the clear."""
+    open_ones = [each.getsockname()[0] for each in sockets if not _is_loopback(each)]
+    if certificate is not None or not open_ones:
+        return
+    what = "keys travel readable to other machines" if settings.insecure_public else "plain http of other machines is refused"
+    behind = "; behind a proxy with TLS set FORWARDED_ALLOW_IPS to its address" if not settings.insecure_public else ""
+    print(f"warning: no TLS on {', '.join(open_ones)}: {what}; use --tls{behind}", file=sys.stderr)
 
 
 if __name__ == "__main__":

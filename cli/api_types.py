@@ -14,6 +14,22 @@ class Actor(Struct, frozen=True, kw_only=True):
     kind: str = ""
 
 
+class ApiKey(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    prefix: str
+    role: str
+    """what the key may do at most; never more than its user"""
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    parent_id: str | None = None
+    """the key that made it: it ends no later than that one, and is revoked with it"""
+    revoked_at: datetime | None = None
+    user_id: str = ""
+    user_name: str = ""
+
+
 class Artifact(Struct, frozen=True, kw_only=True):
     id: str
     rank: int
@@ -27,12 +43,27 @@ class Artifact(Struct, frozen=True, kw_only=True):
     """why there is no file"""
     job_id: str = ""
     kind: str = ""
-    """trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing; gradients: a rank's record of a step, which `gradients/{step}` reads; snapshot: its gradients by name, as torch.save writes them"""
+    """trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing; gradients: a rank's record of a step, which `gradients/{step}` reads; snapshot: its gradients by name, as torch.save writes them; file: left in $PACELINE_ARTIFACTS"""
     name: str = ""
     """of the file"""
+    path: str | None = None
+    """of a file in $PACELINE_ARTIFACTS: where `files` has it"""
     request_id: str | None = None
     """of the profile request; null: the job's spec asked for it"""
     sha256: str = ""
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
+    time: datetime
+    user_name: str
+    action: str
+    message: str
+    address: str | None = None
+    job_id: str | None = None
+    node_id: str | None = None
+    seq: int = 0
+    user_id: str = ""
+    via: str | None = None
 
 
 class AxisTraffic(Struct, frozen=True, kw_only=True):
@@ -63,6 +94,27 @@ class BadLoss(Struct, frozen=True, kw_only=True):
     samples: int = 0
     """how many samples those micro-batches have"""
     step: int = 0
+
+
+class BrowserSession(Struct, frozen=True, kw_only=True):
+    """A browser that is signed in to the dashboard."""
+
+    id: str
+    user_name: str
+    expires_at: datetime
+    address: str | None = None
+    created_at: datetime | None = None
+    current: bool = False
+    """the session that asks"""
+    device: str | None = None
+    """browser and system, as the browser names them"""
+    key_prefix: str | None = None
+    """of the key that signed in: the session ends with it"""
+    last_used_at: datetime | None = None
+    """to the minute"""
+    signed_in_by: str | None = None
+    """null: before this was recorded"""
+    user_id: str = ""
 
 
 class Bubble(Struct, frozen=True, kw_only=True):
@@ -157,7 +209,7 @@ class Curve(Struct, frozen=True, kw_only=True):
     """
     One metric of one rank within one generation, columnar: index i of every list is bucket i.
 
-    `bucket_steps` 1 means raw points (min = max = last).
+    `bucket_steps` 1 means raw points (minimum = maximum = mean = last).
     """
 
     name: str
@@ -167,10 +219,13 @@ class Curve(Struct, frozen=True, kw_only=True):
     """last step in the bucket"""
     last: list[float | str]
     bucket_steps: int = 0
+    count: list[int] = field(default_factory=list)
+    """points in the bucket"""
     maximum: list[float | str] = field(default_factory=list)
+    mean: list[float | str] = field(default_factory=list)
     minimum: list[float | str] = field(default_factory=list)
     nan_count: list[int] = field(default_factory=list)
-    """points in the bucket that were NaN; minimum and maximum are of the others"""
+    """points in the bucket that were NaN; minimum, maximum and mean are of the others"""
     times: list[float] = field(default_factory=list)
     """seconds since the epoch of the last point"""
     unit: str = ""
@@ -259,6 +314,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     signal: str | None = None
     step: int = 0
     traceback: str = ""
+    users_traceback: str = ""
+    """the traceback without the frames of libraries; empty: none is the user's"""
     victims: list[Failure] = field(default_factory=list)
     where: str = ""
     """the line of the user's code that raised it, as `loss in train.py:22`; empty: not known"""
@@ -402,6 +459,35 @@ class JobMetrics(Struct, frozen=True, kw_only=True):
     last_step: int | None = None
 
 
+class LeftFile(Struct, frozen=True, kw_only=True):
+    """A file that a rank left in $PACELINE_ARTIFACTS; of each path the newest version is kept."""
+
+    path: str
+    """in the job, the folder of the rank first: rank0/eval/scores.csv"""
+    name: str
+    rank: int
+    bytes: int
+    sha256: str
+    changed_at: datetime
+    """on its node"""
+    generation: int = 0
+    """in which the rank's process started"""
+    id: str = ""
+    media_type: str = ""
+    """as the content is served; never one that a browser would run"""
+    stored_at: datetime | None = None
+
+
+class LeftFolder(Struct, frozen=True, kw_only=True):
+    """A folder, with all that is below it."""
+
+    path: str
+    name: str
+    files: int
+    bytes: int
+    changed_at: datetime
+
+
 class ListedCheckpoint(Struct, frozen=True, kw_only=True):
     """A checkpoint in the list over all jobs, with what one needs to know of its job."""
 
@@ -444,17 +530,83 @@ class LogEntry(Struct, frozen=True, kw_only=True):
     """stream position of this line, growing per job"""
     rank: int
     time: datetime
+    """when the line was printed, as its agent saw it"""
     level: str
     text: str
+    context: bool = False
+    """it does not match, and is there as context of a line that does"""
     generation: int = 0
+    overwrites: bool = False
+    """it takes the place of the line before it of the same rank, as a progress bar does"""
 
 
 class LogPage(Struct, frozen=True, kw_only=True):
     items: list[LogEntry]
     next_after: int
     """pass as after= to read on"""
+    arriving: bool = False
+    """the job has ended, and its last lines are still on their way"""
+    at_end: bool = False
+    """no later line that matches is stored"""
     complete: bool = False
     """the job has ended and every line is stored: nothing will follow"""
+    next_before: int | None = None
+    """pass as before= to read further back; null: nothing earlier matches"""
+
+
+class LoggedHistogram(Struct, frozen=True, kw_only=True):
+    """Counts of finite values by bin, with one edge more than counts; the statistics are of the finite values."""
+
+    edges: list[float]
+    counts: list[int]
+    values: int
+    """finite or not"""
+    nans: int
+    infs: int
+    least: float | None = None
+    mean: float | None = None
+    most: float | None = None
+    std: float | None = None
+
+
+class LoggedImage(Struct, frozen=True, kw_only=True):
+    """An image, whose file is at `media/{id}/images/{number}`, with the id of its object."""
+
+    number: int
+    width: int
+    height: int
+    caption: str
+    format: str
+
+
+class LoggedTable(Struct, frozen=True, kw_only=True):
+    columns: list[str]
+    rows: list[list[str | int | float | bool | None]]
+    """the first 10,000; NaN and the infinities are "NaN", "Infinity", "-Infinity\""""
+    total_rows: int
+    """as many as were logged"""
+
+
+class MediaKey(Struct, frozen=True, kw_only=True):
+    """A key under which something is logged. Steps that a recovery takes back are left out until they are done again."""
+
+    key: str
+    kind: str
+    steps: list[int]
+    """in order"""
+    ranks: list[int]
+    bytes: int
+
+
+class MediaObject(Struct, frozen=True, kw_only=True):
+    """An object that one rank logged under a key at a step. `error`: why its content cannot be read."""
+
+    id: str
+    rank: int
+    images: list[LoggedImage]
+    error: str | None = None
+    histogram: LoggedHistogram | None = None
+    table: LoggedTable | None = None
 
 
 class MemoryEstimate(Struct, frozen=True, kw_only=True):
@@ -487,6 +639,113 @@ class MetricComparison(Struct, frozen=True, kw_only=True):
     """0 where all are equal"""
     only_in_one: int = 0
     """steps up to the shorter run's end that only one of them has"""
+
+
+class ModelVersion(Struct, frozen=True, kw_only=True):
+    model: str
+    number: int
+    job_id: str
+    job_name: str
+    step: int | None
+    bytes: int
+    aliases: list[str]
+    download: str
+    """address of its content: add format=safetensors for the weights of a checkpoint"""
+    created_at: datetime
+    checkpoint_id: str | None = None
+    created_by: str = ""
+    metrics: dict[str, float | str] = field(default_factory=dict)
+    """of the checkpoint's step"""
+    notes: str = ""
+    path: str | None = None
+    """of the file in the job's artifacts, where it is no checkpoint"""
+    sha256: str = ""
+    """of the file, or of the checkpoint's manifest"""
+
+
+class NodeLaunch(Struct, frozen=True, kw_only=True):
+    """A node that a provider is to start, or has failed to."""
+
+    id: str
+    name: str
+    """that its node will have"""
+    state: str
+    command: str | None = None
+    """what to run on the new machine, where people start the nodes; shown once"""
+    created_at: datetime | None = None
+    failure: str = ""
+    """why it was given up; empty: it was not"""
+    handle: str | None = None
+    """its provider's own name for it"""
+    pool: str | None = None
+    provider: str = ""
+    reason: str = ""
+    """where it waits"""
+    remedy: str = ""
+    """the way out"""
+    requested_by: str = ""
+    state_since: datetime | None = None
+    wanted: bool = False
+    """false: it was cancelled or removed, and is being ended"""
+
+
+class NodePool(Struct, frozen=True, kw_only=True):
+    """A pool, and how many nodes it has."""
+
+    name: str
+    provider: Any
+    coming: int = 0
+    """that were asked for, and have not joined"""
+    labels: dict[str, str] = field(default_factory=dict)
+    max_nodes: int = 0
+    min_nodes: int = 0
+    nodes: int = 0
+    """that have joined, and are wanted"""
+    server: str = ""
+    """the coordinator's URL, as its nodes reach it"""
+    slots: int | None = None
+    spot: bool = False
+    updated_at: datetime | None = None
+
+
+class NotificationDelivery(Struct, frozen=True, kw_only=True):
+    id: str
+    """also the header Idempotency-Key of its requests"""
+    channel_name: str
+    event: str
+    """one of a rule's events, test or digest"""
+    title: str
+    state: str
+    attempts: int
+    created_at: datetime
+    answer: str | None = None
+    """to the newest attempt; null: there was none"""
+    channel_id: str = ""
+    digest_id: str | None = None
+    """the delivery that carried it as one line of a digest; null: it went alone"""
+    finished_at: datetime | None = None
+    job_id: str | None = None
+    next_attempt_at: datetime | None = None
+    """null: none follows"""
+    rule_id: str | None = None
+    """null: a test, a digest, or sent again by hand"""
+
+
+class NotificationRule(Struct, frozen=True, kw_only=True):
+    id: str
+    channel_name: str
+    text: str
+    """the rule in words"""
+    channel_id: str = ""
+    created_at: datetime | None = None
+    created_by: str = ""
+    created_by_id: str | None = None
+    events: list[str] = field(default_factory=list)
+    goodput_below: float | None = None
+    owner_id: str | None = None
+    """the user whose jobs alone it is about; null: everybody's"""
+    project: str | None = None
+    queued_minutes: int | None = None
 
 
 class Outlier(Struct, frozen=True, kw_only=True):
@@ -647,6 +906,27 @@ class Reason(Struct, frozen=True, kw_only=True):
     next_step: str | None = None
 
 
+class RegisteredModel(Struct, frozen=True, kw_only=True):
+    name: str
+    versions: list[ModelVersion]
+    """the newest first"""
+    created_at: datetime | None = None
+    created_by: str = ""
+
+
+class RotatedKey(Struct, frozen=True, kw_only=True):
+    key_id: str
+    """of the key that everything is sealed with now"""
+    secrets: int
+    """how many values of secrets were sealed anew"""
+    channels: int
+    """how many channels of notifications were sealed anew"""
+    dropped: list[str]
+    """secrets, as project/name, and channels that could not be opened and are gone"""
+    deleted_keys: int
+    """how many older keys were deleted; those in PACELINE_SECRETS_KEY are deleted by hand"""
+
+
 class SampleRange(Struct, frozen=True, kw_only=True):
     """Steps that follow each other in one generation, and the places of the endless line of samples that they used."""
 
@@ -673,6 +953,18 @@ class SavedFile(Struct, frozen=True, kw_only=True):
     """when it was last written to"""
     step: int | None = None
     """the one in its name; null: the name has none"""
+
+
+class Secret(Struct, frozen=True, kw_only=True):
+    """A secret without its value."""
+
+    project: str
+    name: str
+    """of the variable that ranks get"""
+    updated_by: str
+    updated_at: datetime
+    created_at: datetime | None = None
+    created_by: str = ""
 
 
 class Sentence(Struct, frozen=True, kw_only=True):
@@ -801,6 +1093,16 @@ class TrialJob(Struct, frozen=True, kw_only=True):
     """median of the steps by now, without the first ones, which warm up"""
     step: int = 0
     total_steps: int | None = None
+
+
+class User(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    role: str
+    created_at: datetime
+    disabled: bool = False
+    last_active_at: datetime | None = None
+    """to the minute; null: not since this is recorded"""
 
 
 class Utilization(Struct, frozen=True, kw_only=True):
@@ -973,6 +1275,24 @@ class ExperimentSummary(Struct, frozen=True, kw_only=True):
     trials: TrialCounts | None = None
 
 
+class FolderPage(Struct, frozen=True, kw_only=True):
+    """One folder of a job's files: its folders, and a page of its files."""
+
+    prefix: str
+    files: int
+    """in it and in all folders below it"""
+    bytes: int
+    folders: list[LeftFolder]
+    items: list[LeftFile]
+    """files directly in it, by path"""
+    arriving: int = 0
+    """files of the job that are on their way"""
+    limits: Any = None
+    next_cursor: str | None = None
+    not_kept: list[str] = field(default_factory=list)
+    """what is told of limits that the job's files have passed"""
+
+
 class Goodput(Struct, frozen=True, kw_only=True):
     text: str
     wall_seconds: float
@@ -1043,12 +1363,24 @@ class Incident(Struct, frozen=True, kw_only=True):
     """ranks with processes that went on in the next generation, by their old numbers"""
 
 
+class JobMedia(Struct, frozen=True, kw_only=True):
+    keys: list[MediaKey]
+    """by name; a key of two kinds is there twice"""
+    job_id: str = ""
+
+
 class JobProgress(Struct, frozen=True, kw_only=True):
     """The last report of rank 0."""
 
     bad_loss: BadLoss | None = None
     """the newest one, for the next 500 steps; null: none"""
+    best_eval_loss: float | str | None = None
+    """the lowest of any evaluation; null: there was none"""
+    best_loss: float | str | None = None
+    """the lowest that was reported of any step; null: not known"""
     eta_seconds: float | None = None
+    eval_loss: float | str | None = None
+    """of the newest evaluation; null: there was none"""
     last_checkpoint_step: int | None = None
     loss: float | str | None = None
     mfu: float | str | None = None
@@ -1062,6 +1394,17 @@ class JobProgress(Struct, frozen=True, kw_only=True):
     tokens_per_second: float | str | None = None
     total_steps: int | None = None
     updated_at: datetime | None = None
+
+
+class MediaAtStep(Struct, frozen=True, kw_only=True):
+    key: str
+    kind: str
+    step: int
+    objects: list[MediaObject]
+    generation: int = 0
+    job_id: str = ""
+    ranks: list[int] = field(default_factory=list)
+    """all that logged it, asked for or not"""
 
 
 class NetworkPlan(Struct, frozen=True, kw_only=True):
@@ -1084,12 +1427,16 @@ class Node(Struct, frozen=True, kw_only=True):
     address: str
     backlog_records: int = 0
     clock_skew_seconds: float | None = None
+    container_engines: list[str] = field(default_factory=list)
+    """that work, the preferred one first; jobs with `environment.image` need one"""
     cpu_count: int = 0
     drain_blocked_by: list[str] = field(default_factory=list)
     """ids of the jobs that a draining node waits for"""
     gpu_note: str | None = None
     """"no GPU" or the driver's error, where there are no readings"""
     gpus: list[GpuReading] = field(default_factory=list)
+    handle: str | None = None
+    """its provider's own name for it"""
     heartbeat_age_seconds: float | None = None
     host: Any = None
     hostname: str = ""
@@ -1097,10 +1444,30 @@ class Node(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = field(default_factory=dict)
     memory_bytes: int = 0
     platform: str = ""
+    pool: str | None = None
+    """the pool that it was launched for"""
+    provider: str = "manual"
+    """what started it: `manual`, a person with a command; else the type of its provider"""
     revision: int = 0
     taints: dict[str, str] = field(default_factory=dict)
     """by key; they keep jobs off that do not tolerate them (`resources.tolerations`)"""
     versions: dict[str, str] = field(default_factory=dict)
+
+
+class NotificationChannel(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    kind: str
+    target: str
+    """host of the url, or how many recipients: the url itself is never shown"""
+    created_at: datetime | None = None
+    created_by: str = ""
+    enabled: bool = False
+    for_members: bool = False
+    last: NotificationDelivery | None = None
+    """the newest message that was sent or tried"""
+    recipients: list[str] = field(default_factory=list)
+    """of an e-mail channel, for admins; empty for others"""
 
 
 class ParameterGradients(Struct, frozen=True, kw_only=True):
@@ -1286,6 +1653,8 @@ class Job(Struct, frozen=True, kw_only=True):
     strategy: str
     actual_world_size: int | None = None
     """ranks of the newest generation; null once that has ended"""
+    archived_at: datetime | None = None
+    """when it was archived: lists leave it out unless asked; null: it is not"""
     as_of_seq: int = 0
     """the events stream continues from here"""
     can_pause: bool = True
@@ -1315,6 +1684,7 @@ class Job(Struct, frozen=True, kw_only=True):
     """how many ranks a job that has ended had last; null: it has not ended, or never ran"""
     model: str = ""
     """gpt, hf, mlp, resnet, entrypoint or script"""
+    notes: str = ""
     pending: Reason | None = None
     """why a queued or recovering job is not running, or a running one has fewer ranks or spares than it should"""
     printed_curves: bool = False
@@ -1328,7 +1698,7 @@ class Job(Struct, frozen=True, kw_only=True):
     restored_from: str | None = None
     """the checkpoint that this job started from"""
     revision: int = 0
-    """the ETag; send it as If-Match with pause, resume, resize and cancel"""
+    """the ETag; send it as If-Match with whatever changes the job"""
     silent_nodes: list[SilentNode] = field(default_factory=list)
     """nodes of the job that are not heard of, and not given up as lost yet"""
     spec: Any = None
@@ -1396,6 +1766,8 @@ class RankStacks(Struct, frozen=True, kw_only=True):
     """utilization of its card; null: there is none, or it is not known"""
     processes: list[StackProcess] = field(default_factory=list)
     """the rank itself first, then launchers and workers of data loaders"""
+    same_as: int = 0
+    """the first rank whose processes have the very same stacks: itself where no earlier one has"""
     taken_at: datetime | None = None
     """null: its agent has not answered"""
 

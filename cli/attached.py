@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.answers import parsed
@@ -13,7 +14,7 @@ from paceline.cli.formats import printed_line
 from paceline.cli.interrupts import deferred
 from paceline.cli.job_changes import change_job
 from paceline.cli.job_facts import has_ended, warning_lines
-from paceline.cli.output import note, print_line
+from paceline.cli.output import note, print_line, shows_colours
 from paceline.cli.waiting import wait_for_slots
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class AttachedJob:
         self._client = client
         self._only = LogFilter(rank=ranks)
         self._show = note if to_stderr else print_line
+        self._colours = shows_colours(sys.stderr if to_stderr else sys.stdout)
         self._private = private
         self._printed = 0  # the seq of the last line
         self._job: Job | None = None
@@ -41,7 +43,8 @@ class AttachedJob:
         try:
             with deferred():
                 self._job = parsed(self._client.create("/training/jobs", spec), Job)
-            note(f"submitted {self._job.name} ({self._job.id}); Ctrl-C cancels it", *warning_lines(self._job))
+            place = "" if self._private else f": {self._client.job_page(self._job.id)}"  # a private coordinator ends with its job
+            note(f"submitted {self._job.name} ({self._job.id}){place}; Ctrl-C cancels it", *warning_lines(self._job))
             wait_for_slots(self._client, self._job, "cancels the job", private=self._private)
             self._print_log(self._job)
         except KeyboardInterrupt:
@@ -59,7 +62,7 @@ class AttachedJob:
     def _print_log(self, job: Job) -> None:
         for entry in follow_log(self._client, job.id, self._printed, self._only, PRIVATE_RETRIES if self._private else PATIENT_RETRIES):
             self._printed = entry.seq
-            self._show(printed_line(entry))
+            self._show(printed_line(entry, colours=self._colours), colours=self._colours)
 
     def _cancel(self, job: Job) -> None:
         """Cancel the job, and print the rest of its log. A second Ctrl-C ends this wait, and so does the end of a private coordinator:

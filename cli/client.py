@@ -6,21 +6,27 @@ command says so instead of guessing. A change carries the revision it was decide
 
 from __future__ import annotations
 
+import contextlib
+import re
+import ssl
 import threading
 import uuid
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
-from paceline.cli.errors import ApiProblemError, CliError, OutcomeUnknownError, UnreachableError, UsageProblem
+from paceline.cli.errors import ApiProblemError, NotBelievedError, OutcomeUnknownError, UnreachableError, UsageProblem
+from paceline.cli.references import EXPERIMENT, JOB, find_id, is_id, not_found
 from paceline.cli.settings import LOOPBACK, ClientSettings, Setting
+from paceline.cli.usage_words import as_options
 from paceline.monitoring.backoff import Backoff
+from paceline.tls.trust import TrustError, context_of
 
 API = "/api/v1"
 ANSWER_TIMEOUT_S = 30.0
@@ -28,7 +34,6 @@ CONNECT_TIMEOUT_S = 5.0
 CREATE_ATTEMPTS = 4
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.3, 2.4
 PAGE = 200
-ULID_LENGTH = 26
 
 #: Of what follows a job: how long a coordinator may be away.
 PATIENT_RETRIES, PATIENT_SECONDS = 60, 1.0
@@ -43,9 +48,11 @@ class RestClient:
         headers = {"Authorization": f"Bearer {_checked_key(settings.api_key)}"} if settings.key else {}
         timeout = httpx.Timeout(answer_timeout, connect=min(answer_timeout, CONNECT_TIMEOUT_S))
         loopback = urlsplit(settings.url).hostname in LOOPBACK
-        tls = urlsplit(settings.url).scheme != "http"  # loading the authorities' certificates costs 30 ms: not where they are not used
+        #: For an https server with a pinned authority: believe that one alone.
+        self.tls = _pinned(settings)
+        verify = self.tls or urlsplit(settings.url).scheme != "http"  # loading all authorities costs 30 ms: not where they are not used
         try:
-            self._http = httpx.Client(base_url=settings.url, headers=headers, timeout=timeout, trust_env=not loopback, verify=tls)
+            self._http = httpx.Client(base_url=settings.url, headers=headers, timeout=timeout, trust_env=not loopback, verify=verify)
         except httpx.InvalidURL as error:
             raise UsageProblem(f"server {settings.url!r} is not a URL: {error}", "give one like http://127.0.0.1:8000") from error
 
@@ -55,16 +62,26 @@ class RestClient:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._http.close()
 
-    def get(self, path: str, **parameters: object) -> Document:
-        return self._answer(self._send("GET", path, params=_present(parameters)))
+    def get(self, path: str, /, **parameters: object) -> Document:
+        try:
+            return self._answer(self._send("GET", path, params=_present(parameters)))
+        except ApiProblemError as error:
+            if error.code == "invalid_parameter":
+                error.message, error.detail = (as_options(text, parameters) for text in (error.message, error.detail))
+            raise
 
     def download(self, path: str, target: Path) -> int:
         """Download into the file `target`. Returns its bytes. A download that breaks off leaves no file."""
+        self._stream(path, target, lambda response: None)
+        return target.stat().st_size
+
+    def _stream(self, path: str, target: Path, begun: Callable[[httpx.Response], None], **options: Any) -> None:
         try:
-            with self._http.stream("GET", API + path) as response, open(target, "wb") as file:
+            with self._http.stream("GET", _address(path), **options) as response, open(target, "wb") as file:
                 if not response.is_success:
                     response.read()
                     self._answer(response)
+                begun(response)
                 for piece in response.iter_bytes():
                     file.write(piece)
         except httpx.TransportError as error:
@@ -73,15 +90,51 @@ class RestClient:
         except BaseException:
             target.unlink(missing_ok=True)
             raise
-        return target.stat().st_size
+
+    def download_named(self, path: str, target: Path) -> str:
+        """Download into `target`, however long it takes to begin. Returns the name that the coordinator gives it."""
+        name = ""
+
+        def note(response: httpx.Response) -> None:
+            nonlocal name
+            name = _file_name(response.headers.get("content-disposition", ""))
+
+        self._stream(path, target, note, timeout=None)
+        return name or target.name
+
+    def continue_download(self, path: str, part: Path, etag: str, parameters: dict[str, str]) -> None:
+        """Append to `part` what it lacks of a content; where that is another one by now, it begins anew. What arrives stays if it breaks
+        off."""
+        start = part.stat().st_size
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-", "If-Range": etag} if start else {})
+        try:
+            with self._http.stream("GET", _address(path), params=parameters, headers=headers) as response:
+                if not response.is_success:
+                    response.read()
+                    self._answer(response)
+                with open(part, "ab" if response.status_code == httpx.codes.PARTIAL_CONTENT else "wb") as file:
+                    for piece in response.iter_raw():
+                        file.write(piece)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
 
     def put(self, path: str, revision: int | None = None, body: Document = None) -> Document:
         return self._change("PUT", path, {}, revision, body)
 
+    def put_bytes(self, path: str, content: bytes) -> Document:
+        """Send bytes to where they are harmless a second time: repeated while no answer comes, at most CREATE_ATTEMPTS times."""
+        backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+        for _ in range(CREATE_ATTEMPTS):
+            try:
+                return self._answer(self._http.put(_address(path), content=content, headers={"Content-Type": "application/octet-stream"}))
+            except httpx.TransportError:
+                threading.Event().wait(backoff.next_seconds())
+        raise self._unknown("PUT", path)
+
     def patch(self, path: str, body: Document) -> Document:
         return self._change("PATCH", path, {}, None, body)
 
-    def delete(self, path: str, revision: int | None = None, **parameters: object) -> Document:
+    def delete(self, path: str, /, revision: int | None = None, **parameters: object) -> Document:
         return self._change("DELETE", path, parameters, revision)
 
     def create(self, path: str, body: Document, **parameters: object) -> Document:
@@ -90,7 +143,8 @@ class RestClient:
         backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         for attempt in range(CREATE_ATTEMPTS):
             try:
-                return self._answer(self._http.post(API + path, json=body, headers=headers, params=_present(parameters)))
+                with _finite():
+                    return self._answer(self._http.post(_address(path), json=body, headers=headers, params=_present(parameters)))
             except httpx.ConnectError as error:
                 if attempt == 0:
                     raise self._unreachable(error) from error
@@ -118,28 +172,41 @@ class RestClient:
         return items
 
     def job_id(self, reference: str) -> str:
-        """The id for an id or a name; of several jobs with one name, the newest."""
-        if _is_id(reference):
-            return reference
-        matches = [job for job in self.pages("/training/jobs", limit=PAGE, q=reference) if job["name"] == reference]
-        if not matches:
-            raise _not_found("job", reference, "paceline jobs")
-        return str(matches[0]["id"])
+        """The id for a name, an id or its beginning; of several jobs with one name, the newest."""
+        return find_id(self, JOB, reference)
 
     def experiment_id(self, reference: str) -> str:
-        """The id for an id or a name; of several experiments with one name, the newest."""
-        if _is_id(reference):
-            return reference
-        matches = [each for each in self.pages("/experiments", limit=PAGE, q=reference) if each["name"] == reference]
-        if not matches:
-            raise _not_found("experiment", reference, "paceline experiment list")
-        return str(matches[0]["id"])
+        """The id for a name, an id or its beginning; of several experiments with one name, the newest."""
+        return find_id(self, EXPERIMENT, reference)
 
-    def node_id(self, reference: str) -> str:
+    def node(self, reference: str) -> Document:
+        """The node with this name or id."""
         nodes = [node for node in self.pages("/cluster/nodes") if reference in (node["id"], node["name"])]
         if not nodes:
-            raise _not_found("node", reference, "paceline nodes")
-        return str(nodes[0]["id"])
+            raise not_found("node", reference, "paceline nodes")
+        return nodes[0]
+
+    def node_id(self, reference: str) -> str:
+        return str(self.node(reference)["id"])
+
+    def user_id(self, reference: str) -> str:
+        if is_id(reference):
+            return reference
+        matches = self.pages("/users", name=reference)
+        if not matches:
+            raise not_found("user", reference, "paceline users list")
+        return str(matches[0]["id"])
+
+    def key(self, reference: str) -> Document:
+        """The key with this id, prefix or name. Raises UsageProblem where several keys that are not revoked have that name."""
+        live = [key for key in self.pages("/keys") if key["revoked_at"] is None or key["id"] == reference]
+        matches = [key for key in live if reference in (key["id"], key["prefix"], key["name"])]
+        if not matches:
+            raise not_found("key", reference, "paceline keys list")
+        if len(matches) > 1:
+            names = " or ".join(f"{key['prefix']} ({key['user_name']})" for key in matches)
+            raise UsageProblem(f"several keys are called {reference!r}", f"name one by its prefix: {names}")
+        return matches[0]
 
     def job_document(self, job_id: str) -> Document:
         return self.get(f"/training/jobs/{quote(job_id, safe='')}")
@@ -147,16 +214,25 @@ class RestClient:
     def job(self, job_id: str) -> Job:
         return parsed(self.job_document(job_id), Job)
 
+    def job_page(self, job_id: str) -> str:
+        """The address of a job's page in the dashboard."""
+        return f"{self.settings.url}/jobs/{job_id}"
+
+    def experiment_page(self, experiment_id: str) -> str:
+        """The address of an experiment's page in the dashboard."""
+        return f"{self.settings.url}/experiments/{experiment_id}"
+
     def stream_url(self, path: str) -> str:
         return "ws" + self.settings.url.removeprefix("http") + API + path
 
     def _change(self, method: str, path: str, parameters: dict[str, object], revision: int | None, body: Document = None) -> Document:
         headers = {"If-Match": f'"{revision}"'} if revision is not None else {}
-        return self._answer(self._send(method, path, headers=headers, params=_present(parameters), json=body))
+        with _finite():
+            return self._answer(self._send(method, path, headers=headers, params=_present(parameters), json=body))
 
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
-            return self._http.request(method, API + path, **options)
+            return self._http.request(method, _address(path), **options)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
             raise self._unreachable(error) from error
         except httpx.TransportError as error:
@@ -171,10 +247,13 @@ class RestClient:
             document = response.json()
         except ValueError:
             document = {}
-        raise ApiProblemError(response.status_code, document if isinstance(document, dict) else {}, response.text)
+        problem = ApiProblemError(response.status_code, document if isinstance(document, dict) else {}, response.text)
+        raise problem.explained_at(str(response.url))
 
     def _unreachable(self, error: Exception) -> UnreachableError:
         server = self.settings.server
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return NotBelievedError(self.settings.url, str(error), pinned=self.tls is not None)
         message = f"{self.settings.url} (from {server.source}) does not answer: {str(error) or type(error).__name__}"
         return UnreachableError(
             message,
@@ -198,6 +277,30 @@ def patient(ask: Callable[[], Answer], retries: int = PATIENT_RETRIES) -> Answer
     return ask()
 
 
+def _pinned(settings: ClientSettings) -> ssl.SSLContext | None:
+    if settings.authority.value is None or not settings.url.startswith("https:"):
+        return None
+    try:
+        return context_of(settings.authority.value)
+    except TrustError as error:
+        raise UsageProblem(
+            f"{settings.authority.source}: {error}", "name a certificate in PEM, or sign in again: 'paceline login'"
+        ) from error
+
+
+def _file_name(disposition: str) -> str:
+    """The name in a Content-Disposition header, without any folder."""
+    found = re.search(r"filename\*=UTF-8''([^;]+)", disposition)
+    return PurePosixPath(unquote(found[1])).name if found else ""
+
+
+def _address(path: str) -> str:
+    """The address of an endpoint. Raises UsageProblem for a name in it that no address can have, as a coordinator may tell one."""
+    if not path.isprintable():
+        raise UsageProblem(f"{path!r} is no address of the coordinator's: a name in it has characters that no address can have")
+    return API + path
+
+
 def _checked_key(key: Setting) -> str:
     """The API key, if it can travel in a header. A refusal does not repeat it: it may be a real key with a slip."""
     value = key.value or ""
@@ -210,8 +313,15 @@ def _checked_key(key: Setting) -> str:
     return value
 
 
-def _is_id(reference: str) -> bool:
-    return len(reference) == ULID_LENGTH and reference.isalnum() and reference.isupper()
+@contextlib.contextmanager
+def _finite() -> Iterator[None]:
+    """Around what sends JSON, which has no NaN. Raises UsageProblem for it."""
+    try:
+        yield
+    except ValueError as error:
+        if "Out of range float" not in str(error):
+            raise
+        raise UsageProblem("NaN and infinity are no numbers that can be sent", "give a finite number") from error
 
 
 def _present(parameters: dict[str, object]) -> dict[str, Any]:
@@ -220,10 +330,3 @@ def _present(parameters: dict[str, object]) -> dict[str, Any]:
 
 def _spelled(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
-
-
-def _not_found(noun: str, reference: str, command: str) -> CliError:
-    document = {"code": f"{noun}_not_found", "detail": f"there is no {noun} with the id or name {reference!r}"}
-    error = ApiProblemError(404, document, "")
-    error.hint = f"'{command}' lists them"
-    return error

@@ -1,8 +1,8 @@
-"""The completion of a JOB or an EXPERIMENT in the shell: empty, rather than an error or a wait, where the coordinator does not answer."""
+"""Completion in the shell, of what the coordinator knows: empty, rather than an error or a wait, where it does not answer."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,14 +23,33 @@ def experiment_references(context: typer.Context, incomplete: str) -> list[str]:
     return _references("/experiments", context, incomplete)
 
 
-def _references(path: str, context: typer.Context, incomplete: str) -> list[str]:
+def node_references(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of nodes; ids too once something is typed."""
+    return _references("/cluster/nodes", context, incomplete)
+
+
+def key_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Ids of API keys that are not revoked, each with its name."""
+    keys = [key for key in _listed("/keys", context) if not key.get("revoked_at")]
+    return [(str(key["id"]), str(key["name"])) for key in keys if str(key["id"]).startswith(incomplete)]
+
+
+def _listed(path: str, context: typer.Context) -> list[dict[str, Any]]:
     from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
 
     try:
-        with RestClient(resolve(context.params.get("server"), context.params.get("api_key")), ANSWER_TIMEOUT_S) as client:
-            found = client.get(path, limit=MOST)["items"]
+        with RestClient(
+            resolve(context.params.get("server"), context.params.get("api_key"), context=context.params.get("context_name")),
+            ANSWER_TIMEOUT_S,
+        ) as client:
+            found: list[dict[str, Any]] = client.get(path, limit=MOST)["items"]
+            return found
     except CliError:
         return []
+
+
+def _references(path: str, context: typer.Context, incomplete: str) -> list[str]:
+    found = _listed(path, context)
     names = [str(each["name"]) for each in found]
     ids = [str(each["id"]) for each in found] if incomplete else []
     return [reference for reference in dict.fromkeys(names + ids) if reference.startswith(incomplete)]

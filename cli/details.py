@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING
 from paceline.cli import failures, formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import AxisTraffic, BadLoss, Checkpoint, Failure, Goodput, Incident, Job, JobGradients, Performance
-from paceline.cli.job_facts import TIME_LIMIT, has_ended, is_script, parked_rank_count, rank_count, seconds_to_first_step
+from paceline.cli.job_facts import (
+    TIME_LIMIT,
+    code_origin,
+    has_ended,
+    is_script,
+    packages_of,
+    parked_rank_count,
+    rank_count,
+    removal_words,
+    seconds_to_first_step,
+)
 from paceline.cli.output import fields, table
 from paceline.cli.plan_choices import chosen
 
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
 
-LAST_LINES = 5
 LAST_INCIDENTS = 5
 
 Pairs = list[tuple[str, str]]
@@ -29,7 +38,18 @@ def details(client: RestClient, job: Job) -> str:
     newest = newest_checkpoint(client, job.id) if job.progress.last_checkpoint_step is not None else None
     saved = _saved_file(job) if is_script(job) else _checkpoint(job, newest)
     blocks = [
-        fields([*_headline(job), *_current_state(job), *saved, *_performance(performance), *_recorded(job, recorded), *_goodput(goodput)]),
+        fields(
+            [
+                *_headline(job),
+                ("page", client.job_page(job.id)),
+                *_code(job),
+                *_current_state(job),
+                *saved,
+                *_performance(performance),
+                *_recorded(job, recorded),
+                *_goodput(goodput),
+            ]
+        ),
         ranks(job),
     ]
     if incidents:
@@ -52,6 +72,11 @@ def _hang(job: Job) -> Pairs:
     return [("hangs?", job.hang.message), ("", then)]
 
 
+def _code(job: Job) -> Pairs:
+    section = ((job.spec or {}).get("environment") or {}).get("code")
+    return [*(code_origin(section) if section else []), *packages_of((job.spec or {}).get("environment") or {})]
+
+
 def _heads_elsewhere(job: Job) -> bool:
     """Whether the job's state differs from what its user wants."""
     return not has_ended(job) and job.desired != ("pause" if job.state == "paused" else "run")
@@ -59,24 +84,21 @@ def _heads_elsewhere(job: Job) -> bool:
 
 def _deleted(job: Job) -> Pairs:
     """The reason why its curves and log are empty."""
-    if job.data_removal is None:
-        return []
-    words = "was deleted" if job.data_removal.state == "removed" else "is being deleted"
-    return [("data", f"{words}: {job.data_removal.asked_by} asked for it")]
+    return [] if job.data_removal is None else [("data", removal_words(job.data_removal))]
 
 
 def _failure(failure: Failure | None) -> Pairs:
-    """The culprit with its last lines; then the other ranks, in one line each: those of the same failure, those of a failure of their
+    """The culprit with its traceback and last lines; then the other ranks, in one line each: those of the same failure, those of a failure of their
     own, and those that it dragged down."""
     if failure is None:
         return []
     lines = [("failure", _failure_text(failure))]
     lines += [("", f"  {line}".rstrip()) for line in failures.message_lines(failure)[1:]]
-    lines += [("", line) for line in failure.last_lines[-LAST_LINES:]]
+    lines += [("", line) for line in (*failures.traceback_lines(failure), *failures.last_lines(failure))]
     same, dragged = (_listed(failure, share) for share in ("same", "victim"))
     lines += [("", f"the same on rank {same}")] if same else []
     lines += [("", f"also {_failure_text(other)}") for other in failure.victims if other.share == "also"]
-    return [*lines, ("", f"it dragged down rank {dragged}")] if dragged else lines
+    return [*lines, ("", f"failed as a result: rank {dragged}")] if dragged else lines
 
 
 def _failure_text(failure: Failure) -> str:

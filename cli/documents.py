@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from paceline.cli.errors import UsageProblem
+from paceline.cli.errors import ApiProblemError, CliError, SpecFileError, UsageProblem
 from paceline.training.spec.changes import NoFieldsError, with_field
-from paceline.training.spec.text import MAX_SPEC_BYTES, load
+from paceline.training.spec.text import MAX_SPEC_BYTES, SpecTextError, load, read
+
+if TYPE_CHECKING:
+    from paceline.cli.client import RestClient
+
+Lines = Mapping[tuple[str, ...], int]
 
 SET_SYNTAX = "write --set part.field=value, for example --set training.steps=200"
 #: Sections of an experiment whose keys are paths: `--set grid.optimizer.lr=[1, 2]` sets the key `optimizer.lr` of `grid`.
@@ -20,17 +26,68 @@ KEYED_BY_PATH = ("grid", "search.parameters")
 
 def read_spec(path: str, changes: list[str], keyed_by_path: Sequence[str] = ()) -> dict[str, Any]:
     """The spec in the file at `path` ('-': stdin) with the changes applied. `keyed_by_path`: its sections whose keys are paths."""
+    return _read_located(path, changes, keyed_by_path)[0]
+
+
+class SpecReader:
+    """Reads the spec of a command, and knows the lines of its fields."""
+
+    def __init__(self) -> None:
+        self.lines: Lines = {}
+
+    def read(self, path: str, changes: list[str], keyed_by_path: Sequence[str] = ()) -> dict[str, Any]:
+        """The spec as `read_spec` returns it."""
+        spec, self.lines = _read_located(path, changes, keyed_by_path)
+        return spec
+
+    def located(self, error: ApiProblemError) -> ApiProblemError:
+        """Add the lines of the fields that the coordinator refused, or of the nearest ones above them. Returns the error itself."""
+        for field in error.fields:
+            place = steps_of(str(field.get("pointer") or ""))
+            lines = (self.lines[place[:length]] for length in range(len(place), 0, -1) if place[:length] in self.lines)
+            field["line"] = next(lines, None)
+        return error
+
+
+@contextlib.contextmanager
+def whole_refusals(client: RestClient, plan: str) -> Iterator[SpecReader]:
+    """Tell everything that is wrong with a spec at once, each with its line. `plan`: the endpoint that says what is wrong and changes nothing:
+    it is asked about what is left of a text that is no spec."""
+    reader = SpecReader()
+    try:
+        yield reader
+    except SpecFileError as error:
+        if not isinstance(error.rest, dict):
+            raise
+        reader.lines = error.lines_of_rest
+        with contextlib.suppress(CliError):  # no coordinator, no key: what is known here is told alone
+            try:
+                client.create(plan, error.rest)
+            except ApiProblemError as refused:
+                error.add(reader.located(refused).fields)
+        raise
+    except ApiProblemError as error:
+        raise reader.located(error) from error
+
+
+def steps_of(pointer: str) -> tuple[str, ...]:
+    """The names in a JSON pointer."""
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+
+
+def _read_located(path: str, changes: list[str], keyed_by_path: Sequence[str]) -> tuple[dict[str, Any], Lines]:
+    shown = _shown(path)
     try:
         text = _read_bounded(path).decode("utf-8")
     except OSError as error:
-        raise UsageProblem(f"{path} cannot be read: {error.strerror}", "the examples folder has specs to start from") from error
+        raise UsageProblem(f"{shown} cannot be read: {error.strerror}", "the examples folder has specs to start from") from error
     except UnicodeDecodeError as error:
-        raise UsageProblem(f"{path} cannot be read as YAML: {error}") from error
-    spec = parse_spec(text, path)
+        raise UsageProblem(f"{shown} cannot be read as YAML: {error}") from error
+    spec, lines = _parse_located(text, path)
     for change in changes:
         spec = with_change(spec, change, keyed_by_path)
     _require_finite(spec, path, ())
-    return spec
+    return spec, lines
 
 
 def _read_bounded(path: str) -> bytes:
@@ -39,23 +96,49 @@ def _read_bounded(path: str) -> bytes:
     with open(sys.stdin.fileno() if is_stdin else path, "rb", closefd=not is_stdin) as file:
         text = file.read(MAX_SPEC_BYTES + 1)
     if len(text) > MAX_SPEC_BYTES:
-        raise UsageProblem(f"{path} is longer than {MAX_SPEC_BYTES:,} bytes, the most that a spec may have", "is it the right file?")
+        raise UsageProblem(
+            f"{_shown(path)} is longer than {MAX_SPEC_BYTES:,} bytes, the most that a spec may have", "is it the right file?"
+        )
     return text
 
 
 def parse_spec(text: str, path: str) -> dict[str, Any]:
     """The spec in a text; `path` is what messages call it."""
+    return _parse_located(text, path)[0]
+
+
+def _parse_located(text: str, path: str) -> tuple[dict[str, Any], Lines]:
+    shown = _shown(path)
     try:
-        document = load(text)
+        found = read(text)
+    except SpecTextError as error:
+        raise SpecFileError(f"{shown} cannot be read as YAML: {error}", error) from error
     except yaml.YAMLError as error:
-        raise UsageProblem(f"{path} cannot be read as YAML: {error}") from error
+        raise UsageProblem(f"{shown} cannot be read as YAML: {in_words(error)}") from error
+    document = found.value
     if document is None:
-        raise UsageProblem(f"{path} is empty", "the examples folder has specs to start from")
+        raise UsageProblem(f"{shown} is empty", "the examples folder has specs to start from")
     if not isinstance(document, dict):
-        raise UsageProblem(f"{path} holds a {type(document).__name__}, not a mapping of fields")
+        raise UsageProblem(f"{shown} holds {_WORDS.get(type(document), 'one value')}, not fields with values, such as 'name: gpt'")
     spec: dict[str, Any] = document
     _require_finite(spec, path, ())
-    return spec
+    return spec, found.lines
+
+
+_WORDS: dict[type, str] = {list: "a list", str: "one text", int: "one number", float: "one number", bool: "one true or false"}
+
+
+def _shown(path: str) -> str:
+    return "stdin" if path == "-" else path
+
+
+def in_words(error: yaml.YAMLError) -> str:
+    """The fault in a YAML text, and its place, in one line: the parser calls every text "<unicode string>"."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return str(error)
+    where = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
+    context = f" ({error.context})" if error.context else ""
+    return f"{where}: {error.problem}{context}"
 
 
 def with_change(document: dict[str, Any], change: str, keyed_by_path: Sequence[str] = ()) -> dict[str, Any]:
@@ -66,7 +149,7 @@ def with_change(document: dict[str, Any], change: str, keyed_by_path: Sequence[s
     try:
         value = load(text, at=tuple(path.split(".")))
     except yaml.YAMLError as error:
-        raise UsageProblem(f"--set {path}: {text!r} is not a YAML value: {error}", SET_SYNTAX) from error
+        raise UsageProblem(f"--set {path}: {text!r} is not a YAML value: {in_words(error)}", SET_SYNTAX) from error
     try:
         return with_field(document, _keys(path, keyed_by_path), value)
     except NoFieldsError as error:
@@ -81,7 +164,7 @@ def _keys(path: str, keyed_by_path: Sequence[str]) -> list[str]:
 def _require_finite(value: Any, path: str, place: tuple[str, ...]) -> None:
     """Refuse NaN and infinities, which JSON, in which a spec travels, does not have."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageProblem(f"{path}: {'.'.join(place)} is {value}; write a finite number")
+        raise UsageProblem(f"{_shown(path)}: {'.'.join(place)} is {value}; write a finite number")
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, part in parts:
         _require_finite(part, path, (*place, str(name)))

@@ -48,8 +48,8 @@ def _value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def details(experiment: Experiment) -> str:
-    """Return the head of an experiment's page."""
+def details(experiment: Experiment, page: str = "") -> str:
+    """Return the head of an experiment's page. `page`: its address in the dashboard."""
     pairs = [
         ("experiment", experiment.id),
         ("name", experiment.name),
@@ -61,6 +61,7 @@ def details(experiment: Experiment) -> str:
         ("slot-hours", formats.significant(experiment.slot_hours)),
         ("best", _best(experiment)),
         ("waits for", experiment.waits_for.text if experiment.waits_for else ""),
+        ("page", page),
     ]
     return fields([(name, text) for name, text in pairs if text])
 

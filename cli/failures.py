@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from paceline.cli.api_types import Failure
 
+LAST_LINES = 5
+
 
 def error_name(failure: Failure) -> str:
     """Return the class of the exception where there was one, else what kind of end it was."""
@@ -27,3 +29,16 @@ def predicate(failure: Failure) -> str:
 def message_lines(failure: Failure) -> list[str]:
     """Return the lines of the failure's message, at least one."""
     return failure.message.splitlines() or [""]
+
+
+def traceback_lines(failure: Failure) -> list[str]:
+    """Return the lines of the traceback, without the frames of libraries where the user's own code is in it. None for a wrong
+    configuration, whose message says what to change."""
+    if failure.kind == "invalid_input":
+        return []
+    return (failure.users_traceback or failure.traceback).strip().splitlines()
+
+
+def last_lines(failure: Failure) -> list[str]:
+    """Return the last few lines that the rank printed before its end."""
+    return failure.last_lines[-LAST_LINES:]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -28,16 +29,26 @@ PAGE = 2000
 
 @dataclass(frozen=True)
 class LogFilter:
+    """The lines to read; None: no restriction. `regex`: `grep` is a regular expression. `context`: so many lines around each."""
+
     rank: str | None = None
     grep: str | None = None
     level: str | None = None
+    regex: bool = False
+    context: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
 
     def parameters(self) -> dict[str, object]:
-        return {"rank": self.rank, "q": self.grep, "level": self.level}
-
-    @property
-    def everything(self) -> bool:
-        return self == LogFilter()
+        return {
+            "rank": self.rank,
+            "q": self.grep,
+            "level": self.level,
+            "regex": self.regex or None,  # an older coordinator takes no parameter that it does not know
+            "context": self.context or None,
+            "since": self.since and self.since.isoformat(),
+            "until": self.until and self.until.isoformat(),
+        }
 
 
 def read_page(client: RestClient, job_id: str, after: int, only: LogFilter, **options: object) -> LogPage:
@@ -52,22 +63,49 @@ def follow_log(client: RestClient, job_id: str, after: int, only: LogFilter, ret
         while True:
             ask = functools.partial(read_page, client, job_id, after, only, limit=PAGE)
             page = patient(ask, retries)
-            yield from page.items
+            yield from last_states(page.items)
+            searched = page.next_after > after
             after = max(after, page.next_after)
             if page.complete and len(page.items) == 0:
                 return
-            if len(page.items) == 0:
+            if len(page.items) == 0 and (page.at_end or not searched):
                 news.wait(after)
 
 
-def log_pages(client: RestClient, job_id: str, after: int, only: LogFilter) -> Iterator[LogEntry]:
-    """Every matching line after the cursor that is stored by now."""
+def stored_log(client: RestClient, job_id: str, after: int, only: LogFilter) -> Iterator[LogEntry]:
+    """Every matching line after the cursor that is stored by now. A page may be empty: a long search takes several."""
     while True:
         page = read_page(client, job_id, after, only, limit=PAGE)
-        yield from page.items
-        if len(page.items) < PAGE:
+        yield from last_states(page.items)
+        if page.at_end or page.next_after <= after:
             return
         after = page.next_after
+
+
+def newest_log(client: RestClient, job_id: str, after: int, only: LogFilter, count: int, *, follow: bool) -> Iterator[LogEntry]:
+    """The newest `count` matching lines; with `follow` those to come as well."""
+    page = read_page(client, job_id, after, only, tail=True, limit=count)
+    yield from last_states(page.items)
+    if follow:
+        yield from follow_log(client, job_id, page.next_after, only)
+
+
+def is_arriving(client: RestClient, job_id: str) -> bool:
+    """Whether the job has ended while lines of its log are still on their way to the coordinator."""
+    return read_page(client, job_id, 0, LogFilter(), tail=True, limit=1).arriving
+
+
+def last_states(entries: Sequence[LogEntry]) -> list[LogEntry]:
+    """Leave out lines that a later one of the same rank overwrites, as a progress bar does."""
+    kept: dict[int, LogEntry] = {}
+    newest: dict[tuple[int, int], int] = {}
+    for entry in entries:
+        place = (entry.generation, entry.rank)
+        if entry.overwrites and place in newest:
+            kept.pop(newest[place], None)
+        newest[place] = entry.seq
+        kept[entry.seq] = entry
+    return list(kept.values())
 
 
 class StreamNews:
@@ -104,7 +142,7 @@ class StreamNews:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         url = self._client.stream_url(f"{self._path}?after={after}")
         try:
-            opening = connect(url, additional_headers=headers, open_timeout=OPEN_TIMEOUT_S, close_timeout=1.0)
+            opening = connect(url, ssl=self._client.tls, additional_headers=headers, open_timeout=OPEN_TIMEOUT_S, close_timeout=1.0)
             self._stream = self._open_streams.enter_context(opening)
         except (WebSocketException, OSError):
             self._refused = True

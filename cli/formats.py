@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from paceline.cli.api_types import LogEntry
+from paceline.cli.output import without_escapes
+from paceline.monitoring import words
 
 #: A number of the API, in which NaN and the infinities are words.
 AnyFloat = float | str
@@ -26,13 +28,22 @@ def significant(value: AnyFloat | None) -> str:
 
 
 def quantity(value: AnyFloat | None, unit: str = "") -> str:
-    """A number with an SI prefix: 12345 -> 12.3 k."""
+    """A number with an SI prefix: 12345 -> 12.3 k; of bytes with a binary one, as in the dashboard: 12345 -> 12.1 KiB."""
     if value is None or isinstance(value, str):
         return UNKNOWN if value is None else value
+    if unit == "B":
+        return _binary(value)
     for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}".rstrip()
+
+
+def _binary(size: float) -> str:
+    for power, prefix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "K")):
+        if size >= 1024**power:
+            return f"{size / 1024**power:.1f} {prefix}iB"
+    return f"{size:.0f} B"
 
 
 def count(number: int, noun: str) -> str:
@@ -41,15 +52,7 @@ def count(number: int, noun: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 60:
-        return f"{seconds:.0f}s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m{rest:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours < 48 else f"{hours // 24}d{hours % 24:02d}h"
+    return UNKNOWN if seconds is None else words.duration(seconds)
 
 
 def seconds(value: float | None) -> str:
@@ -62,14 +65,29 @@ def times(factor: float | None) -> str:
 
 
 def age(then: datetime | None, now: datetime | None = None) -> str:
-    return UNKNOWN if then is None else duration(max(0.0, ((now or datetime.now(UTC)) - then).total_seconds()))
+    """How long ago, in one unit, as the dashboard writes it."""
+    if then is None:
+        return UNKNOWN
+    seconds = max(0, int(((now or datetime.now(UTC)) - then).total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def since(then: datetime | None, now: datetime | None = None) -> str:
+    return "never" if then is None else f"{age(then, now)} ago"
 
 
 def steps(done: int, total: int | None) -> str:
-    return f"{done}/{total}" if total else str(done)
+    return f"{done:,}/{total:,}" if total else f"{done:,}"
 
 
-def printed_line(entry: LogEntry) -> str:
-    level = entry.level.upper()
-    mark = "" if level == "INFO" or entry.text.startswith(level) else f"{level} "
-    return f"{entry.time:%H:%M:%S} [{entry.rank}] {mark}{entry.text}"
+def printed_line(entry: LogEntry, *, full_time: bool = False, colours: bool = False) -> str:
+    """A log line with the local time at which it was printed, without escape sequences. `full_time`: with date, milliseconds and zone.
+    `colours`: with those that the text sets."""
+    level, text = entry.level.upper(), without_escapes(entry.text, colours=colours)
+    mark = "" if level == "INFO" or level in text else f"{level} "
+    local = entry.time.astimezone()
+    time = local.isoformat(timespec="milliseconds") if full_time else f"{local:%H:%M:%S}"
+    return f"{time} [{entry.rank}] {mark}{text}"

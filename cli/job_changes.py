@@ -1,13 +1,23 @@
-"""Changes to a job that other users may be changing too."""
+"""Changes to a job that other users may be changing too, and how a change reads."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.cli.errors import ApiProblemError
 from paceline.cli.output import note
 
+if TYPE_CHECKING:
+    from paceline.cli.api_types import Experiment, Job
+
 CHANGE_ATTEMPTS = 5
+#: What each change is called while it is made, and the state that is its end.
+CHANGES = {
+    "pause": ("Pausing", "paused"),
+    "resume": ("Resuming", "running"),
+    "resize": ("Resizing", ""),
+    "cancel": ("Cancelling", "cancelled"),
+}
 
 
 def change_job(client: Any, job_id: str, verb: str, body: Any = None) -> Any:
@@ -23,3 +33,9 @@ def change_job(client: Any, job_id: str, verb: str, body: Any = None) -> Any:
                 raise
             note(f"{job_id} changed meanwhile; trying again")
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def change_text(changed: Job | Experiment, verb: str) -> str:
+    """How far a change is: "Pausing gpt (running)..." or "gpt is paused"."""
+    gerund, done = CHANGES[verb]
+    return f"{changed.name} is {changed.state}" if changed.state == done else f"{gerund} {changed.name} ({changed.state})..."

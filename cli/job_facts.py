@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from paceline.cli.api_types import Job
-from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason
+from typing import Any
 
+from paceline.cli.api_types import DataRemoval, Job
+from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, JobState
+from paceline.monitoring.words import plural
+
+#: Requirements that are shown beside a job.
+MOST_PACKAGES = 8
 TIME_LIMIT = EndReason.TIME_LIMIT.value
+JOB_STATES = tuple(state.value for state in JobState)
 TERMINAL_STATES = frozenset(state.value for state in TERMINAL_JOB_STATES)
 
 
@@ -35,6 +41,34 @@ def seconds_to_first_step(job: Job) -> float | None:
     return None if first is None else (first - job.created_at).total_seconds()
 
 
+def removal_words(removal: DataRemoval) -> str:
+    """Return how far the deletion of a job's data is, and which user asked for it: "was deleted: ada asked for it"."""
+    return f"{'was deleted' if removal.state == 'removed' else 'is being deleted'}: {removal.asked_by} asked for it"
+
+
 def warning_lines(job: Job) -> list[str]:
     """Return what the coordinator warned of when the job was submitted, a line each."""
     return [f"warning: {warning}" for warning in job.warnings]
+
+
+def code_origin(section: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return where the code of a job came from, by the `environment.code` of its spec, in lines."""
+    commit, changed = section.get("commit"), section.get("uncommitted") or []
+    if commit is None:
+        return [("bundle", section["bundle"][:12])]
+    branch = f" on {section['branch']}" if section.get("branch") else ""
+    dirty = (
+        f", and {plural(len(changed), 'file')} that differed: {', '.join(changed[:3])}{' ...' if len(changed) > 3 else ''}"
+        if changed
+        else ""
+    )
+    return [("bundle", section["bundle"][:12]), ("commit", f"{commit[:12]}{branch}{dirty}")]
+
+
+def packages_of(environment: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return which packages the ranks of a job have besides the nodes' own, by the `environment` of its spec, in lines."""
+    requirements = environment.get("requirements") or []
+    more = f" and {len(requirements) - MOST_PACKAGES} more" if len(requirements) > MOST_PACKAGES else ""
+    installed = f"{', '.join(requirements[:MOST_PACKAGES])}{more}{', with a torch of its own' if environment.get('own_torch') else ''}"
+    found = [("packages", installed)] if requirements else []
+    return [*found, *((name, environment[name]) for name in ("python", "image") if environment.get(name))]

@@ -13,13 +13,14 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from paceline.cli import formats
 from paceline.cli.api_types import Job
 from paceline.cli.client import RestClient
 from paceline.cli.errors import UnreachableError
 from paceline.cli.job_facts import has_ended
-from paceline.cli.output import print_line
+from paceline.cli.output import plain, print_line
 from paceline.cli.settings import plain_output
 
 POLL_S = 0.25
@@ -83,7 +84,7 @@ def _panel(job: Job) -> Panel:
     grid.add_column(style="dim")
     grid.add_column()
     for name, value in rows(job):
-        grid.add_row(name, value)
+        grid.add_row(name, Text(plain(value)))
     if job.progress.total_steps:
         grid.add_row("", ProgressBar(total=job.progress.total_steps, completed=job.progress.step, width=40))
     return Panel(grid, title=job.name, title_align="left", expand=False)

@@ -16,11 +16,11 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # not where it is ignored, as behind `nohup` or `&`
         signal.signal(signal.SIGINT, _end_now)
-    from paceline.cli.app import app
+    from paceline.cli.app import run
 
     signal.signal(signal.SIGINT, before)
     try:
-        app()
+        sys.exit(run(sys.argv[1:]))
     except KeyboardInterrupt:  # while typer builds the commands; later it handles Ctrl-C itself
         sys.exit(INTERRUPTED)
 

@@ -1,7 +1,8 @@
 """The coordinator that a command uses, and the key: from a flag, else environment, project file, user file, default.
 
 This is the one place of the command line that reads its environment. A credentials file is `{"server": URL, "api_key": KEY}` with mode
-0600. A key belongs to the server it was stored with: it is never sent to another one.
+0600, and where the server has an authority of its own, that one's certificate. A key belongs to the server it was stored with: it is never sent to another one. A user may have several such files, each a
+context with a name; one of them is the current one.
 
 Which project file is nearest depends on the working directory, so no other user may have written it, and it does not choose where the
 key of the environment goes.
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +28,9 @@ PROJECT_FOLDER = ".paceline"
 PROJECT = "project"
 DEFAULT = "default"
 CREDENTIALS = "credentials.json"
+#: The context that `login` stores without a name, in the user's CREDENTIALS.
+DEFAULT_CONTEXT = "default"
+_CONTEXT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,9 @@ class Setting:
 class ClientSettings:
     server: Setting
     api_key: Setting
+    context: Setting = Setting(DEFAULT_CONTEXT, DEFAULT)
+    #: The one authority, as PEM, that the server's certificate must be of; without a value: those that this machine knows.
+    authority: Setting = Setting(None, DEFAULT)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -60,13 +69,20 @@ class ClientSettings:
         return self.server.source.startswith(("flag", "environment"))
 
 
-def resolve(server: str | None = None, api_key: str | None = None, start: Path | None = None) -> ClientSettings:
-    """The settings for this call; `start` is where the search for a project file begins (default: the working directory)."""
+def resolve(server: str | None = None, api_key: str | None = None, start: Path | None = None, context: str | None = None) -> ClientSettings:
+    """The settings for this call; `start` is where the search for a project file begins (default: the working directory). A `context`
+    that was typed, or PACELINE_CONTEXT, stands before all other files and before PACELINE_SERVER."""
+    if context and server:
+        raise UsageProblem("--server and --context both name a coordinator", "leave out one of them")
+    chosen_context = _context(context)
+    if chosen_context.source.startswith(("flag", "environment")) and server is None:
+        return _of_context(chosen_context, api_key)
     found = credential_files(start or working_directory())
     distrusted = {path: why for path in found if (why := why_not_trusted(path))}
     files = [(_describe(path), _read(path)) for path in found if path not in distrusted]
     chosen = _choose(server, "PACELINE_SERVER", [(name, document.get("server")) for name, document in files], DEFAULT_SERVER)
-    same_server = [(name, document.get("api_key")) for name, document in files if _same(document.get("server"), chosen.value)]
+    fitting = [(name, document) for name, document in files if _same(document.get("server"), chosen.value)]
+    same_server = [(name, document.get("api_key")) for name, document in fitting]
     warnings = [f"warning: {path} is not used: {why}" for path, why in distrusted.items()]
     by_folder = chosen.source.startswith(PROJECT)
     key = _choose(api_key, None if by_folder else "PACELINE_API_KEY", same_server, None)
@@ -74,7 +90,78 @@ def resolve(server: str | None = None, api_key: str | None = None, start: Path |
         warnings.append(
             f"warning: PACELINE_API_KEY is not sent to {chosen.value}, which {chosen.source} names; to send it, set PACELINE_SERVER"
         )
-    return ClientSettings(chosen, key, tuple(warnings))
+    authority = _authority([(name, document.get("authority")) for name, document in fitting])
+    return ClientSettings(chosen, key, chosen_context, authority, tuple(warnings))
+
+
+def _authority(stored: list[tuple[str, str | None]]) -> Setting:
+    """The pinned authority: that of the file which PACELINE_CA_FILE names, else the stored one of the server."""
+    path = os.environ.get("PACELINE_CA_FILE")
+    if not path:
+        return _choose(None, None, stored, None)
+    try:
+        return Setting(Path(path).read_text("ascii", errors="replace"), "environment PACELINE_CA_FILE")
+    except OSError as error:
+        raise UsageProblem(f"PACELINE_CA_FILE={path} cannot be read: {error.strerror}", "name a certificate in PEM, or unset it") from error
+
+
+def _context(flag: str | None) -> Setting:
+    """The name of the context: typed, from the environment, or the one that `paceline context use` has chosen."""
+    file = _current_file()
+    stored: list[tuple[str, str | None]] = [(f"user file {file}", file.read_text().strip())] if file.is_file() else []
+    return _choose(flag, "PACELINE_CONTEXT", stored, DEFAULT_CONTEXT)
+
+
+def _of_context(context: Setting, api_key: str | None) -> ClientSettings:
+    """The settings of a context that was named for this call."""
+    path, source = existing_context(context.value or ""), f"context {context.value}"
+    if why := why_not_trusted(path):
+        raise UsageProblem(f"{path} is not used: {why}")
+    document = _read(path)
+    key = Setting(api_key, "flag") if api_key else Setting(document.get("api_key"), source)
+    authority = _authority([(source, document.get("authority"))])
+    return ClientSettings(Setting(document.get("server"), source), key, context, authority)
+
+
+def context_file(name: str) -> Path:
+    """The file of a context. Raises UsageProblem where that is no name."""
+    if not _CONTEXT_NAME.fullmatch(name):
+        raise UsageProblem(f"{name!r} is no name of a context", "use letters, digits, '.', '_' and '-', for example prod")
+    return user_file() if name == DEFAULT_CONTEXT else user_file().parent / "contexts" / f"{name}.json"
+
+
+def existing_context(name: str) -> Path:
+    """The file of a context that is stored. Raises UsageProblem where there is none of this name."""
+    path = context_file(name)
+    if not path.is_file():
+        known = ", ".join(context_names()) or "none"
+        raise UsageProblem(f"there is no context {name}; stored: {known}", f"paceline login --server URL --api-key KEY --store-as {name}")
+    return path
+
+
+def context_names() -> list[str]:
+    """The stored contexts, by name, the default one first."""
+    default = [DEFAULT_CONTEXT] if user_file().is_file() else []
+    return default + sorted(path.stem for path in (user_file().parent / "contexts").glob("*.json"))
+
+
+def context_server(name: str) -> str:
+    """The server of a stored context."""
+    return str(_read(context_file(name)).get("server"))
+
+
+def use_context(name: str) -> None:
+    """Make a context the current one."""
+    file = _current_file()
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if name == DEFAULT_CONTEXT:
+        file.unlink(missing_ok=True)
+    else:
+        file.write_text(name + "\n")
+
+
+def _current_file() -> Path:
+    return user_file().parent / "context"
 
 
 def working_directory() -> Path:
@@ -101,7 +188,7 @@ def why_not_trusted(path: Path) -> str | None:
 def credential_files(start: Path) -> list[Path]:
     """Existing credential files, the nearest project's first, the user's last."""
     project = next((path for folder in (start, *start.parents) if (path := folder / PROJECT_FOLDER / CREDENTIALS).is_file()), None)
-    return [path for path in (project, user_file()) if path is not None and path.is_file()]
+    return [path for path in (project, context_file(_context(None).value or "")) if path is not None and path.is_file()]
 
 
 def user_file() -> Path:
@@ -123,13 +210,18 @@ def of_stack(data: Path) -> ClientSettings:
 
 
 def is_stored(server: str, api_key: str | None) -> bool:
-    """Whether this user's own file has this server with this key, so that every folder reaches it."""
-    path = user_file()
-    return path.is_file() and why_not_trusted(path) is None and _read(path) == {"server": server, "api_key": api_key}
+    """Whether the current context has this server with this key, so that every folder reaches it."""
+    path = context_file(_context(None).value or "")
+    return (
+        path.is_file()
+        and why_not_trusted(path) is None
+        and {**_read(path), "authority": ""} == {"server": server, "api_key": api_key, "authority": ""}
+    )
 
 
-def store(path: Path, server: str, api_key: str) -> None:
-    write_private(path, {"server": server.rstrip("/"), "api_key": api_key})
+def store(path: Path, server: str, api_key: str, authority: str | None = None) -> None:
+    pinned = {"authority": authority} if authority else {}
+    write_private(path, {"server": server.rstrip("/"), "api_key": api_key} | pinned)
 
 
 def write_private(path: Path, document: dict[str, str]) -> None:
@@ -173,6 +265,16 @@ def forget_other_coordinators() -> None:
         os.environ.pop(name, None)
 
 
+def has_display() -> bool:
+    """Whether a browser can open a window here."""
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def terminal_type() -> str:
+    """The type of this terminal, such as xterm-256color; empty where there is none."""
+    return os.environ.get("TERM", "")
+
+
 def plain_output() -> bool:
     """NO_COLOR (any value), CI and TERM=dumb ask for text without colour or motion."""
     return bool(os.environ.get("NO_COLOR") or os.environ.get("CI")) or os.environ.get("TERM") == "dumb"
@@ -189,7 +291,7 @@ def _same(stored: str | None, chosen: str | None) -> bool:
 
 
 def _describe(path: Path) -> str:
-    return f"{'user' if path == user_file() else PROJECT} file {path}"
+    return f"{'user' if user_file().parent in path.parents else PROJECT} file {path}"
 
 
 def _read(path: Path) -> dict[str, str]:

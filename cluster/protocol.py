@@ -3,8 +3,10 @@
 The coordinator keeps the desired assignments of each node, the agent reports the observed ones, and both are re-sent until
 they agree. Everything sent twice is harmless. Metrics, logs and events travel apart: `monitoring.points.Upload`.
 
-    agent -> coordinator:   AgentHello, Heartbeat, Observed
-    coordinator -> agent:   Welcome, Desired, ConnectionRefused
+    agent -> coordinator:   AgentHello, Heartbeat, Observed, Notice, Leaving
+    coordinator -> agent:   Welcome, Desired, OpenExec, ConnectionRefused
+
+A command beside a rank has a connection of its own (`cluster.exec_frames`), which OpenExec asks for.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ MOST_SLOTS = 1024
 CHANNEL_PATH = "/api/v1/agents/channel"
 UPLOAD_PATH = "/api/v1/agents/upload"
 JOIN_PATH = "/api/v1/agents/join"
+BUNDLES_PATH = "/api/v1/agents/bundles"  # GET .../{digest}: the archive
+SECRETS_PATH = "/api/v1/agents/secrets"  # GET .../{job_id}: JobSecrets, for a node that has ranks of the job
 ARTIFACTS_PATH = "/api/v1/agents/artifacts"  # POST an Offer; PUT .../{id}/{chunk} its bytes
+ARTIFACT_FILES_PATH = f"{ARTIFACTS_PATH}/files"  # POST a FilesOffer; larger files follow as above
 
 
 class RankKey(NamedTuple):
@@ -58,6 +63,17 @@ class JoinReply(msgspec.Struct, frozen=True, kw_only=True):
     credential: str
 
 
+class JobSecrets(msgspec.Struct, frozen=True, kw_only=True):
+    """The secrets that a job's spec names. Asked for when ranks are about to start, and by an agent that takes over ranks."""
+
+    values: dict[str, str]  # by the name of their variable
+    former: tuple[str, ...] = ()  # values that ranks which still run may have been given: to be masked
+    missing: tuple[str, ...] = ()  # named, and deleted since the job was submitted
+
+    def __repr__(self) -> str:
+        return f"JobSecrets of {', '.join(self.values)}"  # no log is to have the values
+
+
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     device: Literal["cpu", "cuda"]
@@ -74,6 +90,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_disk: str | None = None
     #: The identity of the machine: its agents have it in common. None: the kernel does not tell it.
     machine: str | None = None
+    container_engines: tuple[str, ...] = ()  # that can run containers, the preferred one first
+    #: Wall clock: when the machine will be taken away, by a time limit for example. None: not known.
+    ends_at: float | None = None
 
 
 class AgentHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -83,6 +102,7 @@ class AgentHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     inventory: Inventory
     address: str  # where other nodes reach this one
     store_port: int  # the rendezvous store it serves
+    runs_commands: bool = False  # it knows OpenExec
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
@@ -131,11 +151,20 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True, tag="leaving"):
     ended."""
 
 
+class Notice(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
+    """The agent's machine will be taken away: the node is to be drained before. Sent once to each coordinator that takes it (`Welcome`)."""
+
+    ends_at: float  # wall clock of the agent
+    reason: str
+    returns: bool = False  # the machine comes back, with the node's credential: the node is kept
+
+
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     protocol: int
     node_id: str
     heartbeat_seconds: float
     observe_seconds: float
+    takes_notices: bool = False  # it knows Notice
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +201,8 @@ class DesiredAssignment(msgspec.Struct, frozen=True, kw_only=True):
 
 class CheckpointToDelete(msgspec.Struct, frozen=True, kw_only=True):
     id: str
-    directory: str
+    directory: str  # an absolute path, or the URL of a place in an object store
+    options: dict[str, str] = {}  # of that store, as the job's checkpoint.options say
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
@@ -180,6 +210,13 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
     assignments: tuple[DesiredAssignment, ...]
     delete_checkpoints: tuple[CheckpointToDelete, ...] = ()
     leave: bool = False  # drained and removed: stop everything and exit
+
+
+class OpenExec(msgspec.Struct, frozen=True, kw_only=True, tag="open_exec"):
+    """Have a keeper for the exec session `id` beside this rank connect. Sent again until it has; harmless the second time."""
+
+    id: str
+    key: RankKey
 
 
 class ConnectionRefused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
@@ -190,8 +227,8 @@ class ConnectionRefused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"
     final: bool
 
 
-FromAgent = AgentHello | Heartbeat | Observed | Leaving
-ToAgent = Welcome | Desired | ConnectionRefused
+FromAgent = AgentHello | Heartbeat | Observed | Notice | Leaving
+ToAgent = Welcome | Desired | OpenExec | ConnectionRefused
 
 _to_agent: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent, dec_hook=spec_from_json)
 

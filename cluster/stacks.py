@@ -142,6 +142,16 @@ def _main_frames(process: ProcessStack) -> tuple[PythonFrame, ...]:
     return main[0].frames if main else ()
 
 
+def equals(answers: Mapping[int, StackSample | None]) -> dict[int, int]:
+    """For each rank the first one whose processes have the very same stacks in their main threads. A rank without any is like no other."""
+    firsts: dict[tuple[object, ...], int] = {}
+    found = {}
+    for rank, answer in sorted(answers.items()):
+        stack = tuple((process.part, process.error, _main_frames(process)) for process in answer.processes) if answer else ()
+        found[rank] = firsts.setdefault(stack, rank) if stack else rank
+    return found
+
+
 def in_words(frames: Sequence[PythonFrame]) -> str:
     """A stack as Python prints one: the innermost frame last."""
     return "\n".join(f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in reversed(frames))

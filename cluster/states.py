@@ -38,6 +38,7 @@ class EndReason(StrEnum):
     RANK_CRASHED = "rank_crashed"
     OUT_OF_MEMORY = "out_of_memory"
     NODE_LOST = "node_lost"
+    NODE_REMOVED = "node_removed"  # by a person, at once
     HANG = "hang"
     START_TIMEOUT = "start_timeout"
     STOP_TIMEOUT = "stop_timeout"
@@ -59,6 +60,18 @@ class NodeState(StrEnum):
     UNREACHABLE = "unreachable"
     LOST = "lost"
     GONE = "gone"
+
+
+class LaunchState(StrEnum):
+    """The state of a node that a provider is to start. Whether it is still wanted is an intent, not a state."""
+
+    REQUESTED = "requested"  # its provider has not answered yet
+    PENDING = "pending"  # its provider has taken it, and it does not run yet
+    RUNNING = "running"  # its agent was started, and has not joined
+    JOINED = "joined"
+    TERMINATING = "terminating"
+    ENDED = "ended"  # in order
+    FAILED = "failed"
 
 
 class RankState(StrEnum):
@@ -107,6 +120,20 @@ NODE_TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
     NodeState.LOST: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING, NodeState.GONE}),
     NodeState.GONE: frozenset(),
 }
+
+LAUNCH_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
+    LaunchState.REQUESTED: frozenset(
+        {LaunchState.PENDING, LaunchState.RUNNING, LaunchState.JOINED, LaunchState.TERMINATING, LaunchState.ENDED, LaunchState.FAILED}
+    ),
+    LaunchState.PENDING: frozenset({LaunchState.RUNNING, LaunchState.JOINED, LaunchState.TERMINATING, LaunchState.FAILED}),
+    # an engine may take back what it has started, and put it into its queue again
+    LaunchState.RUNNING: frozenset({LaunchState.PENDING, LaunchState.JOINED, LaunchState.TERMINATING, LaunchState.FAILED}),
+    LaunchState.JOINED: frozenset({LaunchState.PENDING, LaunchState.RUNNING, LaunchState.TERMINATING, LaunchState.ENDED}),
+    LaunchState.TERMINATING: frozenset({LaunchState.ENDED, LaunchState.FAILED}),
+    LaunchState.ENDED: frozenset(),
+    LaunchState.FAILED: frozenset(),
+}
+OVER_LAUNCH_STATES = frozenset({LaunchState.ENDED, LaunchState.FAILED})
 
 #: A rank only moves forward. A generation may end at any moment: until its process has ended, or is given up, a rank can go on to the next one.
 RANK_TRANSITIONS: Mapping[RankState, frozenset[RankState]] = {

@@ -4,7 +4,7 @@ import tseslint from "typescript-eslint";
 import house from "./lint/layers.js";
 
 export default tseslint.config(
-  { ignores: ["dist", "node_modules", "src/lib/*.generated.ts"] },
+  { ignores: ["dist", "public/docs", "node_modules", "src/lib/*.generated.ts"] },
   ...tseslint.configs.recommended,
   { files: ["src/**/*.{ts,tsx}"], ...jsxA11y.flatConfigs.recommended },
   {

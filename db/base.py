@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
+import msgspec
 from sqlalchemy import JSON, BigInteger, ColumnElement, DateTime, Dialect, Index, Integer, MetaData, Text, literal_column
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute
@@ -65,12 +67,19 @@ class TextEnum(TypeDecorator[E]):
     def __init__(self, members: type[E]) -> None:
         super().__init__()
         self.members = members
+        self._by_value: Mapping[Any, E] = {member.value: member for member in members}
 
     def process_bind_param(self, value: E | None, dialect: Dialect) -> str | None:
         return None if value is None else self.members(value).value
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> E | None:
-        return None if value is None else self.members(value)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], E | None]:
+        """A look-up: every row of every list has such columns, and calling an enumeration costs a microsecond."""
+        by_value = self._by_value
+
+        def process(value: Any) -> E | None:
+            return None if value is None else by_value[value] if value in by_value else self.members(value)
+
+        return process
 
 
 #: A JSON document; assign a new value to change it, changes inside one are not seen. None is SQL NULL.
@@ -106,6 +115,14 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return value
+
+
+def load_json(text: str | bytes) -> Any:
+    """The value of stored JSON text, read in a third of json's time; what msgspec refuses, such as half a surrogate pair, is read by json."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return json.loads(text)
 
 
 def dump_json(value: Any) -> str:

@@ -39,7 +39,10 @@ MODELS = (
     "leases",
     "metrics",
     "artifacts",
+    "charts",
     "readings",
+    "registry",
+    "saved_views",
     "storage",
 )
 

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from paceline.db import sqlite_connection
 from paceline.db.away import raising_away_errors
-from paceline.db.base import dump_json
+from paceline.db.base import dump_json, load_json
 from paceline.db.errors import DatabaseAwayError, UnsupportedDatabaseError
 from paceline.db.sqlite_connection import StatementConnection
 from paceline.db.turns import WriterTurns
@@ -81,6 +81,7 @@ def open_sqlite(path: Path, *, synchronous: str) -> Database:
     engine = create_async_engine(
         f"sqlite+aiosqlite:///{path}",
         json_serializer=dump_json,
+        json_deserializer=load_json,
         pool_size=16,
         max_overflow=16,
         pool_timeout=BUSY_SECONDS,
@@ -130,6 +131,7 @@ def open_postgres(url: str, *, pool_size: int = 10) -> Database:
     engine = create_async_engine(
         postgres_url(url),
         json_serializer=dump_json,
+        json_deserializer=load_json,
         pool_size=pool_size,
         max_overflow=20,
         pool_pre_ping=True,

@@ -10,6 +10,7 @@ from typing import Protocol
 
 RANK_FOLDER = "PACELINE_RANK_FOLDER"
 LOG_FOLDER = "PACELINE_LOG_DIR"
+ARTIFACTS_FOLDER = "PACELINE_ARTIFACTS"
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 #: Of a rank that sees its own card alone and uses LOCAL_RANK as the index of that card.
 VIRTUAL_LOCAL_RANK = {"LOCAL_RANK": "0"}
@@ -200,9 +201,22 @@ def rank_folder() -> Path | None:
     return Path(value) if value else None
 
 
+def artifacts_folder() -> Path | None:
+    """Return the folder whose files are kept with the job, or None outside a job."""
+    value = os.environ.get(ARTIFACTS_FOLDER)
+    return Path(value) if value else None
+
+
 def cache_directory() -> Path:
     """Return $PACELINE_CACHE, or `paceline` in the user's cache folder."""
     chosen = os.environ.get("PACELINE_CACHE")
     if chosen:
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline"
+
+
+def data_cache_bytes() -> int:
+    """Return $PACELINE_DATA_CACHE_GB in bytes, or 100 GB where it is not a positive number: the most that copies of data sets from object
+    stores may take on this node together."""
+    value = os.environ.get("PACELINE_DATA_CACHE_GB", "")
+    return int(value) * 1_000_000_000 if value.isdigit() and int(value) > 0 else 100_000_000_000

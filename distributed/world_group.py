@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -21,6 +20,7 @@ from paceline.distributed.abort import ABORTED, GroupAborter, wait_for
 from paceline.distributed.axis_groups import AxisGroup, create_axis_groups
 from paceline.distributed.calls import Call, point_to_point_call
 from paceline.distributed.errors import GenerationOverError
+from paceline.distributed.frames import gather_objects
 from paceline.distributed.process_group import Axes, PointToPoint
 from paceline.distributed.reduction import GradientBucket, Reduction
 from paceline.distributed.reduction_groups import ReductionRequest, create_reduction_groups
@@ -115,12 +115,7 @@ class WorldGroup:
             raise GenerationOverError(ABORTED)
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        content = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-        lengths = [int(length) for length in self._gather(torch.tensor([len(content)]))]
-        padded = torch.zeros(max(lengths), dtype=torch.uint8)
-        padded[: len(content)] = content
-        pieces = zip(self._gather(padded), lengths, strict=True)
-        return [pickle.loads(piece[:length].numpy().tobytes()) for piece, length in pieces]
+        return gather_objects(value, self._gather)
 
     def _gather(self, tensor: Tensor) -> list[Tensor]:
         """Return the `tensor` of every rank; all are CPU tensors of one shape."""

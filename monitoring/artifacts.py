@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from paceline.monitoring.files import write_durably
+from paceline.monitoring.media import MediaLabel
 
 #: Of one file, as it travels and is stored: compressed.
 MAX_ARTIFACT_BYTES = 64 << 20
@@ -20,8 +21,8 @@ MAX_ARTIFACT_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 NOTE_SUFFIX = ".note"
 
-#: trace: of torch.profiler; gradients: `RecordedGradients`; snapshot: gradients themselves, by torch.save.
-ArtifactKind = Literal["trace", "gradients", "snapshot"]
+#: trace: of torch.profiler; gradients: `RecordedGradients`; snapshot: gradients themselves, by torch.save; media: `monitoring.media`.
+ArtifactKind = Literal["trace", "gradients", "snapshot", "media"]
 
 
 class RankArtifact(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +37,7 @@ class RankArtifact(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     sha256: str = ""
     error: str | None = None
+    media: MediaLabel | None = None  # of the kind `media`
 
     @property
     def chunks(self) -> int:

@@ -48,6 +48,13 @@ class Bucket:
         if self.maximum is None or value > self.maximum:
             self.maximum = value
 
+    @property
+    def mean(self) -> float:
+        """The mean of the points that are numbers; NaN where there is none, or where one is infinite."""
+        numbers = self.count - self.nan_count
+        finite = all(extreme is not None and math.isfinite(extreme) for extreme in (self.minimum, self.maximum))
+        return self.sum / numbers if numbers and finite else math.nan
+
     def merge(self, other: Bucket) -> None:
         self.count += other.count
         self.nan_count += other.nan_count

@@ -1,4 +1,4 @@
-"""TensorBoard event files: scalars in the form that TensorBoard reads, written without it.
+"""TensorBoard event files: scalars, images and histograms in the form that TensorBoard reads, written without it.
 
 A file is a row of records: `length (8 bytes) | masked crc32c of the length | payload | masked crc32c of the payload`, little-endian
 (`tensorflow/core/lib/io/record_writer.h`). A payload is an `Event` protocol buffer (`tensorflow/core/util/event.proto`); all scalars
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: The first record of every event file says which format follows.
 FILE_VERSION = b"brain.Event:2"
@@ -27,7 +27,12 @@ _LARGEST_FLOAT = 3.4028234663852886e38
 #: Protocol buffer keys: field number << 3 | wire type (0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes).
 _EVENT_TIME, _EVENT_STEP, _EVENT_VERSION, _EVENT_SUMMARY = b"\x09", b"\x10", b"\x1a", b"\x2a"
 _SUMMARY_VALUE = b"\x0a"
-_VALUE_TAG, _VALUE_FLOAT = b"\x0a", b"\x15"
+_VALUE_TAG, _VALUE_FLOAT, _VALUE_IMAGE, _VALUE_HISTOGRAM = b"\x0a", b"\x15", b"\x22", b"\x2a"
+#: Of `Summary.Image` and of `HistogramProto` (`tensorflow/core/framework/summary.proto`, `tsl/protobuf/histogram.proto`).
+_IMAGE_HEIGHT, _IMAGE_WIDTH, _IMAGE_COLOURS, _IMAGE_FILE = b"\x08", b"\x10", b"\x18", b"\x22"
+_HISTOGRAM_LEAST, _HISTOGRAM_MOST, _HISTOGRAM_NUMBER, _HISTOGRAM_SUM, _HISTOGRAM_SQUARES = b"\x09", b"\x11", b"\x19", b"\x21", b"\x29"
+_HISTOGRAM_LIMITS, _HISTOGRAM_COUNTS = b"\x32", b"\x3a"
+_RGB = 3
 
 
 def file_name(time: float, writer: str) -> str:
@@ -42,12 +47,39 @@ def header(time: float) -> bytes:
 
 def scalars(step: int, time: float, values: Mapping[str, float]) -> bytes:
     """Return one step's scalars by tag. NaN and the infinities are kept: TensorBoard marks them."""
-    summary = b"".join(_scalar(tag, value) for tag, value in values.items())
+    return event(step, time, [_scalar(tag, value) for tag, value in values.items()])
+
+
+def event(step: int, time: float, values: Iterable[bytes]) -> bytes:
+    """Return the record of one step, of values as `image` and `histogram` make them."""
+    summary = b"".join(values)
     return record(_EVENT_TIME + _DOUBLE.pack(time) + _EVENT_STEP + varint(step) + _delimited(_EVENT_SUMMARY, summary))
 
 
 def _scalar(tag: str, value: float) -> bytes:
     return _delimited(_SUMMARY_VALUE, _tag(tag) + _VALUE_FLOAT + _FLOAT.pack(single_precision(value)))
+
+
+def image(tag: str, width: int, height: int, file: bytes) -> bytes:
+    """Return a value that is a PNG or JPEG file."""
+    size = _IMAGE_HEIGHT + varint(height) + _IMAGE_WIDTH + varint(width) + _IMAGE_COLOURS + varint(_RGB)
+    return _delimited(_SUMMARY_VALUE, _tag(tag) + _delimited(_VALUE_IMAGE, size + _delimited(_IMAGE_FILE, file)))
+
+
+def histogram(tag: str, edges: Sequence[float], counts: Sequence[int], mean: float, std: float) -> bytes:
+    """Return a value that is a histogram; `edges` are one more than `counts`."""
+    number = float(sum(counts))
+    facts = (
+        (_HISTOGRAM_LEAST, edges[0]),
+        (_HISTOGRAM_MOST, edges[-1]),
+        (_HISTOGRAM_NUMBER, number),
+        (_HISTOGRAM_SUM, mean * number),
+        (_HISTOGRAM_SQUARES, (mean * mean + std * std) * number),
+    )
+    inside = b"".join(key + _DOUBLE.pack(value) for key, value in facts)
+    inside += _delimited(_HISTOGRAM_LIMITS, b"".join(map(_DOUBLE.pack, edges[1:])))
+    inside += _delimited(_HISTOGRAM_COUNTS, b"".join(_DOUBLE.pack(count) for count in counts))
+    return _delimited(_SUMMARY_VALUE, _tag(tag) + _delimited(_VALUE_HISTOGRAM, inside))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -3,7 +3,8 @@
 import paceline
 
 print(paceline.world().rank)
-paceline.log(step, loss=loss.item())
+paceline.log(step, loss=loss.item(), sample=paceline.Image(picture))
+paceline.log_artifact("scores.csv")  # kept with the job
 trainer = paceline.Trainer(model, strategy="fsdp")  # a loop of one's own
 
 def make_task(spec):  # or a loop of Paceline's, for an entrypoint
@@ -20,13 +21,16 @@ Works in a job, under torchrun, and as a world of one where nothing says otherwi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
+    from paceline.artifacts import log_artifact
     from paceline.client import AsyncClient, Client
     from paceline.distributed.env import Position
+    from paceline.images import Image
+    from paceline.media import Histogram, Table
     from paceline.parallelism.pipelines.chain import Unit
     from paceline.tracking import Fields, Run, finish, init
     from paceline.training.own_loop.communication_optimizer import CommunicationOptimizer
@@ -44,8 +48,11 @@ if TYPE_CHECKING:
 
 #: Where each name is made. Imported when it is first used: the command line and the coordinator import this package too, and neither needs torch.
 _HOMES = {
+    "paceline.artifacts": ("log_artifact",),
     "paceline.client": ("AsyncClient", "Client"),
     "paceline.distributed.env": ("Position",),
+    "paceline.images": ("Image",),
+    "paceline.media": ("Histogram", "Table"),
     "paceline.parallelism.pipelines.chain": ("Unit",),
     "paceline.tracking": ("Run", "finish", "init"),
     "paceline.training.own_loop.communication_optimizer": ("CommunicationOptimizer",),
@@ -71,11 +78,14 @@ __all__ = [
     "EnhancedDistributedTrainer",
     "GradientRecord",
     "GradientReport",
+    "Histogram",
+    "Image",
     "JobSpec",
     "Loss",
     "Position",
     "Run",
     "Stream",
+    "Table",
     "Task",
     "Trainer",
     "Unit",
@@ -84,12 +94,13 @@ __all__ = [
     "intercept_gradients",
     "loader",
     "log",
+    "log_artifact",
     "world",
 ]
 
 
 @overload
-def log(step: int, /, **values: float) -> None: ...
+def log(step: int, /, **values: float | Image | Sequence[Image] | Histogram | Table) -> None: ...
 
 
 @overload
@@ -100,8 +111,9 @@ def log(*place: Any, **values: Any) -> None:
     """Record values as measured at a step; they become live curves of the job. Never blocks. Call it from the rank's own process.
 
     `log(step, loss=0.5)`: `step` is an integer from 0 up; integers of numpy and torch count. Values are single numbers: float, int, or a
-    numpy or torch scalar (reading one that is on a GPU waits for the GPU). NaN and the infinities are kept. Raises TypeError or ValueError for
-    anything else, and for names that the trainer records itself. Names over `monitoring.points.MAX_NAMES` are dropped and told once.
+    numpy or torch scalar (reading one that is on a GPU waits for the GPU). NaN and the infinities are kept. Beside them, `paceline.Image(...)` or a
+    list of images, `paceline.Histogram(...)` and `paceline.Table(...)`; what is over a limit of size is dropped and told once. Raises TypeError
+    or ValueError for anything else, and for names that the trainer records itself. Names over `monitoring.points.MAX_NAMES` are dropped and told once.
 
     `log({"train/loss": 0.5}, step=None, commit=None)`: as `wandb.log`; see `paceline.tracking.Run.log`, also for what it raises.
 
@@ -147,8 +159,8 @@ def __getattr__(name: str) -> Any:
 
         return current.run if name == "run" else getattr(current.get_or_begin(), name)
     raise AttributeError(
-        f"module {__name__!r} has no attribute {name!r}: of wandb it has init, log, finish, run, config and summary; images, tables and "
-        "artifacts have no place here"
+        f"module {__name__!r} has no attribute {name!r}: of wandb it has init, log, finish, run, config, summary, Image, Histogram and Table; "
+        "files are kept by paceline.log_artifact"
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -35,20 +36,30 @@ from paceline.cli.api_types import (
 from paceline.cli.client import ANSWER_TIMEOUT_S, PAGE, RestClient
 from paceline.cli.curves import MetricPoint, Point, follow_metrics, points_of
 from paceline.cli.documents import parse_spec, read_spec
-from paceline.cli.errors import ApiProblemError, CliError, OutcomeUnknownError, UnreachableError, UsageProblem, WaitTimedOutError
-from paceline.cli.follow import LogFilter, follow_log, log_pages
+from paceline.cli.errors import (
+    ApiProblemError,
+    CliError,
+    JobEndedError,
+    OutcomeUnknownError,
+    UnreachableError,
+    UsageProblem,
+    WaitTimedOutError,
+)
+from paceline.cli.follow import LogFilter, follow_log, newest_log, stored_log
 from paceline.cli.job_facts import TERMINAL_STATES
 from paceline.cli.job_folder import in_its_folder
 from paceline.cli.settings import resolve
 from paceline.cli.waiting import wait_for_state
 from paceline.cluster.states import JobState
 from paceline.experiment_client import ExperimentMethods
+from paceline.job_client import JobMethods
 
 __all__ = [
     "ApiProblemError",
     "AsyncClient",
     "CliError",
     "Client",
+    "JobEndedError",
     "MetricPoint",
     "OutcomeUnknownError",
     "UnreachableError",
@@ -62,7 +73,7 @@ T = TypeVar("T")
 Spec = Mapping[str, Any] | str | Path
 
 
-class Client(ExperimentMethods):
+class Client(JobMethods, ExperimentMethods):
     """A connection to a coordinator.
 
     Where no `server` and `api_key` are given they are found as by the command line: PACELINE_SERVER and PACELINE_API_KEY, then what `paceline up` or
@@ -96,13 +107,6 @@ class Client(ExperimentMethods):
         """Submit a job. Refuses with a problem if the plan with `plan_hash` no longer holds."""
         return parsed(self._rest.create("/training/jobs", document_of(spec), plan_hash=plan_hash), Job)
 
-    def jobs(
-        self, *, status: str | None = None, project: str | None = None, search: str | None = None, limit: int | None = None
-    ) -> list[Job]:
-        """Return jobs, the newest first; `status` may name several states, `search` is a part of the name."""
-        found = self._rest.pages("/training/jobs", limit, status=status, project=project, q=search)
-        return [parsed(document, Job) for document in found]
-
     def job(self, job: str) -> Job:
         """Return one job, with its ranks and generations."""
         return self._rest.job(self._rest.job_id(job))
@@ -129,14 +133,18 @@ class Client(ExperimentMethods):
         return parsed(self._rest.delete(f"/training/jobs/{self._rest.job_id(job)}"), Job)
 
     def wait(self, job: str, state: str | None = None, *, timeout: float = 3600.0) -> Job:
-        """Wait until the job is in `state`, or has ended, and return it.
+        """Wait until the job is in `state`, or without one until it has ended, and return it.
 
-        Raises WaitTimedOutError after `timeout` seconds, and UsageProblem for what is no state of a job.
+        Raises JobEndedError where it has ended and cannot be in `state` any more, WaitTimedOutError after `timeout` seconds, and UsageProblem for what is
+        no state of a job.
         """
         if state is not None and state not in set(JobState):
             raise UsageProblem(f"{state!r} is no state of a job", f"use {', '.join(JobState)}")
         wanted = {state} if state else set(TERMINAL_STATES)
-        return parsed(wait_for_state(self._rest, self._rest.job_id(job), wanted, timeout), Job)
+        found = parsed(wait_for_state(self._rest, self._rest.job_id(job), wanted, timeout), Job)
+        if found.state not in wanted:
+            raise JobEndedError(f"{found.name} has ended ({found.state}) and can't be {state} any more")
+        return found
 
     # --- what jobs tell
 
@@ -148,14 +156,29 @@ class Client(ExperimentMethods):
         rank: str | None = None,
         level: str | None = None,
         grep: str | None = None,
+        regex: bool = False,
+        context: int = 0,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        tail: int | None = None,
         after: int = 0,
     ) -> Iterator[LogEntry]:
-        """Yield the lines of the job's log behind the position `after`.
+        """Yield the lines of the job's log behind the position `after`, or with `tail` its newest lines, at most 2,000.
 
-        With `follow`, go on until the job and its log have ended; a lost connection costs no line and brings none twice.
+        `rank` and `level` may name several, as `0,3` and `warning,error`. `grep`: lines with this text, with `regex` those that fit this expression
+        (RE2), with `context` so many lines of the same rank around each: `entry.context` tells them apart. `since`, `until`: when lines were
+        printed, with a time zone. With `follow`, go on until the job and its log have ended; a lost connection costs no line and brings none twice.
         """
-        only, job_id = LogFilter(rank=rank, grep=grep, level=level), self._rest.job_id(job)
-        return follow_log(self._rest, job_id, after, only) if follow else log_pages(self._rest, job_id, after, only)
+        if regex and grep is None:
+            raise UsageProblem("regex=True needs the expression", "pass it as grep")
+        for name, moment in (("since", since), ("until", until)):
+            if moment is not None and moment.tzinfo is None:
+                raise UsageProblem(f"{name}={moment.isoformat()} has no time zone", "pass an aware datetime, such as datetime.now(UTC)")
+        only = LogFilter(rank=rank, grep=grep, level=level, regex=regex, context=context, since=since, until=until)
+        job_id = self._rest.job_id(job)
+        if tail is not None:
+            return newest_log(self._rest, job_id, after, only, tail, follow=follow)
+        return follow_log(self._rest, job_id, after, only) if follow else stored_log(self._rest, job_id, after, only)
 
     def metrics(
         self, job: str, names: str | None = None, *, ranks: str = "0", first_step: int | None = None, last_step: int | None = None
@@ -308,6 +331,18 @@ class AsyncClient:
     pin = _awaited(Client.pin)
     unpin = _awaited(Client.unpin)
     delete_checkpoint = _awaited(Client.delete_checkpoint)
+    edit = _awaited(Client.edit)
+    archive = _awaited(Client.archive)
+    unarchive = _awaited(Client.unarchive)
+    delete_data = _awaited(Client.delete_data)
+    incidents = _awaited(Client.incidents)
+    goodput = _awaited(Client.goodput)
+    performance = _awaited(Client.performance)
+    compare = _awaited(Client.compare)
+    stacks = _awaited(Client.stacks)
+    gradients = _awaited(Client.gradients)
+    artifacts = _awaited(Client.artifacts)
+    storage = _awaited(Client.storage)
     cluster = _awaited(Client.cluster)
     nodes = _awaited(Client.nodes)
     gpus = _awaited(Client.gpus)

@@ -6,21 +6,32 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from paceline.logged_media import KeptMedia, media_in
 from paceline.monitoring.checks import checked_step, checked_value, checked_values
 from paceline.monitoring.names import Names, our_name
 from paceline.training.own_loop.recorders import job_recorder
 
-_NO_NUMBER = "only single numbers make curves; images, tables, texts and lists do not"
+_NO_NUMBER = "only single numbers make curves, beside paceline.Image, Histogram and Table; texts and lists of numbers do not"
+_kept = KeptMedia()
 
 
 def record(step: Any, values: Mapping[str, Any]) -> None:
-    """Record `values`, all of them numbers, at `step`; print them outside a job. Raises TypeError or ValueError for anything else."""
+    """Record `values` at `step`: numbers, images, histograms and tables; print them outside a job.
+
+    Raises TypeError or ValueError for anything else; nothing of the call is recorded then.
+    """
+    media = media_in(values)
+    numbers = {name: value for name, value in values.items() if name not in media} if media else values
     recorder = job_recorder()
-    if recorder is not None:
-        recorder.record_own(step, values)
+    if recorder is None:
+        words = [f"{name} {value:.6g}" for name, value in checked_values(numbers, set()).items()]
+        words += [f"{name} {each.words()}" for name, each in media.items()]
+        print(f"step {checked_step(step)}", *words, flush=True)
         return
-    shown = checked_values(values, set())
-    print(f"step {checked_step(step)}", *(f"{name} {value:.6g}" for name, value in shown.items()), flush=True)
+    if numbers or not media:
+        recorder.record_own(step, numbers)
+    if media:
+        _kept.record(checked_step(step), media)
 
 
 class ForeignMetrics:
@@ -36,8 +47,11 @@ class ForeignMetrics:
         Returns the numbers under their own names, nested ones joined by a slash. Other values are left out, with one warning.
         """
         numbers: dict[str, float] = {}
-        named: dict[str, float] = {}
+        named: dict[str, Any] = {}
         for tag, value in sorted(flat(values), key=_ours_first):
+            if media := self._media(tag, value):
+                named |= media
+                continue
             number = self._number(tag, value)
             if number is None:
                 continue
@@ -50,6 +64,14 @@ class ForeignMetrics:
         if named:
             record(step, named)
         return numbers
+
+    def _media(self, tag: str, value: Any) -> dict[str, Any]:
+        """Return an image, a histogram or a table by its key; nothing for other values, and for a name that cannot be a key."""
+        try:
+            return {tag: value} if media_in({tag: value}) else {}
+        except (TypeError, ValueError) as error:
+            self._leave_out("images, histograms or tables", str(error), tag[:100])
+            return {}
 
     def _number(self, tag: str, value: Any) -> float | None:
         try:

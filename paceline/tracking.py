@@ -15,7 +15,7 @@ from paceline.configuration import as_mapping, record_config, shown
 from paceline.distributed.env import position
 from paceline.monitoring.checks import checked_step
 from paceline.recording import ForeignMetrics
-from paceline.training.own_loop.recorders import job_folder, job_recorder
+from paceline.training.own_loop.recorders import job_folder, job_media_recorder, job_recorder
 
 
 class Fields(dict[str, Any]):
@@ -69,7 +69,7 @@ class Run:
         return self._step
 
     def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
-        """Record the numbers in `data`; nested mappings are flattened with slashes, and other values are left out and told once.
+        """Record the numbers, images, histograms and tables in `data`; nested mappings are flattened with slashes, and other values are left out and told once.
 
         Without `step` they belong to the run's own step, which starts at 0 and is one higher after each call, or stays with `commit=False`. With
         `step` the run goes to that step, and stays there unless `commit=True`; a step before the run's is dropped and told once. Each call
@@ -114,6 +114,9 @@ class Run:
             print(f"run {self.name}, summary: {shown(self.summary)}", flush=True)
         recorder = job_recorder()
         if recorder is not None:
+            media = job_media_recorder()
+            if media is not None:
+                media.flush()
             recorder.flush()
 
 

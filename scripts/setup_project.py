@@ -1,4 +1,4 @@
-"""Everything that running Paceline needs: virtual environment, packages, dashboard, database. What has not changed is skipped.
+"""Everything that running Paceline needs: virtual environment, packages, documentation, dashboard, database. What has not changed is skipped.
 
     python3 -m scripts.setup_project [--dev]
 
@@ -25,6 +25,18 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 DASHBOARD = ROOT / "dashboard"
 DATA = ROOT / ".paceline"
+#: The documentation's sources: pages, and the code that its reference is made from.
+DOCUMENTED = (
+    "docs",
+    "mkdocs.yml",
+    "scripts/docs_site",
+    "GLOSSARY.md",
+    "SECURITY.md",
+    "examples/README.md",
+    "api",
+    "cli",
+    "training/schema",
+)
 
 
 def main() -> int:
@@ -45,6 +57,7 @@ def set_up(dev: bool) -> None:
     _virtual_environment()
     _packages(dev)
     _project()
+    _documentation()
     _dashboard()
     _database()
 
@@ -72,6 +85,15 @@ def _project() -> None:
     stamp = Stamp("project", [ROOT / "pyproject.toml"], _venv_version())
     if not stamp.fresh(VENV / "bin" / "paceline"):
         run("installing the paceline command", [PYTHON, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "-e", ROOT])
+        stamp.set()
+
+
+def _documentation() -> None:
+    """Build the site that the coordinator serves at /docs; the dashboard's build takes it along."""
+    site = DASHBOARD / "public" / "docs"
+    stamp = Stamp("documentation", [ROOT / name for name in DOCUMENTED], _venv_version())
+    if not stamp.fresh(site / "index.html"):
+        run("building the documentation", [PYTHON, "-m", "scripts.docs_site"])
         stamp.set()
 
 

@@ -105,6 +105,6 @@ def content_hash(inputs: Iterable[Path], extra: str = "") -> str:
     digest = hashlib.sha256(extra.encode())
     for path in inputs:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file():
+            if file.is_file() and "__pycache__" not in file.parts:
                 digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()

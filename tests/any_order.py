@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import select, update
 
 from paceline.api.core.context import Services
-from paceline.api.core.key_uses import KeyUses
+from paceline.api.core.last_uses import LastUses
 from paceline.api.errors import ProblemError
 from paceline.api.loops import housekeeping
 from paceline.api.loops.nodes import NodeWatch
@@ -91,7 +91,7 @@ class AnyCluster:
     def __init__(self, data: Path) -> None:
         control, metrics = (open_sqlite(data / name, synchronous="OFF") for name in ("paceline.db", "metrics.db"))
         settings = Settings(data=data, database_url=None, redis_url=None)
-        self.services = replace(Services(settings, control, metrics, KeyUses(control)), now=lambda: self.now)
+        self.services = replace(Services(settings, control, metrics, LastUses(control)), now=lambda: self.now)
         self.now: datetime = START
         self.agents: list[Agent] = []
         self.jobs: list[str] = []

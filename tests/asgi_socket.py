@@ -48,6 +48,12 @@ class AsgiSocket:
     async def send(self, text: str) -> None:
         await self._to_app.put({"type": "websocket.receive", "text": text})
 
+    async def send_bytes(self, content: bytes) -> None:
+        await self._to_app.put({"type": "websocket.receive", "bytes": content})
+
+    async def receive_bytes(self) -> bytes:
+        return bytes((await self._next())["bytes"])
+
     async def receive(self) -> str:
         return str((await self._next())["text"])
 

@@ -197,6 +197,7 @@ def become_rank(order: RankOrder) -> None:
     os.dup2(output, 2)
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    os.environ.update(order.job_spec.environment.variables)
     os._exit(run_rank(order))
 
 

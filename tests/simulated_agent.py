@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from paceline.cluster.protocol import (
     Heartbeat,
     Inventory,
     Leaving,
+    Notice,
     Observed,
     ObservedAssignment,
     ObservedRank,
@@ -223,6 +225,10 @@ class SimulatedAgent:
         for rank in self._alive(job_id):
             self._exit(rank, "completed", exit_code=0)
         await self.observe()
+
+    async def notice(self, seconds: float, *, returns: bool = False, reason: str = "its time limit ends") -> None:
+        """Its machine will be taken away in so many seconds."""
+        await self._say(Notice(ends_at=time.time() + seconds, reason=reason, returns=returns))
 
     async def leave(self) -> None:
         """It is told to end: it says so, ends its ranks, and tells how they ended."""

@@ -39,7 +39,7 @@ def test_an_example_is_a_valid_job(path: Path) -> None:
     spec = JobSpec.model_validate(yaml.safe_load(path.read_text()))
     assert spec.name == path.stem.replace("_", "-")
     if spec.script is not None:
-        assert path.with_name(spec.script.path).exists()
+        assert spec.script.path is None or path.with_name(spec.script.path).exists()
     elif spec.model is None:
         module, _ = str(spec.entrypoint).split(":")
         assert path.with_name(f"{module}.py").exists()

@@ -17,13 +17,23 @@ MIN_LINES = 60
 NAMED_AFTER_WHAT_THEY_SHOW = ("training/test_*.py", "*/test_parity*.py")
 #: Where the tests of modules are that have no test module of their own: what they do is shown by the tests of another.
 COVERS = {
+    "api/test_serve_tls.py": "api/core/certificates",
     "api/core/test_redis_bus.py": "api/core/bus",
+    "api/loops/test_launches.py": (
+        "api/routes/provisioning api/services/lifecycle/launch_lifecycle api/services/nodes/launches api/services/nodes/pools "
+        "api/schemas/nodes cluster/provisioners/registry db/models/provisioning db/repositories/provisioning"
+    ),
+    "e2e/test_ssh_nodes.py": "cluster/provisioners/ssh/provisioner cluster/provisioners/ssh/wheel cli/commands/pools cli/node_launches",
+    "cluster/provisioners/ssh/test_connection.py": "cluster/provisioners/ssh/on_host",
     "api/loops/test_isolation.py": "api/core/troubles",
     "api/loops/test_storage.py": (
         "api/services/storage/aging api/services/storage/keeping api/services/storage/removals db/repositories/aged"
     ),
     "api/middleware/test_gate.py": "api/middleware/spec_body",
     "api/middleware/test_methods.py": "api/routing",
+    "api/services/artifacts/test_downloads.py": "api/routes/files api/services/artifacts/folders",
+    "api/services/artifacts/test_registry.py": "api/routes/registry db/repositories/registry api/services/storage/files",
+    "api/services/artifacts/test_files.py": "cluster/agent/upload/files db/repositories/artifact_files monitoring/artifact_files",
     "api/services/experiments/report/figures/test_drawing.py": (
         "api/services/experiments/report/figures/bars api/services/experiments/report/figures/loss api/services/experiments/report/figures/pareto "
         "api/services/experiments/report/figures/step_time"
@@ -32,11 +42,31 @@ COVERS = {
         "api/services/experiments/report/facts_line api/services/experiments/report/markdown api/services/experiments/report/page "
         "api/services/experiments/report/raw_data api/services/experiments/report/tables"
     ),
+    "api/services/jobs/test_key_rotation.py": "db/models/notifications",
+    "api/services/jobs/test_secrets.py": "db/repositories/secrets",
+    "cluster/agent/test_job_secrets.py": "cluster/agent/upload/withheld_files",
+    "api/services/jobs/test_exec_sessions.py": "db/repositories/exec_sessions",
+    "api/websocket/test_exec_sessions.py": "api/websocket/exec_broker",
+    "training/schema/test_packages.py": "training/schema/environment",
+    "cluster/agent/environments/test_built.py": "cluster/agent/environments/uv",
+    "cluster/agent/environments/test_preparation.py": "cluster/agent/spawner_fleet",
+    "cluster/autoscaling/test_decide.py": "cluster/autoscaling/capacity cluster/autoscaling/facts",
+    "cluster/autoscaling/test_replay.py": "cluster/autoscaling/trace",
+    "cluster/provisioners/test_kubernetes.py": (
+        "cluster/provisioners/kubernetes_client cluster/provisioners/kubernetes_manifests cluster/provisioners/kubernetes_settings"
+    ),
+    "cluster/provisioners/test_slurm.py": (
+        "cluster/provisioners/provisioner cluster/provisioners/slurm_script cluster/provisioners/slurm_settings cluster/provisioners/slurm_states"
+    ),
+    "cluster/agent/exec_sessions/test_keeper.py": "cluster/agent/exec_sessions/program",
+    "e2e/test_exec_sessions.py": "cli/commands/exec cli/exec_client cluster/agent/exec_sessions/sessions",
+    "api/services/identity/test_oidc.py": "api/routes/oidc api/services/identity/provider_users",
     "api/services/experiments/test_slot_use.py": "api/services/experiments/metric_totals",
     "api/services/experiments/test_trial_facts.py": "db/repositories/trial_records db/repositories/trial_slots",
     "api/test_experiment_reports.py": (
         "api/services/experiments/analysis api/services/experiments/analysis_process db/repositories/experiment_analyses"
     ),
+    "api/services/bundles/test_bundles.py": "db/repositories/bundles",
     "api/services/history/test_heatmap.py": "db/repositories/rank_series",
     "api/services/history/test_heavy_reads.py": "api/services/history/history_process",
     "api/services/ingest/test_isolation.py": "api/services/ingest/screening db/repositories/ingest",
@@ -45,10 +75,14 @@ COVERS = {
     "api/services/ingest/test_uploads.py": "api/routes/agents api/services/ingest/ingest api/services/ingest/writer",
     "api/services/lifecycle/test_rank_lifecycle.py": "cluster/states",
     "api/services/nodes/test_presence.py": "api/services/scheduling/node_writer api/services/scheduling/assignment_watch",
+    "integration/test_notices.py": "api/services/nodes/notices",
     "api/services/storage/test_rollups.py": "db/repositories/deletes db/repositories/rollups db/repositories/step_records",
     "api/test_artifacts.py": (
         "api/services/checkpoints/artifacts api/services/scheduling/profiles cluster/agent/upload/artifacts db/repositories/artifacts"
     ),
+    "api/services/history/test_media.py": "db/repositories/media",
+    "api/services/jobs/test_charts.py": "api/routes/charts api/schemas/charts db/repositories/charts",
+    "api/test_media.py": "api/schemas/media api/services/checkpoints/media_offers api/services/history/media_event_files",
     "api/test_checkpoints.py": "api/services/checkpoints/checkpoints api/services/jobs/setting_back db/repositories/checkpoints",
     "api/test_dashboard.py": "api/core/context api/main api/settings",
     "api/test_errors.py": "api/problems",
@@ -62,29 +96,40 @@ COVERS = {
         "api/services/history/comparison api/services/history/culprits api/services/history/goodput api/services/history/samples "
         "api/services/history/steps"
     ),
-    "api/test_identity.py": "api/routes/auth api/core/identity api/core/origin api/deps api/services/identity/accounts db/repositories/identity",
+    "api/test_identity.py": (
+        "api/routes/auth api/core/identity api/core/origin api/deps api/services/identity/accounts api/services/identity/failed_sign_ins "
+        "db/repositories/identity"
+    ),
     "api/test_jobs.py": (
-        "api/schemas/jobs api/services/jobs/idempotency api/services/jobs/jobs api/services/jobs/submission api/services/lifecycle/job_lifecycle "
+        "api/schemas/jobs api/services/jobs/idempotency api/services/jobs/submission api/services/lifecycle/job_lifecycle "
         "db/repositories/jobs"
     ),
-    "api/test_logs.py": "db/repositories/logs",
+    "api/test_logs.py": "api/services/history/log_pages db/repositories/logs",
     "api/test_metrics.py": "api/services/history/curves db/repositories/metrics",
     "api/test_nodes.py": (
         "api/services/lifecycle/node_lifecycle api/services/nodes/cluster api/services/nodes/joining api/services/nodes/nodes"
         " db/repositories/nodes db/repositories/slots"
     ),
+    "api/test_notifications.py": (
+        "api/schemas/notifications api/services/notifications/channels api/services/notifications/rules db/repositories/notifications"
+    ),
+    "api/services/notifications/test_facts.py": "api/services/notifications/job_messages",
+    "api/services/notifications/test_deliveries.py": "api/loops/deliveries",
+    "api/services/notifications/test_looks.py": "api/loops/notifications",
     "api/test_plan.py": (
         "api/services/planning/plan api/services/planning/plan_machines api/services/planning/plan_memory api/services/planning/plan_network"
     ),
     "api/test_plan_auto.py": "api/services/planning/plan_auto training/planning/auto",
     "api/test_storage.py": "api/core/disk api/services/storage/storage db/repositories/storage",
     "api/websocket/test_streams.py": "api/websocket/sources",
-    "cli/commands/test_jobs.py": "cli/commands/plan cli/commands/submit",
+    "cli/commands/test_code.py": "cli/code_bundle cli/job_facts",
+    "cli/commands/test_jobs.py": "cli/commands/submit",
     "cli/local/test_stack.py": "cli/commands/stack cli/live cli/local/layout",
     "cli/test_attached.py": "cli/client",
+    "paceline/bundles/test_listing.py": "paceline/bundles/ignoring",
     "paceline/test_client.py": "cli/curves",
     "cli/test_details.py": "cli/formats",
-    "cli/test_main.py": "cli/errors cli/session",
+    "cli/test_main.py": "cli/app cli/errors cli/session",
     "cluster/agent/curves/test_reader.py": (
         "cluster/agent/curves/event_files cluster/agent/curves/recorded_steps cluster/agent/curves/trainer_state"
     ),
@@ -110,10 +155,13 @@ COVERS = {
         "cluster/simulation/agent cluster/simulation/gang cluster/simulation/job_model cluster/simulation/node_ranks cluster/simulation/ranks"
     ),
     "cluster/policy/test_placement.py": "cluster/policy/reasons cluster/policy/room",
+    "cli/test_questions.py": "cli/commands/sessions",
     "contracts/test_wire.py": "cluster/protocol monitoring/points training/link",
     "e2e/test_mock.py": "api/mock/director api/mock/mode api/mock/nodes cluster/simulation/main",
     "db/test_migrate.py": (
         "db/migrations/control/control_0001_first_schema db/migrations/control/control_0017_experiments "
+        "db/migrations/control/control_0020_order_among_jobs db/migrations/control/control_0024_notifications db/migrations/control/control_0026_models "
+        "db/migrations/control/control_0029_pools_and_launches "
         "db/migrations/metrics/metrics_0001_first_schema"
     ),
     "distributed/test_abort.py": "distributed/joining distributed/process_group distributed/world_group",
@@ -126,6 +174,7 @@ COVERS = {
     "integration/test_checkpoints.py": "api/loops/retention",
     "integration/test_close_up.py": "api/services/lifecycle/gang_lifecycle api/services/lifecycle/gang_rows",
     "api/services/history/test_card_curves.py": "api/services/history/card_usage",
+    "api/services/jobs/test_listing.py": "db/models/jobs api/routes/job_filters",
     "api/services/storage/test_readings.py": "db/repositories/readings",
     "integration/test_elastic.py": "api/loops/elasticity",
     "integration/test_hangs.py": "api/loops/hangs",
@@ -161,11 +210,13 @@ COVERS = {
         "training/own_loop/alike training/own_loop/batches training/own_loop/meter training/own_loop/options training/own_loop/step"
     ),
     "training/reporting/test_agent_link.py": "training/rank_folder",
+    "paceline/test_logged_media.py": "training/own_loop/recorders",
     "training/reporting/test_profiling.py": "monitoring/artifacts",
     "training/saving/test_checkpoint.py": "training/saving/manifest training/saving/shards",
+    "training/saving/test_object_storage.py": "paceline/objects/client paceline/objects/node_copies training/saving/object_manifests training/saving/storage",
     "training/saving/test_saves.py": "training/saving/checkpoint_directory training/saving/pending_save training/saving/uncommitted",
     "training/saving/test_weights.py": "training/saving/export",
-    "training/spec/test_job.py": "training/schema/training training/spec/conflicts training/spec/derived",
+    "training/spec/test_job.py": "training/schema/training training/spec/conflicts training/spec/consistency training/spec/derived",
     "training/spec/test_job_bounds.py": "training/schema/data training/schema/parts",
     "training/spec/test_refusals.py": "training/spec/shape",
     "training/steps/test_step_sync.py": "distributed/solo_group training/steps/step training/steps/stepping",

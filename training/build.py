@@ -16,6 +16,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.distributed.retired_groups import RetiredGroups, retire_group
+from paceline.objects.location import Place, place_at
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize, parallelize_served
 from paceline.parallelism.communication.reducers import Reducer
@@ -27,13 +28,16 @@ from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachab
 from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums
 from paceline.training.gradients.recorder import GradientRecording, recording_for
 from paceline.training.link import World
+from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving import checkpoint, left_out, unsent
-from paceline.training.saving.checkpoint_directory import CheckpointDirectory, clear_debris, open_directory
+from paceline.training.saving.checkpoint_directory import CheckpointDirectory, clear_debris, open_directory, storage_at
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.saves import Saves
+from paceline.training.saving.storage import CheckpointStorage
 from paceline.training.saving.weights import load_initial
 from paceline.training.saving.writers import BackgroundWriter, BlockingWriter
+from paceline.training.schema.object_store import options_of
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState, rebuild_optimizer
@@ -96,7 +100,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     sizes = spec.parallelism.degrees(world.world_size)
     group = join(world, aborter, mesh.axis_group_ranks(sizes), reduces=spec.communication.algorithms_on(world.device))
     joined_at = time.time()
-    checkpoints = CheckpointDirectory(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
+    checkpoints = CheckpointDirectory(storage_of(spec, world, telemetry.folder), world.job_id, world.generation, spec, group)
     summaries = group.all_gather_object(elastic.summarize_state(state, was_leader=telemetry.was_leader))
     agreement = server_state.agree(summaries, sizes.servers) if sizes.servers else elastic.agree(summaries, state_shards(sizes))
     if agreement is None or agreement.newcomers:
@@ -140,6 +144,11 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     saves = Saves(checkpoints, state, telemetry, writer)
     gradients = recording_for(spec.gradients, state, group, telemetry.artifacts, telemetry.leave_step)
     return JoinedGeneration(spec, state, group, step_runner, checkpoints, saves, telemetry, rebuilt, sums, gradients)
+
+
+def storage_of(spec: JobSpec, world: World, folder: RankFolder) -> CheckpointStorage:
+    """The place of the job's checkpoints, as this rank reaches it. Raises InvalidInputError for a URL that cannot be used."""
+    return storage_at(world.checkpoint_directory, options_of(spec.checkpoint.options), folder.staging, world.generation, world.rank)
 
 
 def make_ready(
@@ -187,7 +196,7 @@ def choices_of(spec: JobSpec) -> ParallelizeOptions:
 
 def newest_first(
     checkpoints: CheckpointDirectory, unreported: Sequence[CommittedCheckpoint], newest_generation: int, world: World
-) -> list[Path]:
+) -> list[Place]:
     """Return the checkpoints that may be restored, newest first.
 
     Rank 0 knows the `unreported` ones. Those that the living processes saved in `newest_generation` come first: the coordinator may not
@@ -196,21 +205,22 @@ def newest_first(
     ours = sorted(
         (each for each in unreported if each.manifest.generation == newest_generation), key=lambda each: each.manifest.step, reverse=True
     )
-    return [*checkpoints.group.all_gather_object([each.directory for each in ours])[0], *map(Path, world.restore_from)]
+    return [*checkpoints.group.all_gather_object([each.directory for each in ours])[0], *map(place_at, world.restore_from)]
 
 
 def restore(
-    checkpoints: CheckpointDirectory, candidates: Sequence[Path], state: TrainState, telemetry: Telemetry, *, required: bool
+    checkpoints: CheckpointDirectory, candidates: Sequence[Place], state: TrainState, telemetry: Telemetry, *, required: bool
 ) -> None:
     """Load the first of `candidates` that verifies; without candidates, start at step 0.
 
     An unreachable checkpoint is given up only where an older one is restored. Raises CheckpointUnreachableError or NoUsableCheckpointError
     if `required` and none can be loaded.
     """
-    out_of_reach: dict[Path, str] = {}
+    out_of_reach: dict[Place, str] = {}
     for folder in candidates:
         try:
-            checkpoint.load(checkpoints.group, state, folder, checkpoint.verify(checkpoints.group, folder))
+            with checkpoint.on_this_node(checkpoints, folder) as here:
+                checkpoint.load(checkpoints.group, state, here, checkpoint.verify(checkpoints.group, here))
         except CheckpointUnreachableError as error:
             out_of_reach[folder] = str(error)
             telemetry.log(f"WARNING checkpoint {folder.name} is out of reach, trying an older one: {error}")
@@ -228,7 +238,7 @@ def restore(
         tried = ", ".join(map(str, candidates)) or "none was named"
         if out_of_reach:
             raise CheckpointUnreachableError(
-                f"no checkpoint can be read here: tried {tried}; make their folder readable on this node, or set checkpoint.directory to one "
-                "that all nodes share; nothing is lost, and they can be restored once they are in reach"
+                f"no checkpoint can be read here: tried {tried}; make their folder or their store readable on this node, or set checkpoint.directory "
+                "to one that all nodes share; nothing is lost, and they can be restored once they are in reach"
             )
         raise NoUsableCheckpointError(f"no usable checkpoint: tried {tried}; restore from another one, or start a new job")

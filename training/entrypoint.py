@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -44,8 +45,9 @@ def load_entrypoint(entrypoint: str, spec: JobSpec) -> Task:
 
 def find(entrypoint: str, spec: JobSpec) -> MakeTask:
     """Import the function that `entrypoint` names. Raises InvalidInputError if there is none, or if it cannot be called with a spec."""
-    prefer(spec.environment.working_directory)
-    if clash := why_ours_wins(spec.environment.working_directory):
+    folder = folder_of(spec)
+    prefer(folder)
+    if clash := why_ours_wins(folder):
         print(f"WARNING {clash}", flush=True)
     module_name, function_name = entrypoint.split(":")
     try:
@@ -62,7 +64,7 @@ def find(entrypoint: str, spec: JobSpec) -> MakeTask:
 
 
 def _why_not_imported(spec: JobSpec, error: ImportError) -> str:
-    folder = spec.environment.working_directory
+    folder = folder_of(spec)
     looked = folder or "environment.working_directory (not set)"
     missing = f"no module {error.name!r} on the node; looked in {looked} first"
     what = missing if isinstance(error, ModuleNotFoundError) else str(error)
@@ -70,6 +72,11 @@ def _why_not_imported(spec: JobSpec, error: ImportError) -> str:
         what += f". If Paceline's is meant: everything is imported as paceline.{error.name} now, and 'from paceline import Task' is all that it takes"
     clash = why_ours_wins(folder)
     return f"{what}; {clash}" if clash else what
+
+
+def folder_of(spec: JobSpec) -> str | None:
+    """The folder of the job's code: where the process has started, for code that was sent along with the job."""
+    return os.getcwd() if spec.environment.code else spec.environment.working_directory
 
 
 def prefer(folder: str | None) -> None:

@@ -7,6 +7,7 @@ only copy of anything: metrics, events and logs are files in the rank's folder (
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from paceline.monitoring.lines import encode_line
 from paceline.monitoring.points import MAX_STEP
 from paceline.training.errors import UnreadableSpecError
+from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.stored import SpecField, spec_from_json, spec_to_json
 
@@ -159,11 +161,13 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
         "loss_not_finite",
         "loss_spike",
         "rolled_back",
+        "node_removed",
     ]
     rank: int
     message: str
     exception: str = ""  # qualified class name
     traceback: str = ""
+    users_traceback: str = ""  # without the frames of libraries
     where: str = ""  # the line of the user's code, as `loss in train.py:22`
     step: Count = 0
     time: float = 0.0
@@ -182,6 +186,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     failure: FailureReport | None = None
 
 
+class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
+    """The Python that a rank's process has. All empty: the agent's own."""
+
+    python: str = ""  # its executable
+    environment: str = ""  # key of the environment that was built for the job, which stays as long as the rank lives
+    spawner: str = ""  # name of the spawner that forks the rank; empty: the node's default one
+
+
 class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a forked rank needs: what to train, its place in the world, where to write, and which agent to call."""
 
@@ -189,6 +201,7 @@ class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
     world: World
     folder: str
     agent_socket: str
+    interpreter: Interpreter = Interpreter()  # what the node has prepared for the rank
 
     @property
     def job_spec(self) -> JobSpec:
@@ -198,6 +211,15 @@ class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
                 f"the Paceline on this node cannot read the job's spec: {self.spec.why_unreadable}; install the coordinator's version on the node"
             )
         return self.spec.readable
+
+    @property
+    def working_directory(self) -> str | None:
+        """The folder in which the rank's code lies and its process starts: the job's own folder on the node for code that was sent along,
+        else the one that the spec names. None: the spec names none."""
+        if self.spec.part("environment", "code") is not None:
+            return str(RankFolder.at(Path(self.folder)).work)
+        named: str | None = self.spec.part("environment", "working_directory")
+        return named
 
 
 class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):

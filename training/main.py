@@ -38,7 +38,7 @@ def run_rank(order: RankOrder) -> int:
 def main() -> int:
     """Run a rank in an interpreter of its own. Its order comes by standard input: as another user it may not read the agent's file."""
     order = decode_order(sys.stdin.buffer.read())
-    directory = order.spec.part("environment", "working_directory")
+    directory = order.working_directory
     leave_checkout()
     if directory is not None:
         sys.path.insert(0, directory)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+#: The folder of a job with what its ranks leave in PACELINE_ARTIFACTS.
+FILES = "files"
+
 
 class RankFolder:
     """`<agent data>/jobs/<job>/g<generation>/rank<rank>/`: everything a rank leaves behind."""
@@ -47,8 +50,23 @@ class RankFolder:
         return self.path / "order.json"
 
     @property
+    def preparing(
+        self,
+    ) -> Path:  # exists while the node prepares the rank's packages: its output is the build's, and no process has started
+        return self.path / "preparing"
+
+    @property
+    def launch(self) -> Path:  # the variables and the directory that a script was started with: cluster.agent.exec_sessions.surroundings
+        return self.path / "launch.json"
+
+    @property
     def artifacts(self) -> Path:  # a folder of files, each with its note: monitoring.artifacts
         return self.path / "artifacts"
+
+    @property
+    def files(self) -> Path:
+        """PACELINE_ARTIFACTS of the process that starts in this place. It outlives the generation, as the process may."""
+        return self.path.parents[1] / FILES / f"{self.path.parent.name}.{self.path.name}"
 
     @property
     def logs(self) -> Path:  # PACELINE_LOG_DIR of the job's ranks on this node, the same in every generation
@@ -57,6 +75,10 @@ class RankFolder:
     @property
     def work(self) -> Path:  # where a script starts whose spec names no working directory; as `logs`
         return self.path.parents[1] / "work"
+
+    @property
+    def staging(self) -> Path:  # checkpoints on their way to an object store or from it, of all the job's ranks on this node
+        return self.path.parents[1] / "staging"
 
     @property
     def acknowledged(self) -> Path:  # how far the coordinator has it all; the agent's own bookkeeping

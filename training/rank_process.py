@@ -17,7 +17,7 @@ from paceline.distributed.probes import Endpoint, ProcessProbePort, ended_proces
 from paceline.distributed.retired_groups import RetiredGroups, retire_group
 from paceline.distributed.torch_private import warn_if_untested
 from paceline.parallelism.plan import Coordinates
-from paceline.training.build import build_generation
+from paceline.training.build import build_generation, storage_of
 from paceline.training.errors import AbandonedError
 from paceline.training.link import Broken, FailureReport, Outcome, Parked, RankOrder, World
 from paceline.training.optim.bad_loss import BadLossError
@@ -27,6 +27,7 @@ from paceline.training.reporting.failures import describe
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving.checkpoint_directory import require_visible
 from paceline.training.spec import derived
+from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState, building, new_state
 from paceline.training.state_handoff import CarriedState, detach_state, rebuild_state
 from paceline.training.trainer import train
@@ -67,7 +68,7 @@ class RankProcess:
         warn_if_untested()
         torch.set_num_threads(env.intra_op_threads())
         if self.order.world.parked:
-            require_fit(self.order.world)
+            require_fit(self.spec, self.order.world, self.folder)
         self.state = new_state(self.spec, device_of(self.order), env.cache_directory(), building(self.spec))
         if self.order.world.parked:
             warm_up_step(self.spec, self.state)
@@ -189,10 +190,10 @@ class RankProcess:
         )
 
 
-def require_fit(world: World) -> None:
+def require_fit(spec: JobSpec, world: World, folder: RankFolder) -> None:
     """Check, before a rank is parked, that it can reach the checkpoints and the store: failing after joining would keep the whole gang
     waiting."""
-    require_visible(Path(world.checkpoint_directory), world.rank)
+    require_visible(storage_of(spec, world, folder), world.rank)
     require_answer(world.rank, Endpoint(world.store_host, world.store_port))
 
 

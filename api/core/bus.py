@@ -16,6 +16,9 @@ A nudge carries nothing and may be lost or doubled without harm; its receiver re
     rollups             a refresh of roll-ups has ended before all of them were made
     readings            readings of some node were stored
     reading-rollups     a refresh of their roll-ups has ended before all of them were made
+    exec                an exec session was opened, or its node cannot serve it
+    deliveries          a notification is to be sent
+    launches            a node was asked for, or is wanted no more
     identity            a key, session or user was revoked or changed
 """
 
@@ -30,11 +33,14 @@ EVENTS = "events"
 SCHEDULER = "scheduler"
 EXPERIMENTS = "experiments"
 IDENTITY = "identity"
+EXEC = "exec"
 RETENTION = "retention"
 STORAGE = "storage"
 ROLLUPS = "rollups"
 READINGS = "readings"
 READING_ROLLUPS = "reading-rollups"
+DELIVERIES = "deliveries"
+LAUNCHES = "launches"
 #: For watchers: any topic may have been nudged.
 EVERYTHING = "*"
 

@@ -14,10 +14,11 @@ from paceline.api.core.bus import Bus
 from paceline.api.core.disk import DiskWatch
 from paceline.api.core.folder_looks import FolderLooks
 from paceline.api.core.guest import GuestPass
-from paceline.api.core.key_uses import KeyUses
+from paceline.api.core.last_uses import LastUses
 from paceline.api.core.node_identities import NodeIdentities
 from paceline.api.core.planner import Planner
 from paceline.api.core.troubles import Troubles
+from paceline.api.core.vault import Vault
 from paceline.api.settings import Settings
 from paceline.db.session import Database
 
@@ -35,7 +36,7 @@ class Services:
     settings: Settings
     control: Database
     metrics: Database
-    key_uses: KeyUses
+    last_uses: LastUses
     bus: Bus = field(default_factory=Bus)
     disk: DiskWatch = field(default_factory=lambda: DiskWatch(None))
     planner: Planner = field(default_factory=Planner)
@@ -44,9 +45,11 @@ class Services:
     guest: GuestPass = field(default_factory=GuestPass)
     now: Callable[[], datetime] = utc_now
     node_identities: NodeIdentities = field(init=False)
+    vault: Vault = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "node_identities", NodeIdentities(self.control))
+        object.__setattr__(self, "vault", Vault(self.settings))
         self.bus.watch(self.node_identities.forget)
 
     @asynccontextmanager

@@ -88,7 +88,9 @@ def _listed(warning: str | None) -> list[str]:
 
 
 def names_a_file(spec: JobSpec) -> bool:
-    """Whether the spec names a file to look at."""
+    """Whether the spec names a file to look at: code that was sent along is nowhere but in its bundle."""
+    if spec.environment.code is not None:
+        return False
     match spec.workload:
         case ScriptWorkload(Script(path=str())):
             return True

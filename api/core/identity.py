@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, cast
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError
-from paceline.api.schemas.common import Actor
+from paceline.api.schemas.common import Actor, RequestActor
 from paceline.api.schemas.identity import Role
 from paceline.db.models.identity import ApiKeyRow, LoginLinkRow, SessionRow, UserRow
 from paceline.db.models.nodes import NodeRow
@@ -27,10 +27,13 @@ NODE_PREFIX = "pn_"
 JOIN_PREFIX = "pj_"
 
 
+SignedInBy = Literal["login_link", "api_key", "oidc"]
+
+
 @dataclass(frozen=True)
 class Caller:
     """A verified identity. `credential` is the hash of the session or key it came with, of a guest that of the guests' session;
-    `csrf_token` is for browsers only."""
+    `csrf_token` is for browsers only. `key` is the hash of the key that it stands on: its own, or that which signed the session in."""
 
     user_id: str
     name: str
@@ -38,10 +41,14 @@ class Caller:
     kind: Literal["session", "key", "guest"]
     credential: str
     csrf_token: str | None = None
+    key: str | None = None
+    address: str = ""
+    via: str | None = None
+    used_at: datetime | None = None
 
     @property
     def actor(self) -> Actor:
-        return Actor(kind="user", id=self.user_id, name=self.name)
+        return RequestActor(kind="user", id=self.user_id, name=self.name, address=self.address, via=self.via)
 
     def may(self, role: Role) -> bool:
         return RANKING[self.role] >= RANKING[role]
@@ -67,31 +74,61 @@ def weaker(one: str, other: str) -> Role:
     return cast(Role, min(one, other, key=RANKING.__getitem__))
 
 
+def is_live(key: ApiKeyRow, now: datetime) -> bool:
+    """Whether a key is neither revoked nor expired."""
+    return key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
+
+
 async def caller_of_key(session: AsyncSession, digest: str, now: datetime) -> Caller | None:
     found = await repository.key_with_user(session, digest)
     if found is None:
         return None
     key, user = found
-    if user.disabled or key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
+    if user.disabled or not is_live(key, now):
         return None
-    return Caller(user_id=user.id, name=user.name, role=weaker(key.role, user.role), kind="key", credential=digest)
+    return Caller(
+        user_id=user.id,
+        name=user.name,
+        role=weaker(key.role, user.role),
+        kind="key",
+        credential=digest,
+        key=digest,
+        via=f"API key {key.prefix}... ({key.name})",
+        used_at=key.last_used_at,
+    )
 
 
 async def caller_of_session(session: AsyncSession, digest: str, now: datetime) -> Caller | None:
     found = await repository.session_with_user(session, digest)
     if found is None:
         return None
-    row, user = found
-    if user.disabled or row.expires_at <= now:
+    row, user, key = found
+    if user.disabled or row.expires_at <= now or (key is not None and not is_live(key, now)):
         return None
+    return _caller_in_session(row, user, key)
+
+
+def _caller_in_session(row: SessionRow, user: UserRow, key: ApiKeyRow | None) -> Caller:
     return Caller(
         user_id=user.id,
         name=user.name,
-        role=weaker(user.role, user.role),
+        role=weaker(user.role, key.role if key else user.role),
         kind="session",
-        credential=digest,
+        credential=row.hash,
         csrf_token=row.csrf_token,
+        key=key.hash if key else None,
+        via=row.device,
+        used_at=row.last_used_at,
     )
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The way in which a session is opened, and the browser that it is for."""
+
+    by: SignedInBy
+    address: str
+    device: str | None
 
 
 async def still_valid(session: AsyncSession, caller: Caller, now: datetime) -> bool:
@@ -105,18 +142,27 @@ async def node_of_credential(session: AsyncSession, bearer: str) -> NodeRow | No
     return await repository.node_by_credential(session, hash_secret(bearer))
 
 
-async def redeem_login_link(session: AsyncSession, token: str, now: datetime, lifetime: timedelta) -> tuple[str, Caller]:
-    """Use up a login link. Returns (the new session's secret, its caller)."""
-    user = await repository.use_login_link(session, hash_secret(token), now)
-    if user is None or user.disabled:
-        raise ProblemError(
-            "invalid_login_link", "this login link was used, has expired or never existed; make a new one with `paceline login-link`"
-        )
-    secret, csrf = new_secret(), new_secret()
-    digest = hash_secret(secret)
-    session.add(SessionRow(hash=digest, user_id=user.id, csrf_token=csrf, created_at=now, expires_at=now + lifetime))
-    caller = Caller(user_id=user.id, name=user.name, role=weaker(user.role, user.role), kind="session", credential=digest, csrf_token=csrf)
-    return secret, caller
+async def open_session(
+    session: AsyncSession, user: UserRow, opened: Opening, now: datetime, *, lifetime: timedelta, key: ApiKeyRow | None = None
+) -> tuple[str, Caller]:
+    """A new session of a browser: (its secret, its caller). One that a key signs in to may do what the key may, and ends with it."""
+    secret = new_secret()
+    until = now + lifetime
+    row = SessionRow(
+        hash=hash_secret(secret),
+        user_id=user.id,
+        csrf_token=new_secret(),
+        created_at=now,
+        expires_at=min(until, key.expires_at) if key and key.expires_at else until,
+        last_used_at=now,
+        signed_in_by=opened.by,
+        key_id=key.id if key else None,
+        address=opened.address,
+        device=opened.device,
+    )
+    user.last_active_at = now
+    session.add(row)
+    return secret, replace(_caller_in_session(row, user, key), address=opened.address)
 
 
 async def create_login_link(session: AsyncSession, user: UserRow, now: datetime) -> tuple[str, datetime]:

@@ -1,8 +1,9 @@
-"""Parses comma-separated query parameters."""
+"""Parses query parameters: lists between commas, ranks that a job has, times with a zone."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
 from paceline.api.errors import ProblemError
 
@@ -31,3 +32,17 @@ def members(name: str, text: str | None, allowed: Collection[str]) -> list[str] 
     if wrong is not None:
         raise ProblemError("invalid_parameter", f"{name}={text!r}: {wrong!r} is not one of {', '.join(sorted(allowed))}")
     return parts
+
+
+def require_ranks(name: str, chosen: Collection[int], world: int) -> None:
+    """Refuse ranks that the job has never had."""
+    unknown = sorted(rank for rank in chosen if rank >= world)
+    if unknown:
+        there = "rank 0 alone" if world == 1 else f"ranks 0 to {world - 1}"
+        raise ProblemError("invalid_parameter", f"{name}={','.join(map(str, unknown))}: the job has {there}")
+
+
+def require_zone(name: str, time: datetime | None) -> None:
+    """Refuse a time that may be of any place on earth."""
+    if time is not None and time.tzinfo is None:
+        raise ProblemError("invalid_parameter", f"{name}={time.isoformat()} has no time zone; write {time.isoformat()}Z for UTC")

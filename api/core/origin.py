@@ -17,6 +17,31 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_HEADER = "x-csrf-token"
 
 
+#: What a User-Agent names: the first of these that is found, since Edge also calls itself Chrome, and Chrome Safari.
+_BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
+_SYSTEMS = (
+    ("Windows", "Windows"),
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"),
+    ("Linux", "Linux"),
+)
+
+
+def device_of(connection: HTTPConnection) -> str | None:
+    """The browser and the system that a request names, such as "Firefox on Linux"; None where it names neither."""
+    agent = connection.headers.get("user-agent", "")
+    named = (next((name for sign, name in signs if sign in agent), None) for signs in (_BROWSERS, _SYSTEMS))
+    return " on ".join(name for name in named if name) or None
+
+
+def address_of(connection: HTTPConnection) -> str:
+    """The peer's address. Behind a proxy that uvicorn is told to trust it is the one that the proxy names."""
+    return connection.client.host if connection.client else ""
+
+
 def is_secure(connection: HTTPConnection) -> bool:
     return connection.url.scheme in ("https", "wss")
 

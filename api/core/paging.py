@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 from fastapi.responses import JSONResponse
@@ -20,6 +20,7 @@ from paceline.api.schemas.common import Page
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
+AnyPage = TypeVar("AnyPage", bound=Page[Any])
 Key = str | int | float
 
 Cursor = Annotated[str | None, Query(description="opaque keyset cursor", max_length=1000)]
@@ -75,10 +76,11 @@ def page_of(rows: Sequence[Row], limit: int, describe: Callable[[Row], Item], ke
     return Page(items=[describe(row) for row in shown], next_cursor=encode(key(shown[-1])) if more else None)
 
 
-def only(page: Page[Item], schema: type[BaseModel], fields: str | None) -> Page[Item] | JSONResponse:
+def only(page: AnyPage, schema: type[BaseModel], fields: str | None) -> AnyPage | JSONResponse:
     """The page, each item with the asked `fields` alone. Raises a problem that names the first one that `schema`, that of the items, has
     not."""
     chosen = lists.members("fields", fields, schema.model_fields)
     if chosen is None:
         return page
-    return JSONResponse(page.model_dump(mode="json", include={"items": {"__all__": set(chosen)}, "next_cursor": True}))
+    rest = dict.fromkeys(type(page).model_fields, True)
+    return JSONResponse(page.model_dump(mode="json", include={**rest, "items": {"__all__": set(chosen)}}))

@@ -18,6 +18,7 @@ from paceline.api.core.identity import SYSTEM
 from paceline.api.core.troubles import Subject
 from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import node_lifecycle
+from paceline.api.services.nodes import notices
 from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
@@ -90,7 +91,10 @@ async def _present(session: AsyncSession, node: NodeRow, silence: float, now: da
 
 
 async def _draining(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
-    if node.leaving and silence >= UNREACHABLE_SECONDS:
+    returning = notices.state_on_return(node)
+    if node.leaving and silence >= UNREACHABLE_SECONDS and returning is not None:
+        await notices.keep_place(session, node, returning, SYSTEM, now)
+    elif node.leaving and silence >= UNREACHABLE_SECONDS:
         await node_lifecycle.move(session, node, NodeState.GONE, SYSTEM, "drained, and its agent has left", now)
     elif silence >= UNREACHABLE_SECONDS:
         await _present(session, node, silence, now)

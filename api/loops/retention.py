@@ -21,6 +21,7 @@ from paceline.cluster.states import CheckpointState, NodeState
 from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
+from paceline.objects.location import is_url
 
 INTERVAL_SECONDS = 30.0
 
@@ -84,10 +85,13 @@ async def _retire(session: AsyncSession, job_id: str, now: datetime) -> None:
 
 
 async def _reassign(services: Services) -> None:
-    """Give deletions of gone nodes to ready ones; where a node does not see the folder, there is nothing left."""
+    """Give deletions of gone nodes to ready ones; where a node does not see the folder, there is nothing left. What is in an object store any node
+    may delete, so that a lost one is not waited for."""
     async with services.write() as session:
         nodes = {node.id: node for node in await node_rows.present(session)}
         ready = next((node.id for node in nodes.values() if node.state is NodeState.READY), None)
         for checkpoint in await checkpoint_rows.being_deleted(session):
-            if checkpoint.node_id not in nodes and ready is not None:
+            holder = nodes.get(checkpoint.node_id)
+            is_idle = holder is not None and is_url(checkpoint.directory) and holder.state in (NodeState.LOST, NodeState.UNREACHABLE)
+            if (holder is None or is_idle) and ready is not None:
                 await checkpoint_lifecycle.reassign_deletion(session, checkpoint, ready)

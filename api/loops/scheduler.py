@@ -25,6 +25,7 @@ from paceline.api.services.specs.job_views import suspicion_of
 from paceline.cluster.policy.decisions import Decision, Regroup, Restart, Stop, Transition
 from paceline.cluster.policy.placement import NodeShare
 from paceline.cluster.states import EndReason, JobState
+from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 
 #: One step follows a job through at most this many states, and moves at most so many jobs; the rest waits for the next step, which comes
@@ -45,12 +46,19 @@ class Scheduler:
     services: Services
     _placing: Placing = field(init=False)
     _elasticity: Elasticity = field(init=False)
+    #: Whether a whole step went well since there is nothing left to look after.
+    _at_rest: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._placing, self._elasticity = Placing(self.services), Elasticity(self.services)
 
     async def step_once(self, now: datetime) -> None:
-        """Run all five phases, whichever of them fails."""
+        """Run all five phases, whichever of them fails. Where nothing is open a single query tells so."""
+        async with self.services.control.read() as session:
+            is_any_open = await job_rows.any_open(session)
+        if self._at_rest and not is_any_open:
+            return
+        self._at_rest = False
         phases = (
             partial(hangs.step_once, self.services),
             partial(advance_all, self.services),
@@ -58,6 +66,7 @@ class Scheduler:
             self._elasticity.step_once,
         )
         await each_phase((*phases, partial(incident_causes.step_once, self.services)), now)
+        self._at_rest = not is_any_open
 
 
 async def step_once(services: Services, now: datetime) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from paceline.api.core import bus
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
+from paceline.api.services.bundles import bundles
 from paceline.api.services.lifecycle import events
 from paceline.api.services.storage import aging, removals
 from paceline.api.services.storage.keeping import PASS_SECONDS, DeletionPace, Sweep
@@ -59,6 +60,7 @@ class StorageKeeper:
         await aging.old_events(sweep, policy)
         await aging.old_ranks(sweep, policy)
         await aging.old_artifacts(sweep, policy)
+        await bundles.drop_unused(self.services, sweep.now)
         await removals.remove_late_data(self.services)
         self._hourly_due = sweep.pace.over
 

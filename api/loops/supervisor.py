@@ -11,7 +11,20 @@ from fastapi import FastAPI
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services
-from paceline.api.loops import analyses, experiments, housekeeping, nodes, readings, retention, rollups, scheduler, storage
+from paceline.api.loops import (
+    analyses,
+    deliveries,
+    experiments,
+    housekeeping,
+    launches,
+    nodes,
+    notifications,
+    readings,
+    retention,
+    rollups,
+    scheduler,
+    storage,
+)
 from paceline.api.loops.lease_loop import LeaseLoop, run_until_stopped
 from paceline.api.services.history.heavy_reads import HeavyReads
 
@@ -29,10 +42,13 @@ def loops_of(services: Services, reads: HeavyReads) -> list[LeaseLoop]:
         ),
         LeaseLoop("analyses", services, analyses.Analyst(services, reads).step_once, analyses.INTERVAL_SECONDS),
         LeaseLoop("nodes", services, watch.step_once, nodes.INTERVAL_SECONDS),
+        LeaseLoop("launches", services, launches.LaunchKeeper(services).step_once, launches.INTERVAL_SECONDS, (bus.LAUNCHES,)),
         LeaseLoop("retention", services, retention.Retention(services).step_once, retention.INTERVAL_SECONDS, (bus.RETENTION,)),
         LeaseLoop("storage", services, keeper.step_once, storage.INTERVAL_SECONDS, (bus.STORAGE,)),
         LeaseLoop("rollups", services, rollups.RollupKeeper(services).step_once, rollups.INTERVAL_SECONDS, (bus.ROLLUPS,)),
         LeaseLoop("readings", services, readings.ReadingsKeeper(services).step_once, readings.INTERVAL_SECONDS, (bus.READING_ROLLUPS,)),
+        LeaseLoop("notifications", services, notifications.NotificationWatch(services, reads).step_once, notifications.INTERVAL_SECONDS),
+        LeaseLoop("deliveries", services, deliveries.Courier(services).step_once, deliveries.INTERVAL_SECONDS, (bus.DELIVERIES,)),
         LeaseLoop("housekeeping", services, partial(housekeeping.step_once, services), housekeeping.INTERVAL_SECONDS),
     ]
 

@@ -22,7 +22,7 @@ from paceline.api.settings import LOOPBACK_NAMES, Settings
 from paceline.cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH
 from paceline.monitoring.artifacts import CHUNK_BYTES
 
-LOGIN_PATH = "/api/v1/auth/login"
+LOGIN_PATH, BUNDLES_PATH = "/api/v1/auth/login", "/api/v1/training/bundles/"
 REQUEST_ID = b"x-request-id"
 MAX_DIGITS = 19
 MAX_ADDRESS_BYTES = 8 << 10
@@ -46,11 +46,19 @@ UPLOAD = BodyLimit(4 << 20, seconds=60)
 CHUNK = BodyLimit(CHUNK_BYTES, seconds=60)
 API = "/api/"
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-#: Of the dashboard: its own files, no script or style sheet from elsewhere, no eval. Its components set styles on elements.
-PAGES = "; ".join(
-    (
+#: Of everything else, which is data: whatever a job has written into a log or a file is no page of ours.
+DATA = "default-src 'none'; frame-ancestors 'none'; sandbox"
+ONE_YEAR = 365 * 24 * 3600
+
+
+def page_rules(*inline_scripts: str) -> str:
+    """Return the content security policy of a page of ours: its own files, no script or style sheet from elsewhere, no eval.
+
+    Components set styles on elements. `inline_scripts` are the hashes of the scripts within the page that may run.
+    """
+    rules = (
         "default-src 'self'",
-        "script-src 'self'",
+        " ".join(("script-src 'self'", *inline_scripts)),
         "style-src 'self' 'unsafe-inline'",
         "img-src 'self' data: blob:",
         "font-src 'self' data:",
@@ -60,10 +68,7 @@ PAGES = "; ".join(
         "form-action 'self'",
         "frame-ancestors 'none'",
     )
-)
-#: Of everything else, which is data: whatever a job has written into a log or a file is no page of ours.
-DATA = "default-src 'none'; frame-ancestors 'none'; sandbox"
-ONE_YEAR = 365 * 24 * 3600
+    return "; ".join(rules)
 
 
 def refusal(scope: Scope, settings: Settings) -> ProblemError | None:
@@ -129,7 +134,8 @@ def _labelled(scope: Scope, send: Send, request_id: str) -> Send:
 def _rules(scope: Scope, headers: MutableHeaders) -> dict[str, str]:
     """The headers that tell browsers what to do with an answer: its rules, whether to keep it, whether to come by TLS ever after."""
     is_page = headers.get("content-type", "").startswith("text/html")
-    rules = {"Content-Security-Policy": PAGES if is_page else DATA}
+    policy = headers.get("content-security-policy") or (page_rules() if is_page else DATA)
+    rules = {"Content-Security-Policy": policy}
     if scope["path"].startswith(API) and "cache-control" not in headers and "etag" not in headers:
         rules["Cache-Control"] = "no-store"  # keys, tokens, and who may do what
     if scope["scheme"] == "https" and host_name(Headers(scope=scope).get("host", "")) not in LOOPBACK_NAMES:
@@ -140,7 +146,7 @@ def _rules(scope: Scope, headers: MutableHeaders) -> dict[str, str]:
 def body_limit(path: str) -> BodyLimit:
     if path == UPLOAD_PATH:
         return UPLOAD
-    if path.startswith(ARTIFACTS_PATH + "/"):
+    if path.startswith(ARTIFACTS_PATH + "/") or (path.startswith(BUNDLES_PATH) and "/chunks/" in path):
         return CHUNK
     return DOOR if path in (JOIN_PATH, LOGIN_PATH) else ORDINARY
 

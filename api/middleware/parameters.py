@@ -11,8 +11,8 @@ from fastapi.routing import APIRoute
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import FieldError
 
-#: Parameters with free names, by operation.
-FREE_PREFIXES = {"list_jobs": "label."}
+#: Parameters with free names, by operation. OpenID providers add some of their own.
+FREE_PREFIXES = {"list_jobs": "label.", "finish_oidc": ""}
 
 
 async def known_parameters_only(request: Request) -> None:
@@ -21,7 +21,7 @@ async def known_parameters_only(request: Request) -> None:
         return
     known = query_names(route.dependant)
     free = FREE_PREFIXES.get(route.name)
-    unknown = [name for name in request.query_params if name not in known and not (free and name.startswith(free))]
+    unknown = [name for name in request.query_params if name not in known and not (free is not None and name.startswith(free))]
     if unknown:
         raise ProblemError("unknown_parameter", _explain(unknown[0], known), errors=[_error(name, known) for name in unknown])
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
 from starlette.routing import Route
 
 from paceline.api.core.origin import same_origin
@@ -18,11 +19,17 @@ from paceline.api.deps import JoinedNode, ServicesDep, joined_node, services_of
 from paceline.api.errors import ProblemError
 from paceline.api.middleware.gate import UPLOAD
 from paceline.api.middleware.rate_limit import peer_of
+from paceline.api.routes.bundles import content_of
+from paceline.api.services.artifacts import files
+from paceline.api.services.bundles import bundles
 from paceline.api.services.checkpoints import artifacts
 from paceline.api.services.ingest import screening
+from paceline.api.services.jobs import secrets
 from paceline.api.services.nodes import joining
-from paceline.cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH, JoinRequest
+from paceline.cluster.protocol import ARTIFACT_FILES_PATH, ARTIFACTS_PATH, BUNDLES_PATH, JOIN_PATH, SECRETS_PATH, UPLOAD_PATH, JoinRequest
+from paceline.monitoring.artifact_files import FilesOffer
 from paceline.monitoring.artifacts import Offer
+from paceline.tls.trust import AUTHORITY_PATH
 
 router = APIRouter(include_in_schema=False)
 _PREFIX = "/api/v1"
@@ -67,6 +74,15 @@ async def join(request: Request, services: ServicesDep) -> Response:
     return answer(joined, 201)
 
 
+@router.get(AUTHORITY_PATH.removeprefix(_PREFIX))
+async def authority(services: ServicesDep) -> Response:
+    """The certificate of our own authority, for whom has its fingerprint to compare it with. It is no secret: every handshake shows it."""
+    certificate = joining.own_authority(services.settings)
+    if certificate is None:
+        raise ProblemError("not_found", "this coordinator has no authority of its own; agents believe those that their machines know")
+    return Response(certificate, media_type="application/x-pem-file")
+
+
 async def upload(request: Request) -> Response:
     """Store what an agent sends of its ranks. An upload waits for its turn before its body is read, so that what is held in memory is
     bounded."""
@@ -85,10 +101,32 @@ def announced_bytes(request: Request) -> int:
     return max(LEAST_BYTES, int(announced)) if announced.isdecimal() and len(announced) < 10 else UPLOAD.bytes
 
 
+@router.get(BUNDLES_PATH.removeprefix(_PREFIX) + "/{digest}")
+async def bundle_content(digest: str, node: JoinedNode, services: ServicesDep) -> StreamingResponse:
+    """Send the code of a job to a node that is to run it."""
+    async with services.control.read() as session:
+        return content_of(services, await bundles.find_ready(session, digest))
+
+
+@router.get(SECRETS_PATH.removeprefix(_PREFIX) + "/{job_id}")
+async def job_secrets(job_id: str, node: JoinedNode, services: ServicesDep) -> Response:
+    """Send the values of a job's secrets to a node that has ranks of it."""
+    async with services.control.read() as session:
+        found = answer(await secrets.for_node(session, services.vault, node, job_id))
+    found.headers["Cache-Control"] = "no-store"
+    return found
+
+
 @router.post(ARTIFACTS_PATH.removeprefix(_PREFIX))
 async def offer_artifact(request: Request, node: JoinedNode, services: ServicesDep) -> Response:
     services.disk.require_room()
     return answer(await artifacts.accept(services, node, await parse(request, Offer)))
+
+
+@router.post(ARTIFACT_FILES_PATH.removeprefix(_PREFIX))
+async def offer_files(request: Request, node: JoinedNode, services: ServicesDep) -> Response:
+    services.disk.require_room()
+    return answer(await files.accept(services, node, await parse(request, FilesOffer)))
 
 
 @router.put(ARTIFACTS_PATH.removeprefix(_PREFIX) + "/{artifact_id}/{number}")

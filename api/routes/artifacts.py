@@ -13,12 +13,14 @@ from paceline.api.core.context import Services
 from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
 from paceline.api.errors import ProblemError
+from paceline.api.routes import files
 from paceline.api.routes.heavy import DownloadResponse
 from paceline.api.schemas.artifacts import Artifact, ProfileOrder, ProfileRequest
 from paceline.api.schemas.common import Page
 from paceline.api.services.checkpoints import artifacts
-from paceline.api.services.history import card_holdings, event_files, steps
+from paceline.api.services.history import card_holdings, event_files, media, steps
 from paceline.api.services.history.event_files import CardHistory
+from paceline.api.services.history.media_event_files import MediaRecords
 from paceline.api.services.jobs import jobs, ownership
 from paceline.api.services.jobs.idempotency import Once
 from paceline.api.services.scheduling import profiles
@@ -40,10 +42,11 @@ async def job_event_files(
     services: ServicesDep,
     first_step: Annotated[int, Query(ge=0, lt=1 << 53, description="leave out the steps before it")] = 0,
 ) -> DownloadResponse:
-    """Every scalar of the job as TensorBoard event files, zipped: each step once, as it stands."""
+    """Every scalar, image and histogram of the job as TensorBoard event files, zipped: each step once, as it stands."""
     job = await jobs.find(session, job_id)
+    logged = MediaRecords(services, await media.standing(services, job_id))
     async with services.metrics.read() as points:
-        if not await step_records.ranks(points, job_id):
+        if not await step_records.ranks(points, job_id) and not logged.ranks:
             raise ProblemError(
                 "nothing_recorded", f"job {job.name} is {job.state.value} and has reported no step yet; ask again when it has"
             )
@@ -51,14 +54,16 @@ async def job_event_files(
     now = services.now()
     cards = CardHistory(await card_holdings.of_job(session, job, now), now.timestamp(), services.settings.keep.readings)
     return DownloadResponse(
-        _event_files(services, job, lines, cards, first_step), media_type=ZIP, headers=attachment(f"{job.name}-tensorboard.zip")
+        _event_files(services, job, lines, cards, first_step, logged), media_type=ZIP, headers=attachment(f"{job.name}-tensorboard.zip")
     )
 
 
-async def _event_files(services: Services, job: JobRow, lines: list[Line], cards: CardHistory, first_step: int) -> AsyncIterator[bytes]:
+async def _event_files(
+    services: Services, job: JobRow, lines: list[Line], cards: CardHistory, first_step: int, logged: MediaRecords
+) -> AsyncIterator[bytes]:
     """Write the zip in a session of its own: the route's session is over when the first byte is sent."""
     async with services.metrics.read() as points:
-        async for piece in event_files.stream(points, job, lines, cards, first_step):
+        async for piece in event_files.stream(points, job, lines, cards, first_step, logged):
             yield piece
 
 
@@ -99,6 +104,8 @@ async def artifact_content(job_id: str, artifact_id: str, session: ReadSession, 
     """The content of the file, as its rank wrote it."""
     job, row = await jobs.find(session, job_id), await artifacts.find(session, job_id, artifact_id)
     artifacts.require_ready(row)
+    if row.path is not None:
+        return files.content(services, row, None, None)
     headers = attachment(artifacts.file_name(job.name, row)) | {"Content-Length": str(row.bytes)}
     media_type = BYTES if row.kind == "snapshot" else GZIP
     return StreamingResponse(artifacts.contents(services, row.id), media_type=media_type, headers=headers)

@@ -6,17 +6,15 @@ from datetime import timedelta
 
 from fastapi import APIRouter, Request, Response
 
-from paceline.api.core import bus, identity
-from paceline.api.core.context import nudge_after_commit
 from paceline.api.core.identity import Caller
-from paceline.api.core.origin import clear_session_cookie, same_origin, set_session_cookie
+from paceline.api.core.origin import address_of, clear_session_cookie, device_of, same_origin, set_session_cookie
 from paceline.api.deps import ServicesDep, Viewer, WriteSession
 from paceline.api.errors import ProblemError
 from paceline.api.middleware.rate_limit import peer_of
 from paceline.api.schemas.identity import LoginRequest, Me
-from paceline.api.services.identity import accounts
+from paceline.api.services.identity import sign_ins
+from paceline.api.services.identity.failed_sign_ins import FailedAttempt, tried_with
 from paceline.api.settings import Settings
-from paceline.db.repositories import identity as repository
 
 router = APIRouter(prefix="/auth", tags=["auth"])
 
@@ -27,6 +25,7 @@ def describe(caller: Caller, settings: Settings) -> Me:
         name=caller.name,
         role=caller.role,
         members_may=settings.members_may,
+        exec_by=settings.exec_by,
         csrf_token=caller.csrf_token,
         guest=caller.kind == "guest",
         mock=settings.mock_db,
@@ -42,22 +41,23 @@ async def login(body: LoginRequest, request: Request, response: Response, servic
     lifetime = timedelta(days=services.settings.session_days)
     try:
         async with services.write() as session:
-            secret, caller = await identity.redeem_login_link(session, body.token, services.now(), lifetime)
-            message = f"{caller.name} signed in"
-            await accounts.record(session, caller.actor, "auth.signed_in", "login_link", message, caller.user_id, services.now())
-    except ProblemError:
+            secret, caller = await sign_ins.sign_in(session, body.token, address_of(request), device_of(request), services.now(), lifetime)
+    except ProblemError as problem:
         limit.failed(peer, services.now())
+        async with services.control.read() as reading:
+            tried = await tried_with(reading, body.token)
+        attempt = FailedAttempt(tried, address_of(request), device_of(request), problem.detail)
+        await request.app.state.failed_sign_ins.note(attempt, services.now())
         raise
     set_session_cookie(response, request, secret, int(lifetime.total_seconds()))
     return describe(caller, services.settings)
 
 
 @router.post("/logout", status_code=204)
-async def logout(request: Request, response: Response, caller: Viewer, session: WriteSession) -> None:
+async def logout(request: Request, response: Response, caller: Viewer, session: WriteSession, services: ServicesDep) -> None:
     if caller.kind == "session":
-        await repository.delete_session(session, caller.credential)
+        await sign_ins.sign_out(session, caller, services.now())
         clear_session_cookie(response, request)
-        nudge_after_commit(session, bus.IDENTITY)
 
 
 @router.get("/me")

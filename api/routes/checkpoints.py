@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from paceline.api.core import paging
 from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import IfMatch, Member, ReadSession, ServicesDep, WriteSession
-from paceline.api.schemas.checkpoints import Checkpoint, ListedCheckpoint, RestoreRequest
+from paceline.api.routes.heavy import DownloadResponse
+from paceline.api.schemas.checkpoints import Checkpoint, CheckpointFiles, ListedCheckpoint, RestoreRequest
 from paceline.api.schemas.common import Page
 from paceline.api.schemas.jobs import Job
+from paceline.api.services.artifacts import checkpoint_files as contents
+from paceline.api.services.artifacts import downloads
 from paceline.api.services.checkpoints import checkpoints
 from paceline.api.services.jobs import jobs, ownership, revisions, setting_back
 from paceline.api.services.jobs.idempotency import Once
 from paceline.api.services.lifecycle import job_lifecycle
+from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.repositories import checkpoints as checkpoint_rows
+from paceline.db.repositories import nodes as node_rows
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
+TAR, SAFETENSORS = "application/x-tar", "application/octet-stream"
 
 
 @router.get("", response_model=Page[ListedCheckpoint])
@@ -56,6 +63,54 @@ async def job_checkpoints(
 @router.get("/{checkpoint_id}")
 async def get_checkpoint(checkpoint_id: str, session: ReadSession) -> Checkpoint:
     return await checkpoints.describe_one(session, await checkpoints.find(session, checkpoint_id))
+
+
+@router.get("/{checkpoint_id}/files")
+async def checkpoint_files(checkpoint_id: str, session: ReadSession) -> CheckpointFiles:
+    """The files of the checkpoint, or why they cannot be downloaded from here."""
+    row = await checkpoints.find(session, checkpoint_id)
+    return await contents.describe(row, await _node_name(session, row), await _store_options(session, row))
+
+
+@router.get("/{checkpoint_id}/download", response_class=StreamingResponse, responses={200: {"content": {TAR: {}, SAFETENSORS: {}}}})
+async def download_checkpoint(
+    checkpoint_id: str,
+    request: Request,
+    session: ReadSession,
+    format: Annotated[
+        Literal["checkpoint", "safetensors"],
+        Query(description="checkpoint: its folder in a tar; safetensors: the weights alone, a single file, or a tar of several"),
+    ] = "checkpoint",
+) -> DownloadResponse:
+    """Download the checkpoint, where the coordinator's machine sees its folder, or may read the object store that it is in."""
+    row = await checkpoints.find(session, checkpoint_id)
+    job = await jobs.find(session, row.job_id)
+    options = checkpoints.store_options(job)
+    files = await contents.files_of(row, await _node_name(session, row), options)
+    name = f"{job.name}-step{row.step}"
+    if format == "checkpoint" or getattr(request.state, "head", False):
+        return _tar(files, f"{name}.tar")
+    async with request.app.state.downloads.turn():
+        scratch, files = await contents.export(row, options)
+    if len(files) > 1:
+        return _tar(files, f"{name}-safetensors.tar", scratch)
+    headers = downloads.attachment(f"{name}.safetensors") | {"Content-Length": str(files[0].size)}
+    return DownloadResponse(contents.then_removed(contents.content(files[0]), scratch), media_type=SAFETENSORS, headers=headers)
+
+
+def _tar(files: list[contents.PackedFile], name: str, scratch: Path | None = None) -> DownloadResponse:
+    headers = downloads.attachment(name) | {"Content-Length": str(contents.tar_bytes(files))}
+    pieces = contents.tar(files)
+    return DownloadResponse(pieces if scratch is None else contents.then_removed(pieces, scratch), media_type=TAR, headers=headers)
+
+
+async def _store_options(session: ReadSession, row: CheckpointRow) -> dict[str, str]:
+    return checkpoints.store_options(await jobs.find(session, row.job_id))
+
+
+async def _node_name(session: ReadSession, row: CheckpointRow) -> str:
+    node = await node_rows.get(session, row.node_id)
+    return row.node_id if node is None else node.name
 
 
 @router.put("/{checkpoint_id}/pin")

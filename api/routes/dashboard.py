@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 from pathlib import Path
 
 from fastapi import APIRouter, Request
@@ -14,6 +15,8 @@ router = APIRouter(include_in_schema=False)
 NOT_BUILT = "The dashboard is not built yet. Run `make setup`, or `cd dashboard && npm install && npm run build`.\nThe API is at /api/v1.\n"
 #: Of the paths that the dashboard has for its pages.
 LONGEST_PAGE = 1024
+#: Encodings of the copies that `dashboard/precompress.ts` writes, with the ends of their names, the smallest first.
+COPIES = {"br": ".br", "gzip": ".gz"}
 FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -24,18 +27,36 @@ async def dashboard(path: str, request: Request) -> Response:
     if path.startswith("api/"):
         raise wrong_method(request)
     root: Path = request.app.state.settings.dashboard.resolve()
-    index = root / "index.html"
+    index, accepted = root / "index.html", request.headers.get("accept-encoding", "")
     if not index.is_file():
         return PlainTextResponse(NOT_BUILT, status_code=503)
-    file = _file(root, path)
+    file = file_below(root, path)
     if file is not None:
-        return FileResponse(file, headers={"Cache-Control": FOREVER} if path.startswith("assets/") else {"Cache-Control": "no-cache"})
+        return sent(file, FOREVER if path.startswith("assets/") else "no-cache", accepted)
     if Path(path).suffix or len(path) > LONGEST_PAGE:
         raise ProblemError("not_found", f"/{path[:LONGEST_PAGE]}: the dashboard has no such file")
-    return FileResponse(index, headers={"Cache-Control": "no-cache"})
+    return sent(index, "no-cache", accepted)
 
 
-def _file(root: Path, path: str) -> Path | None:
+def sent(file: Path, cache: str, accepted: str) -> FileResponse:
+    """The file, or its smallest compressed copy that the browser takes, which the build has left beside it."""
+    headers = {"Cache-Control": cache}
+    names = {name.partition(";")[0].strip() for name in accepted.split(",") if not _refused(name)}
+    for encoding, suffix in COPIES.items():
+        copy = file.with_name(file.name + suffix)
+        if encoding in names and copy.is_file():
+            media_type = mimetypes.guess_type(file.name)[0]
+            return FileResponse(copy, headers=headers | {"Content-Encoding": encoding, "Vary": "Accept-Encoding"}, media_type=media_type)
+    return FileResponse(file, headers=headers)
+
+
+def _refused(encoding: str) -> bool:
+    """Whether a member of Accept-Encoding has the weight 0."""
+    _, _, weight = encoding.replace(" ", "").partition(";q=")
+    return weight != "" and weight.strip("0.") == ""
+
+
+def file_below(root: Path, path: str) -> Path | None:
     """A file of the build; None: it has no such file, or no file can have such a name."""
     try:
         file = (root / path).resolve()

@@ -65,7 +65,9 @@ async def list_experiments(
     limit: Limit = 50,
     status: Annotated[str | None, Query(description="states, comma-separated")] = None,
     project: str | None = None,
-    q: Annotated[str | None, Query(description="part of a name, or an id", max_length=200)] = None,
+    q: Annotated[
+        str | None, Query(description="part of a name, or at least 6 characters from the beginning of an id", max_length=200)
+    ] = None,
     sort: Sort = "-created_at",
     fields: Fields = None,
 ) -> Page[ExperimentSummary] | JSONResponse:

@@ -1,23 +1,23 @@
-"""Jobs: submit, list, look at, pause, resume, resize, cancel."""
+"""Jobs: submit, list, look at, edit, archive, pause, resume, resize, cancel."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse
 
 from paceline.api.core import paging
 from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import IfMatch, Member, ReadSession, ServicesDep, WriteSession
 from paceline.api.middleware.spec_body import SpecRoute
-from paceline.api.schemas.common import Page
-from paceline.api.schemas.jobs import Job, JobSummary, Resize
-from paceline.api.services.jobs import jobs, notices, ownership, revisions, submission
+from paceline.api.routes.job_filters import JobFilterQuery
+from paceline.api.schemas.job_lists import JobFacets, JobPage
+from paceline.api.schemas.jobs import Job, JobEdit, JobSummary, Resize
+from paceline.api.services.jobs import edits, jobs, listing, ownership, revisions, submission
 from paceline.api.services.jobs.idempotency import Once
 from paceline.db.models.jobs import JobRow
-from paceline.db.repositories import jobs as job_rows
 from paceline.training.spec.job import JobSpec, json_schema
 
 router = APIRouter(prefix="/training", tags=["jobs"], route_class=SpecRoute)
@@ -47,41 +47,26 @@ async def submit_job(
     return job
 
 
-@router.get("/jobs", response_model=Page[JobSummary])
+@router.get("/jobs", response_model=JobPage)
 async def list_jobs(
-    request: Request,
     session: ReadSession,
     services: ServicesDep,
+    wanted: JobFilterQuery,
     cursor: Cursor = None,
     limit: Limit = 50,
-    status: Annotated[str | None, Query(description="states, comma-separated")] = None,
-    project: str | None = None,
-    q: Annotated[str | None, Query(description="part of a name, or an id", max_length=200)] = None,
-    experiment: Annotated[str | None, Query(description="id of an experiment: the jobs of its trials")] = None,
     sort: Sort = "-created_at",
+    count: Annotated[bool, Query(description="tell `total` and `first` as well")] = False,
     fields: Fields = None,
-) -> Page[JobSummary] | JSONResponse:
-    """List jobs. Labels are filtered with `label.KEY=VALUE`."""
-    labels = jobs.parse_labels(request.query_params.multi_items())
-    wanted = job_rows.JobFilter(jobs.parse_states(status), project, q, labels, experiment)
-    column, descending = sort.removeprefix("-"), sort.startswith("-")
-    after = _after(cursor, column)
-    rows = await job_rows.page(session, wanted, sort=column, descending=descending, after=after, limit=limit + 1)
-    told = await notices.of_jobs(session, rows, services.now())
-    page = paging.page_of(rows, limit, lambda job: jobs.summarize(job, told[job.id]), lambda job: _sort_key(job, column))
+) -> JobPage | JSONResponse:
+    """List jobs. Labels are filtered with `label.KEY=VALUE`; archived jobs are left out unless asked for."""
+    page = await listing.page(session, wanted, listing.order_of(sort, cursor), limit, services.now(), count=count)
     return paging.only(page, JobSummary, fields)
 
 
-def _sort_key(job: JobRow, column: str) -> tuple[paging.Key, str]:
-    value = getattr(job, column)
-    return (value.isoformat() if isinstance(value, datetime) else value, job.id)
-
-
-def _after(cursor: str | None, column: str) -> tuple[Any, str] | None:
-    key = paging.decode(cursor, int if column == "priority" else str, str)
-    if key is None:
-        return None
-    return (paging.moment(key[0]) if column == "created_at" else key[0], str(key[1]))
+@router.get("/job-facets")
+async def job_facets(session: ReadSession) -> JobFacets:
+    """The projects, users, models and labels that jobs have, archived ones among them: what a list can be filtered by."""
+    return await listing.facets(session)
 
 
 @router.get("/jobs/{job_id}", responses={304: {"description": "the job is as you have it"}})
@@ -91,6 +76,36 @@ async def get_job(job_id: str, response: Response, services: ServicesDep, sessio
     if revisions.is_had(etag, if_none_match):
         response.status_code = 304
     return job
+
+
+@router.patch("/jobs/{job_id}")
+async def edit_job(
+    job_id: str, body: JobEdit, response: Response, caller: Member, services: ServicesDep, session: WriteSession, if_match: IfMatch = None
+) -> Job:
+    """Change name, project, priority, notes or labels of a job, whatever it does: a JSON merge patch. What it trains stays as it is."""
+    job = await jobs.find(session, job_id, lock=True)
+    await edits.edit(session, job, body, if_match, caller.actor, services.now())
+    return await _answer(session, response, job, services.now())
+
+
+@router.put("/jobs/{job_id}/archive")
+async def archive_job(
+    job_id: str, response: Response, caller: Member, services: ServicesDep, session: WriteSession, if_match: IfMatch = None
+) -> Job:
+    """Put an ended job out of sight: lists leave it out unless asked. Nothing of it is deleted."""
+    job = await jobs.find(session, job_id, lock=True)
+    await edits.archive(session, job, if_match, caller.actor, services.now())
+    return await _answer(session, response, job, services.now())
+
+
+@router.put("/jobs/{job_id}/unarchive")
+async def unarchive_job(
+    job_id: str, response: Response, caller: Member, services: ServicesDep, session: WriteSession, if_match: IfMatch = None
+) -> Job:
+    """Bring an archived job back into lists."""
+    job = await jobs.find(session, job_id, lock=True)
+    await edits.unarchive(session, job, if_match, caller.actor, services.now())
+    return await _answer(session, response, job, services.now())
 
 
 @router.put("/jobs/{job_id}/pause")

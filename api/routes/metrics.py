@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from paceline.api.core.lists import members, numbers, words
+from paceline.api.core.lists import members, numbers, require_ranks, words
 from paceline.api.deps import ReadSession, ServicesDep
-from paceline.api.errors import ProblemError, not_found
+from paceline.api.errors import not_found
 from paceline.api.routes.heavy import Reads
 from paceline.api.schemas.metrics import Heatmap, JobMetrics
 from paceline.api.services.history import card_curves, card_holdings, curves
@@ -47,7 +46,7 @@ async def job_metrics(
     if job is None:
         raise not_found("job", job_id)
     chosen = numbers("ranks", ranks, most=MAX_RANKS) or []
-    require_ranks(chosen, max(job.world_size, await job_rows.largest_world(session, job_id)))
+    require_ranks("ranks", chosen, max(job.world_size, await job_rows.largest_world(session, job_id)))
     card_names = members("cards", cards, CARD_METRICS) or []
     async with services.metrics.read() as points:
         found = await curves.job_metrics(
@@ -66,14 +65,6 @@ async def job_metrics(
         holdings = card_holdings.of_ranks(await card_holdings.of_job(session, job, now), chosen)
         read = card_curves.by_step if axis == "step" else card_curves.by_time
         return found.model_copy(update={"cards": await read(points, job_id, holdings, asked)})
-
-
-def require_ranks(chosen: Collection[int], world: int) -> None:
-    """Refuse ranks that the job has never had."""
-    unknown = sorted(rank for rank in chosen if rank >= world)
-    if unknown:
-        there = "rank 0 alone" if world == 1 else f"ranks 0 to {world - 1}"
-        raise ProblemError("invalid_parameter", f"ranks={','.join(map(str, unknown))}: the job has {there}")
 
 
 @router.get("/metrics/jobs/{job_id}/heatmap")

@@ -9,17 +9,18 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
 from paceline.api.core import paging
-from paceline.api.core.lists import members, numbers
+from paceline.api.core.lists import members, numbers, require_zone
 from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import Admin, ReadSession, ServicesDep, WriteSession
 from paceline.api.errors import ProblemError
+from paceline.api.routes.provisioning import add_launches, server_for_nodes
 from paceline.api.schemas.common import Page
-from paceline.api.schemas.nodes import GpuStatus, Node, NodeInvitation, NodeRequest, NodeTaintChange, NodeTaints
+from paceline.api.schemas.nodes import GpuStatus, Node, NodeInvitation, NodeLaunches, NodeRequest, NodeTaintChange, NodeTaints
 from paceline.api.schemas.readings import IdleCards, NodeMetrics
 from paceline.api.services.history import idle_cards
 from paceline.api.services.jobs.idempotency import Once
+from paceline.api.services.nodes import joining, nodes
 from paceline.api.services.nodes import node_metrics as service
-from paceline.api.services.nodes import nodes
 from paceline.api.services.nodes.node_metrics import TimeSpan
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import slots as slot_rows
@@ -48,14 +49,21 @@ async def list_nodes(
 @router.post("/nodes", status_code=201)
 async def add_node(
     request: Request, caller: Admin, services: ServicesDep, once: Once, session: WriteSession, body: NodeRequest | None = None
-) -> NodeInvitation:
-    """Make a single-use token, and the command to run on the new machine. Needs no body: every field has a default."""
+) -> NodeInvitation | NodeLaunches:
+    """Launch nodes of a pool, or of a provider that the body describes; without either, make a single-use token, and the command to run on the
+    new machine. Needs no body: every field has a default."""
     body = body or NodeRequest()
-    server = services.settings.public_url or str(request.base_url).rstrip("/")
-    lifetime = timedelta(seconds=body.expires_in_seconds)
-    return await once.run(
-        session, body, NodeInvitation, lambda: nodes.invite(session, caller.actor, lifetime, server, services.now()), secret=True
-    )
+    if body.pool is None and body.provider is None:
+        server, lifetime = server_for_nodes(request, services), timedelta(seconds=body.expires_in_seconds)
+        authority = joining.own_authority(services.settings)
+        return await once.run(
+            session,
+            body,
+            NodeInvitation,
+            lambda: nodes.invite(session, caller.actor, lifetime, server, authority, services.now()),
+            secret=True,
+        )
+    return await add_launches(request, caller, services, once, session, body)
 
 
 @router.get("/nodes/{node_id}")
@@ -94,8 +102,7 @@ async def node_metrics(
 def readings_span(since: datetime | None, until: datetime | None, now: datetime) -> TimeSpan:
     """The span from `since` to `until`. Raises ProblemError where a time has no zone, or the span has no length."""
     for name, time in (("since", since), ("until", until)):
-        if time is not None and time.tzinfo is None:
-            raise ProblemError("invalid_parameter", f"{name}={time.isoformat()} has no time zone; write {time.isoformat()}Z for UTC")
+        require_zone(name, time)
     last = until or now
     first = since or last - timedelta(hours=1)
     if first >= last:

@@ -38,6 +38,22 @@ class Checkpoint(Schema):
     created_at: Timestamp
 
 
+class CheckpointFile(Schema):
+    name: str
+    bytes: int
+    sha256: str
+
+
+class CheckpointFiles(Schema):
+    """The files of a checkpoint, and whether they can be downloaded from this coordinator."""
+
+    readable: bool = Field(description="the coordinator's machine sees its folder")
+    reason: str | None = Field(description="why not, and the way out")
+    files: list[CheckpointFile]
+    weights: bool = Field(description="its weights can be had as safetensors")
+    weights_reason: str | None = Field(description="why not, and the way out")
+
+
 class ListedCheckpoint(Checkpoint):
     """A checkpoint in the list over all jobs, with what one needs to know of its job."""
 

@@ -37,6 +37,7 @@ class FieldError(Schema):
     code: str
     message: str
     hint: str | None = None
+    line: int | None = Field(None, description="line of a YAML body, from 1")
 
 
 class Problem(Schema):
@@ -66,6 +67,13 @@ class Actor(Schema):
     kind: Literal["user", "system", "node"]
     id: str
     name: str
+
+
+class RequestActor(Actor):
+    """A user whose request is served, with where it came from. The history keeps that for the audit, and tells nobody else."""
+
+    address: str
+    via: str | None
 
 
 Timestamp = datetime

@@ -14,7 +14,11 @@ Role = Literal["viewer", "member", "admin"]
 
 
 class LoginRequest(Schema):
-    token: str = Field(description="from a single-use login link", max_length=200)
+    token: str = Field(description="of a single-use login link, or an API key", max_length=200)
+
+
+class SignInWays(Schema):
+    oidc: str | None = Field(description="what to call the OpenID provider that signs users in; null: there is none")
 
 
 class Me(Schema):
@@ -22,6 +26,7 @@ class Me(Schema):
     name: str
     role: Role
     members_may: Literal["own", "all"] = Field(description="whose jobs a member may cancel, and delete or unpin things of")
+    exec_by: Literal["owners", "admins", "nobody"] = Field(description="who may run commands beside the ranks of a job")
     csrf_token: str | None = Field(description="send as X-CSRF-Token with every unsafe request; null for API keys")
     guest: bool = Field(False, description="an admin without signing in, as on loopback with MOCK_DB: there is nothing to sign out of")
     mock: bool = Field(False, description="the coordinator runs with MOCK_DB: its database is gone at its end, its nodes are simulated")
@@ -33,6 +38,7 @@ class User(Schema):
     role: Role
     disabled: bool
     created_at: Timestamp
+    last_active_at: Timestamp | None = Field(None, description="to the minute; null: not since this is recorded")
 
 
 class UserCreate(Schema):
@@ -57,8 +63,26 @@ class LoginLink(Schema):
     expires_at: Timestamp
 
 
+class BrowserSession(Schema):
+    """A browser that is signed in to the dashboard."""
+
+    id: str
+    user_id: str
+    user_name: str
+    signed_in_by: Literal["login_link", "api_key", "oidc"] | None = Field(description="null: before this was recorded")
+    key_prefix: str | None = Field(description="of the key that signed in: the session ends with it")
+    device: str | None = Field(description="browser and system, as the browser names them")
+    address: str | None
+    created_at: Timestamp
+    last_used_at: Timestamp | None = Field(description="to the minute")
+    expires_at: Timestamp
+    current: bool = Field(description="the session that asks")
+
+
 class ApiKey(Schema):
     id: str
+    user_id: str
+    user_name: str
     name: str
     prefix: str
     role: Role = Field(description="what the key may do at most; never more than its user")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,9 +14,9 @@ from paceline.api.schemas.storage import DataRemoval
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
 from paceline.monitoring.loss_watch import BadLossKind
 from paceline.training.schema.bad_loss import BadLossPolicy
-from paceline.training.schema.parts import Ranks, Whole, inconsistent
+from paceline.training.schema.parts import Ranks, Text, Whole, inconsistent
 from paceline.training.schema.resources import MOST_NODES
-from paceline.training.spec.job import JobSpec
+from paceline.training.spec.job import JobSpec, LabelName, Name
 
 
 class SavedFile(Schema):
@@ -59,6 +59,9 @@ class JobProgress(Schema):
     saved_file: SavedFile | None = Field(None, description="of a script; null: none was found below its working directory")
     not_finite_step: int | None = Field(None, description="the first step of this generation whose loss was NaN or infinite; null: none")
     bad_loss: BadLoss | None = Field(None, description="the newest one, for the next 500 steps; null: none")
+    best_loss: AnyFloat | None = Field(None, description="the lowest that was reported of any step; null: not known")
+    eval_loss: AnyFloat | None = Field(None, description="of the newest evaluation; null: there was none")
+    best_eval_loss: AnyFloat | None = Field(None, description="the lowest of any evaluation; null: there was none")
     updated_at: Timestamp | None = None
 
 
@@ -72,6 +75,7 @@ class Failure(Schema):
     message: str
     exception: str = ""
     traceback: str = ""
+    users_traceback: str = Field("", description="the traceback without the frames of libraries; empty: none is the user's")
     where: str = Field("", description="the line of the user's code that raised it, as `loss in train.py:22`; empty: not known")
     share: Literal["victim", "same", "also"] = Field(
         "victim", description="of a rank beside the causing one: dragged down by it, of the same failure, or of another one of its own"
@@ -128,6 +132,8 @@ class JobSummary(Schema):
     created_at: Timestamp
     started_at: Timestamp | None
     ended_at: Timestamp | None
+    ran_seconds: float = Field(0.0, description="how long it has held slots, over all generations: what `spec.time_limit` counts")
+    archived_at: Timestamp | None = Field(None, description="when it was archived: lists leave it out unless asked; null: it is not")
 
 
 class Rank(Schema):
@@ -170,7 +176,7 @@ class JobExperiment(Schema):
 class Job(JobSummary):
     spec: JobSpec | None = Field(description="null where it is unreadable")
     stored_spec: Any = Field(None, description="an unreadable spec, as it is stored")
-    revision: int = Field(description="the ETag; send it as If-Match with pause, resume, resize and cancel")
+    revision: int = Field(description="the ETag; send it as If-Match with whatever changes the job")
     failure: Failure | None = None
     restored_from: str | None = Field(None, description="the checkpoint that this job started from")
     experiment: JobExperiment | None = Field(None, description="the experiment of which it is a trial; null: of none")
@@ -178,7 +184,7 @@ class Job(JobSummary):
     communication: CommunicationChoice | None = Field(
         None, description="where communication: auto was asked for: how gradients are summed, and why; null: not decided yet"
     )
-    ran_seconds: float = Field(0.0, description="how long it has held slots, over all generations: what `spec.time_limit` counts")
+    notes: str = ""
     time_limit_seconds: int | None = Field(None, description="`spec.time_limit`")
     time_left_seconds: float | None = Field(None, description="of `spec.time_limit`; null: no limit, or it has ended")
     time_limit_at: Timestamp | None = Field(None, description="when it reaches `spec.time_limit`; null: no limit, or it holds no slots now")
@@ -206,6 +212,24 @@ class Resize(Schema):
     def check_one_size(self) -> Resize:
         if (self.nodes is None) == (self.slots is None):
             raise inconsistent("give nodes or slots, one of them")
+        return self
+
+
+class JobEdit(Schema):
+    """A change of a job, whatever the job does at the moment: a JSON merge patch (RFC 7396). Fields that are left out stay."""
+
+    name: Name | None = Field(None, description="null is as if left out")
+    project: Name | None = Field(None, description="null is as if left out")
+    priority: Whole | None = Field(None, ge=0, le=100, description="higher is placed first; null is as if left out")
+    notes: Text | None = Field(None, max_length=10_000, description="null is as if left out")
+    labels: dict[LabelName, Annotated[Text, Field(max_length=253)] | None] | None = Field(
+        None, max_length=64, description="labels to add or change, and with null those to remove; others stay"
+    )
+
+    @model_validator(mode="after")
+    def check_any(self) -> JobEdit:
+        if not self.model_dump(exclude_none=True):
+            raise inconsistent("give at least one of {names}", names=", ".join(type(self).model_fields))
         return self
 
 
@@ -279,12 +303,17 @@ class LogEntry(Schema):
     seq: int = Field(description="stream position of this line, growing per job")
     rank: int
     generation: int
-    time: Timestamp
+    time: Timestamp = Field(description="when the line was printed, as its agent saw it")
     level: Literal["debug", "info", "warning", "error"]
     text: str
+    overwrites: bool = Field(False, description="it takes the place of the line before it of the same rank, as a progress bar does")
+    context: bool = Field(False, description="it does not match, and is there as context of a line that does")
 
 
 class LogPage(Schema):
     items: list[LogEntry]
     next_after: int = Field(description="pass as after= to read on")
+    next_before: int | None = Field(None, description="pass as before= to read further back; null: nothing earlier matches")
+    at_end: bool = Field(False, description="no later line that matches is stored")
+    arriving: bool = Field(False, description="the job has ended, and its last lines are still on their way")
     complete: bool = Field(description="the job has ended and every line is stored: nothing will follow")

@@ -12,7 +12,7 @@ from paceline.db.repositories.rank_series import Statistic
 class Curve(Schema):
     """One metric of one rank within one generation, columnar: index i of every list is bucket i.
 
-    `bucket_steps` 1 means raw points (min = max = last).
+    `bucket_steps` 1 means raw points (minimum = maximum = mean = last).
     """
 
     name: str
@@ -23,9 +23,11 @@ class Curve(Schema):
     steps: list[int] = Field(description="last step in the bucket")
     minimum: list[AnyFloat]
     maximum: list[AnyFloat]
+    mean: list[AnyFloat]
     last: list[AnyFloat]
+    count: list[int] = Field(description="points in the bucket")
     times: list[float] = Field(description="seconds since the epoch of the last point")
-    nan_count: list[int] = Field(description="points in the bucket that were NaN; minimum and maximum are of the others")
+    nan_count: list[int] = Field(description="points in the bucket that were NaN; minimum, maximum and mean are of the others")
 
 
 class JobMetrics(Schema):

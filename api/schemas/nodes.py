@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from paceline.api.schemas.common import Schema, Timestamp
-from paceline.cluster.states import NodeState
+from paceline.cluster.provisioners.settings import PoolName, ProviderSettings
+from paceline.cluster.states import LaunchState, NodeState
 from paceline.training.schema.parts import at_most
 from paceline.training.schema.resources import MOST_LABELS, NodeKey, NodeValue, Toleration
+
+#: Nodes of one request.
+MOST_AT_ONCE = 256
 
 
 class SlotUse(Schema):
@@ -88,11 +92,15 @@ class Node(Schema):
     versions: dict[str, str]
     labels: dict[str, str]
     taints: dict[str, str] = Field({}, description="by key; they keep jobs off that do not tolerate them (`resources.tolerations`)")
+    container_engines: list[str] = Field([], description="that work, the preferred one first; jobs with `environment.image` need one")
     clock_skew_seconds: float | None
     heartbeat_age_seconds: float | None
     backlog_records: int
     drain_blocked_by: list[str] = Field([], description="ids of the jobs that a draining node waits for")
     joined_at: Timestamp
+    provider: str = Field("manual", description="what started it: `manual`, a person with a command; else the type of its provider")
+    pool: str | None = Field(None, description="the pool that it was launched for")
+    handle: str | None = Field(None, description="its provider's own name for it")
     revision: int
 
 
@@ -110,10 +118,21 @@ class NodeTaintChange(Schema):
 
 
 class NodeRequest(Schema):
-    """Add nodes. `manual` answers with a join token and the command to run on the new machine."""
+    """Add nodes. Without `pool` and `provider`, the answer is a join token and the command to run on the new machine."""
 
-    provisioner: Literal["manual"] = "manual"
-    expires_in_seconds: int = Field(3600, ge=60, le=86400)
+    provisioner: Literal["manual"] = Field("manual", description="without `pool` and `provider`")
+    expires_in_seconds: int = Field(3600, ge=60, le=86400, description="of the token of a command")
+    pool: PoolName | None = Field(None, description="launch nodes of this pool")
+    count: int | None = Field(None, ge=1, le=MOST_AT_ONCE, description="how many; default: 1 of a pool, all hosts of a provider")
+    provider: ProviderSettings | None = Field(None, description="launch nodes without a pool, such as on hosts with SSH")
+    labels: Annotated[dict[NodeKey, NodeValue], at_most(MOST_LABELS)] = Field({}, description="of nodes without a pool")
+    slots: int | None = Field(None, ge=1, le=64, description="of each node without a pool; default: what the machine has")
+
+    @model_validator(mode="after")
+    def check_source(self) -> NodeRequest:
+        if self.pool is not None and (self.provider is not None or self.labels or self.slots is not None):
+            raise ValueError("pool is given: provider, labels and slots are those of the pool; leave them out")
+        return self
 
 
 class NodeInvitation(Schema):
@@ -123,3 +142,45 @@ class NodeInvitation(Schema):
     warning: str | None = Field(
         None, description="why another machine cannot use the command, and the way out; null: it can, as far as we know"
     )
+
+
+class NodeLaunch(Schema):
+    """A node that a provider is to start, or has failed to."""
+
+    id: str
+    name: str = Field(description="that its node will have")
+    pool: str | None
+    provider: str
+    state: LaunchState
+    wanted: bool = Field(description="false: it was cancelled or removed, and is being ended")
+    reason: str = Field(description="where it waits")
+    failure: str = Field(description="why it was given up; empty: it was not")
+    remedy: str = Field(description="the way out")
+    handle: str | None = Field(description="its provider's own name for it")
+    requested_by: str
+    created_at: Timestamp
+    state_since: Timestamp
+    command: str | None = Field(None, description="what to run on the new machine, where people start the nodes; shown once")
+
+
+class NodeLaunches(Schema):
+    """The launches that a request has made."""
+
+    launches: list[NodeLaunch]
+    warning: str | None = None
+
+
+class NodePool(Schema):
+    """A pool, and how many nodes it has."""
+
+    name: str
+    provider: ProviderSettings
+    min_nodes: int
+    max_nodes: int
+    labels: dict[str, str]
+    slots: int | None
+    spot: bool
+    server: str = Field(description="the coordinator's URL, as its nodes reach it")
+    nodes: int = Field(description="that have joined, and are wanted")
+    coming: int = Field(description="that were asked for, and have not joined")
+    updated_at: Timestamp

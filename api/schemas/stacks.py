@@ -32,6 +32,7 @@ class RankStacks(Schema):
     node_name: str
     state: RankState
     differs: bool = Field(description="this rank is elsewhere than the others, which may wait for it")
+    same_as: int = Field(description="the first rank whose processes have the very same stacks: itself where no earlier one has")
     summary: str = Field(description="where it is, as `waits in all_reduce (step in train.py:9)`")
     taken_at: Timestamp | None = Field(description="null: its agent has not answered")
     cores: float | None = Field(description="CPU time of all its processes, by the seconds that passed; null: not known")

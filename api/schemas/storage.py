@@ -22,7 +22,7 @@ class DataRemoval(Schema):
 
 
 class StoredKind(Schema):
-    kind: Literal["points", "curves", "lines", "readings", "traces"]
+    kind: Literal["points", "curves", "lines", "readings", "traces", "files"]
     rows: int
     bytes: int = Field(description="in the database, indexes included: an estimate")
 

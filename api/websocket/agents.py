@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import random
+from contextlib import AbstractContextManager
 from time import monotonic
 
 import msgspec
@@ -25,10 +26,11 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from paceline.api.core import bus, identity
 from paceline.api.core.context import Services
 from paceline.api.deps import bearer, services_of
-from paceline.api.services.nodes import presence
+from paceline.api.services.nodes import notices, presence
 from paceline.api.services.nodes.presence import Heartbeats
 from paceline.api.services.scheduling.assignment_watch import AssignmentWatch
 from paceline.api.services.scheduling.node_writer import NodeWriter
+from paceline.api.websocket.exec_broker import ExecBroker
 from paceline.cluster.protocol import (
     CHANNEL_PATH,
     MOST_SLOTS,
@@ -40,6 +42,7 @@ from paceline.cluster.protocol import (
     FromAgent,
     Heartbeat,
     Leaving,
+    Notice,
     Observed,
     ToAgent,
     Welcome,
@@ -94,7 +97,8 @@ async def agent_channel(websocket: WebSocket) -> None:
         if refusal is not None:
             await channel.refuse(refusal)
             return
-        await _run_channel(channel)
+        with channel.served():
+            await _run_channel(channel)
     except (AgentProtocolError, msgspec.DecodeError) as error:
         logger.warning("the channel of node %s is closed: %s", node.name, error)
         await channel.close(PROTOCOL_ERROR, str(error)[:100])
@@ -147,6 +151,8 @@ class AgentChannel:
         self._heartbeats: Heartbeats = state.heartbeats
         self._writer: NodeWriter = state.node_writer
         self._watch: AssignmentWatch = state.assignment_watch
+        self._broker: ExecBroker = state.exec_broker
+        self._runs_commands = False  # its agent knows OpenExec
         self._id = new_id()
         self._sent_revision = -1
         self._observed_revision = -1
@@ -174,6 +180,7 @@ class AgentChannel:
         node = await self._writer.write(self.node_id, lambda session: presence.hello(session, self.node_id, self._id, hello, now))
         if node is None:
             return REMOVED
+        self._runs_commands = hello.runs_commands
         settings = self._services.settings
         protocol = min(hello.protocol, PROTOCOL_VERSION)
         await self._send(
@@ -182,9 +189,14 @@ class AgentChannel:
                 node_id=self.node_id,
                 heartbeat_seconds=settings.heartbeat_seconds,
                 observe_seconds=settings.observe_seconds,
+                takes_notices=True,
             )
         )
         return None
+
+    def served(self) -> AbstractContextManager[None]:
+        """A context in which exec sessions of this node are handed to its agent."""
+        return self._broker.channel(self.node_id, self._send if self._runs_commands else None)
 
     async def listen(self) -> None:
         while True:
@@ -197,10 +209,16 @@ class AgentChannel:
                     self._heartbeats.note(self.node_id, message, self._services.now())
                 case Observed():
                     await self._note_observed(message, text)
+                case Notice():
+                    await self._note_notice(message)
                 case Leaving():
                     await self._note_leaving()
                 case AgentHello():
                     raise AgentProtocolError("a second hello on one connection")
+
+    async def _note_notice(self, notice: Notice) -> None:
+        now = self._services.now()
+        await self._writer.write(self.node_id, lambda session: notices.take(session, self.node_id, self._id, notice, now))
 
     async def _note_leaving(self) -> None:
         self._heartbeats.forget(self.node_id)

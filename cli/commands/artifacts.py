@@ -28,7 +28,7 @@ from paceline.monitoring.words import plural
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
 
-Into = Annotated[Path, typer.Option("--into", "-d", metavar="DIR", help="folder to write to; made if it is not there")]
+Into = Annotated[Path, typer.Option("--into", "-d", metavar="DIR", help="output folder (created if missing)")]
 ANSWER_POLL_S = 0.5
 VIEWER = "open them in https://ui.perfetto.dev or chrome://tracing"
 
@@ -38,10 +38,12 @@ def tensorboard(
     session: Session,
     job: JobRef,
     into: Into = Path("runs"),
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="until the job has ended: the files grow; Ctrl-C ends it")] = False,
-    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="how often they do, with --follow")] = 5.0,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="keep the files up to date until the job ends or you press Ctrl-C")
+    ] = False,
+    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="how often, with --follow")] = 5.0,
 ) -> None:
-    """Download a job's curves as TensorBoard event files, each step once; again later, or with --follow, to bring them up to date."""
+    """Download a job's curves as TensorBoard event files. Repeat it, or add --follow, to bring them up to date."""
     with session.client() as client, writable(into), tempfile.TemporaryDirectory() as scratch:
         grown = EventFolder(into)
         job_id, archive = client.job_id(job), Path(scratch, "event-files.zip")
@@ -88,17 +90,17 @@ def profile(
     job: JobRef,
     steps: Annotated[int, typer.Option(min=1, max=20, help="how many steps")] = 3,
     ranks: Annotated[str, typer.Option(help="which ranks, e.g. 0,3")] = "0",
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="for the traces; 0: only ask")] = 120.0,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="how long to wait for the traces (0: don't wait)")] = 120.0,
     into: Into = Path("traces"),
 ) -> None:
-    """Have ranks of a running job trace their next steps with torch.profiler, and download the traces."""
+    """Trace the next steps of a running job with torch.profiler, and download the traces."""
     order = {"steps": steps, "ranks": _numbers(ranks)}
     with session.client() as client:
         job_id = client.job_id(job)
         document = client.create(f"/training/jobs/{job_id}/profile", order)
         if wait == 0:
             session.emit(document, lambda: f"asked rank {ranks} for a trace of {plural(steps, 'step')}")
-            session.next_steps(f"paceline artifacts {job}")
+            session.next_steps(f"paceline artifacts traces {job}")
             return
         found = _wait_for_traces(client, job_id, parsed(document, ProfileRequest), wait)
         _save(session, client, job_id, found, into)
@@ -108,7 +110,7 @@ def profile(
 
 
 @with_session
-def artifacts(
+def traces(
     session: Session,
     job: JobRef,
     into: Annotated[Path | None, typer.Option("--into", "-d", metavar="DIR", help="download what is ready to this folder")] = None,
@@ -123,7 +125,7 @@ def artifacts(
             return
     session.emit(documents, lambda: _table(found))
     if any(each.state == "ready" for each in found):
-        session.next_steps(f"paceline artifacts {job} --into traces")
+        session.next_steps(f"paceline artifacts traces {job} --into traces")
 
 
 def _numbers(text: str) -> list[int]:
@@ -144,7 +146,9 @@ def _wait_for_traces(client: RestClient, job_id: str, request: ProfileRequest, s
         if newest.id != request.id or newest.state == "missed":
             raise NoTraceError("the ranks went apart before they had answered", "ask again when the job runs")
         if time.monotonic() > deadline:
-            raise WaitTimedOutError(f"not every rank has answered within {seconds:g} s", "they are still asked: see 'paceline artifacts'")
+            raise WaitTimedOutError(
+                f"not every rank has answered within {seconds:g} s", "they are still asked: see 'paceline artifacts traces'"
+            )
         threading.Event().wait(ANSWER_POLL_S)
 
 

@@ -10,20 +10,21 @@ import typer
 from paceline.cli.commands.stack import DATA, Data
 from paceline.cli.exits import ExitCode
 from paceline.cli.formats import quantity
+from paceline.cli.help import CommandGroup
 from paceline.cli.output import Format, emit, fields, note, table
 from paceline.cli.session import Json, command
 
 #: Copying and hashing take about a second for each gigabyte and disk.
 TIMEOUT_S = 3600.0
 
-app = typer.Typer(help="The coordinator's databases on this machine: back up, restore, check.", no_args_is_help=True)
+app = CommandGroup(help="Back up, restore and check the coordinator's databases on this machine.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(help="of the backup", show_default=False)]
 
 
 @app.command("backup")
 @command
 def backup(folder: Folder, data: Data = DATA, json: Json = False) -> None:
-    """Copy both databases, of one moment, into the new folder; the coordinator may be running."""
+    """Copy both databases, of one moment, into a new folder. The coordinator may be running."""
     document = _ask(data, "backup", str(folder.absolute()))
     files = document["files"]
     pairs = [("folder", document["folder"]), *((name, quantity(files[name]["bytes"], "B")) for name in files)]

@@ -8,6 +8,7 @@ from paceline.cli.api_types import ClusterSummary, GpuReading, GpuStatus, Node, 
 from paceline.cli.output import fields, table
 from paceline.cli.session import Session, with_session
 
+GIB = 1 << 30
 #: Nodes by id and the index of a card, with who holds it.
 Holders = dict[tuple[str, int], SlotUse]
 
@@ -68,7 +69,7 @@ def _row(gpu: GpuReading, holder: SlotUse | None) -> list[str]:
         gpu.node_name,
         str(gpu.index),
         _rounded(gpu.utilization_percent, "%"),
-        formats.UNKNOWN if used is None or total is None else f"{used / 1e9:.1f}/{total / 1e9:.0f} GB",
+        formats.UNKNOWN if used is None or total is None else f"{used / GIB:.1f}/{total / GIB:.0f} GiB",
         _rounded(gpu.temperature_celsius, " C"),
         _rounded(gpu.power_watts, " W"),
         formats.duration(gpu.age_seconds),

@@ -13,6 +13,7 @@ import typer
 
 from paceline.cli.errors import CliError, TakenError, UsageProblem
 from paceline.cli.exits import ExitCode
+from paceline.cli.help import CommandGroup
 from paceline.cli.output import Format, emit, fields, note
 from paceline.cli.session import command
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from paceline.training.data.token_set import TokenSet
     from paceline.training.data.tokenize import TokenizeProgress
 
-app = typer.Typer(no_args_is_help=True)
+app = CommandGroup(no_args_is_help=True)
 PROGRESS_S = 2.0
 MEGABYTE = 1_000_000
 
@@ -41,7 +42,7 @@ Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 @app.callback()
 def data() -> None:
-    """Data to train on: text to token files (tokenize), and whether they are whole (verify)."""
+    """Make and verify token files to train on."""
 
 
 @app.command()
@@ -89,6 +90,8 @@ def verify(folder: Made, json: Json = False) -> None:
     except (InvalidInputError, OSError) as error:
         raise CliError(str(error)) from error
     _print(folder, made, json=json)
+    if not json:
+        note("OK: every byte is as the manifest says.")
 
 
 def _print(folder: Path, made: TokenSet, *, json: bool) -> None:

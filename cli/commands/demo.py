@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -47,7 +48,7 @@ def demo(
     data: Data = Path(".paceline"),
     die_with_parent: Annotated[bool, typer.Option("--die-with-parent", hidden=True)] = False,
 ) -> None:
-    """Start a stack, train a small GPT on it, watch it; Ctrl-C stops everything."""
+    """Start a stack, train a small GPT on it, and watch it. The stack stays up until Ctrl-C."""
     from paceline.cli.local.local_agents import local_agents
     from paceline.cli.local.stack import StackPlan
 
@@ -55,10 +56,12 @@ def demo(
         _end_with_parent()
     shape = local_agents(agents, slots_per_agent, gpus)
     note(*shape.notes)
-    with interruptible(), _owned_stack(data, StackPlan(port, shape.agents, shape.slots_per_agent, gpus=gpus)) as stack:
+    with interruptible(), _demo_stack(data, StackPlan(port, shape.agents, shape.slots_per_agent, gpus=gpus)) as (stack, is_ours):
         job = _train(stack, file)
-        if sys.stdout.isatty():
-            _look_around()
+        if not is_ours:
+            note("The stack stays up. To stop it: " + shlex.join(["paceline", "down", "--data", str(stack.layout.data)]))
+        elif sys.stdout.isatty() or sys.stdin.isatty():
+            _look_around(stack)
     raise typer.Exit(exits.for_job_state(job.state))
 
 
@@ -102,28 +105,32 @@ def _cancel_leftovers(client: RestClient) -> None:
         change_job(client, document["id"], "cancel")
 
 
-def _look_around() -> None:
-    """Wait until Ctrl-C, which is now the ordinary end."""
-    note("", "still up for looking around; Ctrl-C stops everything")
+def _look_around(stack: Stack) -> None:
+    """Wait until Ctrl-C, which is now the ordinary end. The login link is a new one: the first may have been used."""
+    from paceline.cli.local.stack import login_link
+
+    with stack.client() as client:
+        link = login_link(client)
     with contextlib.suppress(KeyboardInterrupt):
+        note("", f"The stack stays up: {link}  (signs in once)", "Press Ctrl-C to stop everything.")
         threading.Event().wait()
 
 
 @contextlib.contextmanager
-def _owned_stack(data: Path, plan: StackPlan) -> Iterator[Stack]:
-    """A stack that ends with this process. One that is up already is used, and left up."""
+def _demo_stack(data: Path, plan: StackPlan) -> Iterator[tuple[Stack, bool]]:
+    """A stack, and whether it is the demo's own, which ends with this process. One that is up already is used, and left up."""
     from paceline.cli.local.layout import Layout
     from paceline.cli.local.stack import bring_up, is_up
     from paceline.cli.local.watchdog import StackWatchdog
 
     layout = Layout.at(data)
     if is_up(layout):
-        note(f"using the stack that is up in {layout.data}; it stays up")
-        yield bring_up(layout, plan, note)
+        note(f"using the stack that is up in {layout.data}")
+        yield bring_up(layout, plan, note), False
         return
     watchdog = StackWatchdog(layout)
     try:
-        yield bring_up(layout, plan, note)
+        yield bring_up(layout, plan, note), True
     finally:
         ignore_from_now_on()
         note("stopping everything")

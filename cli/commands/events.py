@@ -13,7 +13,7 @@ from paceline.cli.api_types import Event, Job
 from paceline.cli.completion import OptionalJob
 from paceline.cli.exits import ExitCode
 from paceline.cli.job_facts import has_ended
-from paceline.cli.output import Format, note, print_line, table
+from paceline.cli.output import Format, note, print_document, print_line, table
 from paceline.cli.session import Session, with_session
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ PAGE, POLL_S = 200, 1.0
 def events(
     session: Session,
     job: OptionalJob = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE, help="the newest N")] = 30,
-    after: Annotated[int | None, typer.Option(min=0, help="all behind this position (seq) instead")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE, help="show only the last N")] = 30,
+    after: Annotated[int | None, typer.Option(min=0, help="continue after this sequence number")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on with what happens; Ctrl-C ends it")] = False,
 ) -> None:
-    """Print what happened, the oldest first: to a job, or to everything; who did it and why."""
+    """Print what happened, to a job or to everything, the oldest first; who did it and why."""
     with session.client() as client:
         job_id = None if job is None else client.job_id(job)
         path = "/events" if job_id is None else f"/training/jobs/{job_id}/events"
@@ -70,10 +70,11 @@ def _follow(session: Session, client: RestClient, path: str, job_id: str | None,
 
 def _print(session: Session, documents: list[dict[str, Any]]) -> None:
     """Print events as they come: a line each, a document a line where one was asked for."""
-    import json
-
     for document in documents:
-        print_line(_line(parsed(document, Event)) if session.form is Format.TABLE else json.dumps(document, ensure_ascii=False))
+        if session.form is Format.TABLE:
+            print_line(_line(parsed(document, Event)))
+        else:
+            print_document(document)
 
 
 def _table(found: list[Event]) -> str:

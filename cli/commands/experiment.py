@@ -10,21 +10,28 @@ import typer
 from paceline.cli import exits
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Experiment, ExperimentAnalysis, ExperimentPlan, ExperimentSummary, Job, Trial
-from paceline.cli.commands.submit import Changes
+from paceline.cli.commands.submit import Changes, Workdir
 from paceline.cli.completion import experiment_references
 from paceline.cli.experiment_exports import FORMATS, download_export, export_format
 from paceline.cli.experiment_tables import counts_text, details, list_table, plan_report, report, trials_table
+from paceline.cli.help import CommandGroup
+from paceline.cli.job_changes import change_text
 from paceline.cli.output import note
+from paceline.cli.questions import Yes, confirm
 from paceline.cli.session import Session, with_session
 
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient
+    from paceline.cli.documents import SpecReader
 
-app = typer.Typer(help="Experiments: vary a job spec over a grid; run, compare, analyze.", no_args_is_help=True)
+app = CommandGroup(help="Vary a job spec over a grid, and analyze what comes of it.", no_args_is_help=True)
 
 Spec = Annotated[str, typer.Argument(metavar="FILE", help="experiment in YAML or JSON; '-' reads stdin", show_default=False)]
 Reference = Annotated[
-    str, typer.Argument(metavar="EXPERIMENT", help="id or name", show_default=False, autocompletion=experiment_references)
+    str,
+    typer.Argument(
+        metavar="EXPERIMENT", help="name, id, or the beginning of an id", show_default=False, autocompletion=experiment_references
+    ),
 ]
 
 
@@ -34,21 +41,28 @@ def run(
     session: Session,
     file: Spec,
     changes: Changes = None,
+    workdir: Workdir = None,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", "-f", help="tell of its trials until it ends, then what they say")] = True,
 ) -> None:
     """Run the experiment in FILE: its trials are ordinary jobs. A second time, only what is missing runs.
 
     Ctrl-C stops following, not the experiment. Exit codes: 0 ended, 10 no trial completed and some failed, 11 cancelled.
     """
+    from paceline.cli.documents import whole_refusals
+
     with session.client() as client:
-        document = client.create("/experiments", _document(client, file, changes))
+        with whole_refusals(client, "/experiments/plan") as reader:
+            document = client.create("/experiments", _document(client, reader, file, changes, workdir))
         experiment = parsed(document, Experiment)
         if not follow:
-            session.emit(document, lambda: details(experiment))
+            session.emit(document, lambda: details(experiment, client.experiment_page(experiment.id)))
             session.next_steps(f"paceline experiment show {experiment.name}", f"paceline experiment trials {experiment.name}")
             return
         counts = counts_text(experiment.trials) if experiment.trials else ""
-        note(f"{experiment.name} ({experiment.id}): {counts}; Ctrl-C stops following, not the experiment")
+        note(
+            f"{experiment.name} ({experiment.id}): {counts}; {client.experiment_page(experiment.id)}",
+            "Ctrl-C stops following, not the experiment",
+        )
         _follow_to_end(session, client, experiment)
 
 
@@ -82,8 +96,10 @@ def exit_code(experiment: Experiment) -> exits.ExitCode:
 @with_session
 def plan(session: Session, file: Spec, changes: Changes = None) -> None:
     """Tell which trials the experiment in FILE would run, and which configurations are refused and why. Nothing is submitted."""
-    with session.client() as client:
-        spec = _document(client, file, changes)
+    from paceline.cli.documents import whole_refusals
+
+    with session.client() as client, whole_refusals(client, "/experiments/plan") as reader:
+        spec = _document(client, reader, file, changes)
         document = client.create("/experiments/plan", spec)
     planned = parsed(document, ExperimentPlan)
     session.emit(document, lambda: plan_report(planned, spec))
@@ -159,17 +175,24 @@ def resume(session: Session, experiment: Reference) -> None:
 
 @app.command()
 @with_session
-def cancel(session: Session, experiment: Reference) -> None:
-    """Stop an experiment for good, with the trials that run; what they have measured stays."""
-    _change(session, experiment, "cancel", f"paceline experiment analyze {experiment}")
+def cancel(session: Session, experiment: Reference, yes: Yes = False) -> None:
+    """Stop an experiment and its running trials for good; what they have measured stays. At a terminal it asks first."""
+    with session.client() as client:
+        path = f"/experiments/{client.experiment_id(experiment)}"
+        if not yes:
+            found = parsed(client.get(path), Experiment)
+            confirm(f"{found.name} ({found.id}): {found.state}; its running trials will be cancelled", "Cancel?")
+        _print_change(session, client.delete(path), "cancel", f"paceline experiment analyze {experiment}")
 
 
 def _change(session: Session, reference: str, verb: str, following: str) -> None:
     with session.client() as client:
-        path = f"/experiments/{client.experiment_id(reference)}"
-        document = client.delete(path) if verb == "cancel" else client.put(f"{path}/{verb}")
-    experiment = parsed(document, Experiment)
-    session.emit(document, lambda: f"{experiment.name}: {verb} asked for; it is {experiment.state}")
+        document = client.put(f"/experiments/{client.experiment_id(reference)}/{verb}")
+    _print_change(session, document, verb, following)
+
+
+def _print_change(session: Session, document: Any, verb: str, following: str) -> None:
+    session.emit(document, lambda: change_text(parsed(document, Experiment), verb))
     session.next_steps(following)
 
 
@@ -187,7 +210,8 @@ def extend(
         path = f"/experiments/{client.experiment_id(experiment)}/extend"
         document = client.create(path, {"steps": steps, "trial": trial, "name": name})
     job = parsed(document, Job)
-    session.emit(document, lambda: f"{job.name}: goes on from the newest checkpoint of its trial, to step {steps}")
+    page = client.job_page(job.id)
+    session.emit(document, lambda: f"{job.name}: goes on from the newest checkpoint of its trial, to step {steps}\npage  {page}")
     session.next_steps(f"paceline logs -f {job.name}", f"paceline show {job.name}")
 
 
@@ -226,15 +250,19 @@ def export(
     session.emit({"file": str(target), "format": chosen, "bytes": size}, lambda: str(target))
 
 
-def _document(client: RestClient, file: str, changes: list[str] | None) -> dict[str, Any]:
-    """The experiment in the file at `file`, with the relative paths of its job found from the file's folder."""
-    from paceline.cli.documents import KEYED_BY_PATH, read_spec
+def _document(client: RestClient, reader: SpecReader, file: str, changes: list[str] | None, workdir: Path | None = None) -> dict[str, Any]:
+    """The experiment in the file at `file`, with the relative paths of its job found from the file's folder; or with the folder `workdir`, sent along once, as
+    the code of all its trials."""
+    from paceline.cli.code_bundle import with_code
+    from paceline.cli.documents import KEYED_BY_PATH
     from paceline.cli.job_folder import in_its_folder, require_files
 
-    document = read_spec(file, changes or [], KEYED_BY_PATH)
+    document = reader.read(file, changes or [], KEYED_BY_PATH)
     job = document.get("job")
     if not isinstance(job, dict):
         return document
+    if workdir is not None:
+        return {**document, "job": with_code(client, job, workdir)}
     job = in_its_folder(job, file)
     require_files(client, {"name": document.get("name"), **job}, file)
     return {**document, "job": job}

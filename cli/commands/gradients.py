@@ -34,7 +34,7 @@ def gradients(
         Path | None, typer.Option("--into", "-d", metavar="DIR", help="download the step's snapshots to this folder, for torch.load")
     ] = None,
 ) -> None:
-    """Show what a job's ranks have recorded of their own gradients, as its spec's `gradients` asks: norms, zeros, and what is not finite."""
+    """Show the gradients that a job's ranks have recorded: norms, zeros, and what is not finite. The spec asks for them under `gradients`."""
     if step is None and (rank is not None or into is not None):
         raise UsageProblem("--rank and --into are about one step", f"for example: paceline gradients {job} --step 100")
     with session.client() as client:

@@ -6,23 +6,24 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli import exits, formats
+from paceline.cli import exits, failures, formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Comparison, ComparisonReport, Incident, SampleAudit
+from paceline.cli.commands.jobs import JobRef
 from paceline.cli.completion import job_references
 from paceline.cli.details import incidents_table
+from paceline.cli.errors import UsageProblem
 from paceline.cli.output import table
 from paceline.cli.session import Session, with_session
 from paceline.monitoring.words import plural
 
-JobRef = Annotated[str, typer.Argument(metavar="JOB", help="id or name", show_default=False, autocompletion=job_references)]
 Runs = Annotated[list[str], typer.Argument(metavar="JOB JOB...", help="ids or names", show_default=False, autocompletion=job_references)]
 PAGE = 200
 
 
 @with_session
 def incidents(session: Session, job: JobRef) -> None:
-    """Every fault of a job: its culprit, how long it took and to what, what was lost, what was done and why."""
+    """List the faults of a job: the culprit of each, how long recovery took, what was lost, what was done and why."""
     with session.client() as client:
         document = client.get(f"/training/jobs/{client.job_id(job)}/incidents")
     session.emit(document, lambda: _incidents(parsed(document, list[Incident])))
@@ -37,15 +38,16 @@ def _course(each: Incident) -> str:
         f"{phase.name.replace('_', ' ')} {phase.seconds:.3f} s{' so far' if phase.under_way else ''}" for phase in each.phases
     )
     size = plural(each.old_size, "rank") if each.new_size is None else f"{each.old_size} -> {plural(each.new_size, 'rank')}"
-    said = [f"    {line}" for line in (each.culprit.last_lines[-5:] if each.culprit else [])]
-    return "\n".join([f"at step {each.step}, {size}: {each.what}", f"  why: {each.why}", f"  {phases}", *said])
+    said = [*failures.traceback_lines(each.culprit), *failures.last_lines(each.culprit)] if each.culprit else []
+    indented = [f"    {line}".rstrip() for line in said]
+    return "\n".join([f"at step {each.step}, {size}: {each.what}", f"  why: {each.why}", f"  {phases}", *indented])
 
 
 @with_session
 def samples(
     session: Session, job: JobRef, step: Annotated[int | None, typer.Option(min=1, help="list only what this step used")] = None
 ) -> None:
-    """Audit which samples the committed steps used; exits 1 when one was used twice or left out."""
+    """Audit which samples the committed steps used. Exits 1 if one was used twice or left out."""
     with session.client() as client:
         document = _whole_audit(client, f"/training/jobs/{client.job_id(job)}/samples", step)
     audit = parsed(document, SampleAudit)
@@ -64,7 +66,7 @@ def _whole_audit(client: Any, path: str, step: int | None) -> Any:
 
 
 def _samples(audit: SampleAudit) -> str:
-    headers = ["GENERATION", "STEPS", "PLACES IN THE LINE", "SAMPLES", "EPOCH"]
+    headers = ["GENERATION", "STEPS", "SAMPLE INDEX RANGE", "SAMPLES", "EPOCH"]
     rows = [
         [
             str(each.generation),
@@ -81,9 +83,15 @@ def _samples(audit: SampleAudit) -> str:
 
 @with_session
 def compare(session: Session, jobs: Runs) -> None:
-    """Is it the same run? Compares losses, gradient norms, evaluations and parameters to the last bit; exits 1 when they differ."""
+    """Compare two runs bit for bit: losses, gradient norms, evaluations, parameters. Exits 1 if they differ."""
     with session.client() as client:
-        document = client.get("/training/compare", jobs=",".join(client.job_id(job) for job in jobs))
+        ids = list(dict.fromkeys(client.job_id(job) for job in dict.fromkeys(jobs)))
+        if len(ids) < 2:
+            raise UsageProblem(
+                f"{', '.join(jobs)}: that is one job, {ids[0]}; compare takes two or more",
+                "jobs of one name are told apart by their ids: 'paceline jobs' lists them",
+            )
+        document = client.get("/training/compare", jobs=",".join(ids))
     report = parsed(document, ComparisonReport)
     session.emit(document, lambda: "\n\n".join(_comparison(each) for each in report.items))
     if not all(each.same_run for each in report.items):

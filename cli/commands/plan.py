@@ -19,12 +19,12 @@ MEMORY_PARTS = ("activations", "parameters", "gradients", "optimizer", "buffers"
 
 @with_session
 def plan(session: Session, file: Spec, changes: Changes = None) -> None:
-    """Tell what the job in FILE would do: placement, batch arithmetic, memory. Nothing is submitted."""
-    from paceline.cli.documents import read_spec
+    """Show what the job in FILE would do: placement, batch arithmetic, memory. Nothing is submitted."""
+    from paceline.cli.documents import whole_refusals
     from paceline.cli.job_folder import in_its_folder, require_files
 
-    spec = in_its_folder(read_spec(file, changes or []), file)
-    with session.client() as client:
+    with session.client() as client, whole_refusals(client, "/training/plan") as reader:
+        spec = in_its_folder(reader.read(file, changes or []), file)
         require_files(client, spec, file)
         document = client.create("/training/plan", spec)
     answer = parsed(document, Plan)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from paceline.cli import exits
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job, Node
-from paceline.cli.commands.submit import TimeLimit, ending, summary
+from paceline.cli.commands.submit import TimeLimit, Workdir, ending, summary
 from paceline.cli.errors import UsageProblem
+from paceline.cli.help import PlainCommand
 from paceline.cli.interrupts import interruptible
 from paceline.cli.job_facts import warning_lines
 from paceline.cli.launch_arguments import Launch, divide, parse
@@ -40,7 +40,7 @@ SavesOnSigterm = Annotated[
 ]
 
 
-class LaunchCommand(TyperCommand):
+class LaunchCommand(PlainCommand):
     """The parser of `run`: Paceline's own options may stand among torchrun's; everything from the script on belongs to the script."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -59,6 +59,7 @@ class _Request:
     shell: Mapping[str, str]
     time_limit: str | None
     saves_on_sigterm: bool
+    workdir: Path | None  # which is sent along; None: the ranks start in `folder` itself
 
     def spec(self, ranks_per_node: int, variables: Mapping[str, str]) -> dict[str, Any]:
         from paceline.cli.launch_spec import spec_of
@@ -66,6 +67,8 @@ class _Request:
         spec = spec_of(self.launch, ranks_per_node, self.folder, variables)
         if self.saves_on_sigterm:
             spec["script"]["saves_on_sigterm"] = True
+        if self.workdir is not None:
+            del spec["environment"]["working_directory"]
         return spec | ({"time_limit": self.time_limit} if self.time_limit else {})
 
 
@@ -78,21 +81,15 @@ def run(
     private: Private = False,
     time_limit: TimeLimit = None,
     saves_on_sigterm: SavesOnSigterm = False,
+    workdir: Workdir = None,
 ) -> None:
     """Launch a script with torchrun's arguments; print its log until it ends. Ctrl-C cancels it.
-
-    paceline run --nproc-per-node 2 train.py --lr 0.1
-
-    paceline run --nnodes 2 --nproc-per-node 8 -m my_project.train --epochs 3
-
-    paceline run --nnodes 1:4 --nproc-per-node 8 --max-restarts 3 train.py
-
-    paceline run --no-python --nproc-per-node 2 ./train.sh
 
     It becomes a job of the coordinator that is configured. Where there is none, it runs on this machine, with a coordinator that is there
     for this run only. --nproc-per-node takes a number, gpu, cpu or auto; --max-restarts is 0 unless you give it, as under torchrun.
 
     Paceline brings the ranks together by itself: --standalone, --rdzv-*, --master-addr and the like are accepted and not needed.
+    --workdir . sends a folder along, for nodes that do not share yours: the script's path is then one in that folder.
     Ranks on a coordinator's nodes get the variables of their node; --env adds some. Without a coordinator they get those of this shell.
 
     Exit codes: 0 completed, 10 failed, 11 cancelled by somebody else, 130 ended with Ctrl-C.
@@ -101,8 +98,9 @@ def run(
     from paceline.cli.launch_spec import named_variables
 
     shell, folder = shell_variables(), working_directory()
-    request = _Request(parse(words or [], shell), folder, named_variables(env or [], shell), shell, time_limit, saves_on_sigterm)
-    require_program(request.launch, folder)
+    named = named_variables(env or [], shell)
+    request = _Request(parse(words or [], shell), folder, named, shell, time_limit, saves_on_sigterm, workdir)
+    require_program(request.launch, folder if workdir is None else folder / workdir)
     require_one_call(request.launch, shell)
     with interruptible():
         if private or not coordinator_answers(session):
@@ -123,13 +121,13 @@ def _run_on_coordinator(session: Session, request: _Request, detach: bool) -> No
         ranks = launch.ranks_per_node
         if isinstance(ranks, str):
             ranks = slots_for(ranks, [parsed(each, Node) for each in client.pages("/cluster/nodes")], launch.fewest_nodes)
-        spec = request.spec(ranks, request.named)
+        spec = _with_workdir(client, request.spec(ranks, request.named), request)
         if not detach:
             _follow_to_end(session, client, spec, launch, ranks, private=False)
         document = client.create("/training/jobs", spec)
         job = parsed(document, Job)
         note(*warning_lines(job))
-        session.emit(document, lambda: fields(summary(job)))
+        session.emit(document, lambda: fields([*summary(job), ("page", client.job_page(job.id))]))
         session.next_steps(f"paceline logs -f {job.name}", f"paceline cancel {job.name}")
 
 
@@ -152,7 +150,15 @@ def _run_privately(session: Session, request: _Request, detach: bool) -> None:
         nodes = [parsed(each, Node) for each in client.pages("/cluster/nodes")]
         ranks = slots_for(wanted, nodes, 1) if isinstance(wanted, str) else wanted
         note(f"note: a coordinator of its own, on this machine, until this run ends: {login_link(client)} (signs in once)")
-        _follow_to_end(session, client, request.spec(ranks, variables), launch, ranks, private=True)
+        spec = _with_workdir(client, request.spec(ranks, variables), request)
+        _follow_to_end(session, client, spec, launch, ranks, private=True)
+
+
+def _with_workdir(client: RestClient, spec: dict[str, Any], request: _Request) -> dict[str, Any]:
+    """The spec with the folder of --workdir, which is stored at the coordinator, if one was given."""
+    from paceline.cli.code_bundle import with_code
+
+    return spec if request.workdir is None else with_code(client, spec, request.workdir)
 
 
 def _follow_to_end(session: Session, client: RestClient, spec: dict[str, Any], launch: Launch, ranks: int, *, private: bool) -> None:

@@ -26,13 +26,26 @@ Data = Annotated[Path, typer.Option(help="folder for all state; it survives")]
 
 
 PassEnv = Annotated[
-    list[str] | None, typer.Option("--pass-env", metavar="NAME[,NAME]", help="further variables of this shell that ranks get; repeatable")
+    list[str] | None,
+    typer.Option("--pass-env", metavar="NAME[,PREFIX*]", help="further variables of this shell that ranks get; repeatable"),
 ]
 
 
 Host = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="name or IPv4 address of this machine, under which other machines are to reach it")
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="name or IPv4 address of this machine, under which other machines are to reach it; 0.0.0.0: every address"
+    ),
 ]
+Tls = Annotated[
+    str | None,
+    typer.Option(
+        metavar="self-signed|CERT KEY",
+        help="TLS for other machines: with an authority of its own, whose fingerprint join tokens carry, or with a certificate (PEM)",
+    ),
+]
+TlsKey = Annotated[Path | None, typer.Argument(metavar="[KEY]", help="key of the certificate of --tls", show_default=False)]
+Ports = Annotated[str | None, typer.Option(metavar="A-B", help="ports for gangs to meet on; default: any free ones")]
 PublicUrl = Annotated[str | None, typer.Option(metavar="URL", help="https address of the TLS proxy here that forwards to --port")]
 Insecure = Annotated[
     bool, typer.Option("--insecure-public", help="answer other machines over plain http: keys travel readable; for networks that you trust")
@@ -41,6 +54,7 @@ Insecure = Annotated[
 
 @command
 def up(
+    tls_key: TlsKey = None,
     port: Port = 8000,
     agents: Agents = None,
     slots_per_agent: Slots = None,
@@ -48,22 +62,30 @@ def up(
     data: Data = DATA,
     pass_env: PassEnv = None,
     host: Host = None,
+    tls: Tls = None,
     public_url: PublicUrl = None,
+    ports: Ports = None,
     insecure_public: Insecure = False,
+    pools: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="create the pools of this file, or replace those of their names")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Start a coordinator and local agents in the background; print a login link."""
+    from paceline.cli.commands.pools import apply_pools, pools_of
     from paceline.cli.local.exposure import requested_exposure
     from paceline.cli.local.layout import Layout
     from paceline.cli.local.local_agents import local_agents
     from paceline.cli.local.stack import StackPlan, bring_up, join_command, login_link
 
-    exposure = requested_exposure(host, public_url, insecure_public)
+    exposure = requested_exposure(host, public_url, insecure_public, tls, tls_key)
+    wanted = pools_of(pools) if pools else []
     shape = local_agents(agents, slots_per_agent, gpus)
     note(*shape.notes)
-    plan = StackPlan(port, shape.agents, shape.slots_per_agent, tuple(pass_env or ()), exposure, gpus)
+    plan = StackPlan(port, shape.agents, shape.slots_per_agent, tuple(pass_env or ()), exposure, gpus, ports)
     stack = bring_up(Layout.at(data), plan, note)
     with stack.client() as client:
+        apply_pools(client, wanted)
         link = login_link(client)
         join = join_command(client) if stack.exposure else ""
     if not stack.started:
@@ -71,8 +93,9 @@ def up(
     document: dict[str, Any] = {"server": stack.url, "login_link": link, "started": list(stack.started), "data": str(stack.layout.data)}
     pairs = [("server", stack.url), ("login", f"{link} (works once)"), ("data", str(stack.layout.data))]
     if stack.exposure is not None:
-        document |= {"public_url": stack.exposure.public_url(stack.port), "join_command": join}
+        document |= {"public_url": stack.exposure.public_url(stack.port), "join_command": join, "ca_fingerprint": stack.fingerprint}
         pairs += [("open", stack.exposure.description(stack.port)), ("on another machine", f"{join} (works once, for an hour)")]
+        pairs += [("authority", f"{stack.fingerprint} (what 'paceline login' shows elsewhere)")] if stack.fingerprint else []
     emit(document, Format.JSON if json else Format.TABLE, lambda: fields(pairs))
     if not json:
         note(*_next_steps(data, stack.settings))
@@ -84,7 +107,7 @@ def _next_steps(data: Path, settings: ClientSettings) -> list[str]:
     lines = []
     if not is_stored(settings.url, settings.key):
         where = "from other folders" if data == DATA else "from any folder"
-        lines.append(f"to reach it {where} too, once: paceline login --data {shlex.quote(str(data.expanduser().resolve()))}")
+        lines.append(f"to use it {where} too: paceline login --data {shlex.quote(str(data.expanduser().resolve()))}")
     if data == DATA:
         spec = first_spec()
         return [*lines, *([f"next: paceline submit {shlex.quote(spec)} --follow"] if spec else []), "next: paceline down"]

@@ -22,7 +22,7 @@ def stacks(
     every_thread: Annotated[bool, typer.Option("--all", help="every thread, not only the main one of each process")] = False,
     wait: Annotated[float, typer.Option(min=0, max=25, metavar="SECONDS", help="for the answers of the nodes")] = 10.0,
 ) -> None:
-    """Show where every rank of a running job is: its Python stack, taken now by py-spy on its node, and which rank differs from the others."""
+    """Show where every rank of a running job is: its Python stack, taken now by py-spy, and which rank differs."""
     with session.client() as client:
         document = client.get(f"/training/jobs/{client.job_id(job)}/stacks", rank=rank, wait=wait)
     session.emit(document, lambda: _stacks_text(parsed(document, JobStacks), every_thread=every_thread))
@@ -30,7 +30,10 @@ def stacks(
 
 def _stacks_text(found: JobStacks, *, every_thread: bool) -> str:
     overview = table(["RANK", "NODE", "STATE", "CPU", "GPU", "WHERE"], [_row(each) for each in found.ranks], empty="it has no ranks")
-    return "\n\n".join([found.summary, overview, *(_stack(each, every_thread=every_thread) for each in found.ranks)])
+    groups: dict[int, list[RankStacks]] = {}
+    for each in found.ranks:
+        groups.setdefault(each.rank if every_thread else each.same_as, []).append(each)
+    return "\n\n".join([found.summary, overview, *(_stack(group, every_thread=every_thread) for group in groups.values())])
 
 
 def _row(each: RankStacks) -> list[str]:
@@ -40,9 +43,12 @@ def _row(each: RankStacks) -> list[str]:
     return [str(each.rank), each.node_name, each.state, cpu, gpu, where]
 
 
-def _stack(each: RankStacks, *, every_thread: bool) -> str:
-    """A stack as Python prints a traceback: the innermost frame last."""
-    heading = f"rank {each.rank} on {each.node_name}{' (differs from the others)' if each.differs else ''}"
+def _stack(group: list[RankStacks], *, every_thread: bool) -> str:
+    """The stack of ranks that have the same one, as Python prints a traceback: the innermost frame last."""
+    each = group[0]
+    others = ", ".join(str(rank.rank) for rank in group[1:])
+    heading = f"rank {each.rank} on {each.node_name}{f', and the same in {others}' if others else ''}"
+    heading += " (differs from the others)" if each.differs else ""
     if not each.processes:
         return f"{heading}: {each.error or 'no process'}"
     return "\n".join([heading, *(line for process in each.processes for line in _process(process, every_thread=every_thread))])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -11,10 +10,11 @@ from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job, Storage
 from paceline.cli.completion import job_references
-from paceline.cli.errors import CliError, UsageProblem
+from paceline.cli.errors import CliError
 from paceline.cli.exits import ExitCode
 from paceline.cli.job_facts import has_ended
-from paceline.cli.output import fields, note, table
+from paceline.cli.output import fields, table
+from paceline.cli.questions import Yes, confirm
 from paceline.cli.session import Session, with_session
 
 JobRefs = Annotated[list[str], typer.Argument(metavar="JOB...", help="ids or names", show_default=False, autocompletion=job_references)]
@@ -29,14 +29,14 @@ def delete(
     session: Session,
     jobs: JobRefs,
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="its checkpoints as well")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete what ended jobs have recorded: points, curves, log lines, traces and gradients. The jobs themselves stay listed."""
     with session.client() as client:
         chosen = [client.job(job_id) for job_id in dict.fromkeys(client.job_id(reference) for reference in jobs)]
         _require_ended(chosen)
         if not yes:
-            _confirm(chosen, checkpoints)
+            confirm(_loss(chosen, checkpoints), "Delete?", needs_yes=True)
         documents = [client.delete(f"/training/jobs/{job.id}/data", checkpoints=checkpoints) for job in chosen]
     words = {"removing": "being deleted", "removed": "deleted"}
     lines = [f"{_described(job)}: its data is {words[document['state']]}" for job, document in zip(chosen, documents, strict=True)]
@@ -58,18 +58,15 @@ def _described(job: Job) -> str:
     return f"{job.name} {job.id}, submitted {formats.age(job.created_at)} ago"
 
 
-def _confirm(jobs: list[Job], checkpoints: bool) -> None:
+def _loss(jobs: list[Job], checkpoints: bool) -> str:
     names = ", ".join(f"{_described(job)} ({job.state}, {job.progress.step:,} steps)" for job in jobs)
     loss = "points, curves, log lines, traces and gradients" + (", and the checkpoints," if checkpoints else "")
-    if not sys.stdin.isatty():
-        raise UsageProblem(f"this deletes the {loss} of {names} for good", "repeat it with --yes")
-    note(f"This deletes the {loss} of {names} for good." + ("" if checkpoints else " Checkpoints stay."))
-    typer.confirm("Delete?", abort=True, err=True)
+    return f"This would delete the {loss} of {names} for good." + ("" if checkpoints else " Checkpoints would stay.")
 
 
 @with_session
 def storage(session: Session) -> None:
-    """Show what is kept of jobs, how much it takes, and how much disk is left."""
+    """Show what is stored of jobs, and how much disk is left."""
     with session.client() as client:
         document = client.get("/cluster/storage")
     kept = parsed(document, Storage)

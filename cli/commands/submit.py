@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +26,12 @@ Changes = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", hel
 TimeLimit = Annotated[
     str | None, typer.Option(metavar="TIME", help="how long it may hold slots, as 90s, 1h30m or 2d; then it saves and ends, failed")
 ]
+Workdir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="send this folder along: the ranks start in a copy of it, without what .gitignore and .pacelineignore leave out"
+    ),
+]
 
 
 @with_session
@@ -34,33 +41,44 @@ def submit(
     changes: Changes = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="print its log until it ends; exit 10 failed, 11 cancelled")] = False,
     time_limit: TimeLimit = None,
+    name: Annotated[str | None, typer.Option(help="of the job; instead of that in FILE")] = None,
+    workdir: Workdir = None,
     plan_hash: Annotated[str | None, typer.Option(help="refuse if the plan with this hash no longer holds")] = None,
 ) -> None:
     """Submit the job in FILE."""
-    from paceline.cli.documents import read_spec
+    from paceline.cli.code_bundle import with_code
+    from paceline.cli.documents import whole_refusals
     from paceline.cli.job_folder import in_its_folder, require_files
+    from paceline.cli.requirement_files import with_requirements
 
-    spec = in_its_folder(read_spec(file, changes or []), file) | ({"time_limit": time_limit} if time_limit else {})
+    named = {"time_limit": time_limit, "name": name}
     with session.client() as client:
-        require_files(client, spec, file)
-        document = client.create("/training/jobs", spec, plan_hash=plan_hash)
+        with whole_refusals(client, "/training/plan") as reader:
+            spec = reader.read(file, changes or []) | {key: value for key, value in named.items() if value}
+            if workdir is not None:
+                spec = with_code(client, spec, workdir)
+            else:
+                spec = in_its_folder(spec, file)
+                require_files(client, spec, file)
+                spec = with_requirements(spec, file)
+            document = client.create("/training/jobs", spec, plan_hash=plan_hash)
         job = parsed(document, Job)
         note(*warning_lines(job))
         if not follow:
-            session.emit(document, lambda: fields(summary(job)))
+            session.emit(document, lambda: fields([*summary(job), ("page", client.job_page(job.id))]))
             session.next_steps(f"paceline logs -f {job.name}", f"paceline show {job.name}")
             return
-        note(f"submitted {job.name} ({job.id}); Ctrl-C stops following, not the job")
+        note(f"submitted {job.name} ({job.id}): {client.job_page(job.id)}", "Ctrl-C stops following, not the job")
         follow_to_end(session, client, job)
 
 
 def follow_to_end(session: Session, client: RestClient, job: Job) -> None:
     """Print why the job waits, and its log as it comes; then the job as it ended, and exit by its state."""
-    from paceline.cli.commands.logs import print_log
+    from paceline.cli.commands.logs import LinePrinter, print_log
 
     try:
         wait_for_slots(client, job, "stops following, not the job")
-        print_log(session, client, job.id, to_stderr=not session.for_people)
+        print_log(LinePrinter(session.form, to_stderr=not session.for_people), client, job.id)
     except KeyboardInterrupt:
         note("", f"detached; the job goes on. next: paceline logs -f {job.id}")
         raise typer.Exit(exits.ExitCode.INTERRUPTED) from None
@@ -80,10 +98,11 @@ def ending(job: Job) -> str:
             return f"{job.name} failed: rank {failure.rank} ({failure.node_name}) {predicate}"
         error, line = failures.error_name(failure), failures.first_line(failure)
         return f"{job.name} failed: {error} on rank {failure.rank} ({failure.node_name}): {line}"
+    verb = {"cancelled": "was cancelled", "completed": "completed", "failed": "failed"}.get(job.state, f"is {job.state}")
     reason = f" ({job.end_reason})" if job.end_reason and job.end_reason != job.state else ""
     step = f" at step {job.progress.step}" if job.progress.step or job.model != "script" else ""  # a script need not tell of steps
     way_out = f"; {more_time(job)}" if has_ended(job) and job.end_reason == TIME_LIMIT else ""
-    return f"{job.name} {job.state}{reason}{step}{way_out}"
+    return f"{job.name} {verb}{reason}{step}{way_out}"
 
 
 def summary(job: Job) -> list[tuple[str, str]]:

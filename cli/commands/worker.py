@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -25,25 +26,54 @@ PASS_ENV_HELP = "variables of this shell that ranks get besides PATH, HOME, CUDA
 
 GPUS_HELP = "GPUs to offer: indices as in nvidia-smi (0,2), UUIDs, all or none; default: all that CUDA_VISIBLE_DEVICES shows"
 
+ENDS_IN_HELP = "this machine is taken away after so long; jobs are moved away before"
+DRAIN_HELP = "how long before its end jobs are moved away, and what SIGUSR1 leaves; default: 120"
+DRAIN_ON_TERM_HELP = "SIGTERM leaves so long to move jobs away; default: it ends them at once"
+NOTICE_COMMAND_HELP = "asked each 5 s; exit code 0 says that this machine is taken away, a number that it prints, in how many seconds"
+NOTICE_FILE_HELP = "once it is there this machine is taken away; a number in it says in how many seconds"
+
+#: Passed on to the agent under the same names, in the order of `worker`.
+FLAGS = (
+    *("--server", "--name", "--data", "--token-file", "--ca", "--checkpoints"),
+    *("--gpus", "--slots", "--address", "--port-range", "--output-cap", "--quiet-seconds", "--run-as", "--memory-limit"),
+    *("--ends-in", "--drain-seconds", "--drain-on-term", "--notice-command", "--notice-file"),
+)
+
 
 @command
 def worker(
     server: Annotated[str | None, typer.Option(help="coordinator's URL; default: as for the other commands")] = None,
     token: Annotated[str | None, typer.Option(help="single-use join token; needed the first time only")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="the token in a file, e.g. a mounted secret", dir_okay=False)
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(metavar="FILE", help="authority (PEM) to believe, instead of that of the token")] = None,
+    insecure_http: Annotated[
+        bool,
+        typer.Option("--insecure-http", help="plain http to another machine: keys and code travel readable; for networks that you trust"),
+    ] = False,
     name: Annotated[str | None, typer.Option(help="of this node; default: the host name")] = None,
     gpus: Annotated[str | None, typer.Option(metavar="LIST", help=GPUS_HELP)] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="CPU slots (default: one a CPU), or at most so many free GPUs")] = None,
     address: Annotated[str | None, typer.Option(help="where other nodes reach this one")] = None,
     data: Annotated[Path, typer.Option(help="spools, the node's credential, and checkpoints")] = DATA,
     checkpoints: Annotated[Path | None, typer.Option(help=CHECKPOINTS_HELP)] = None,
-    port_range: Annotated[str | None, typer.Option(metavar="A-B", help="ports for gangs to meet on; default: any free ones")] = None,
+    port_range: Annotated[
+        str | None, typer.Option("--port-range", "--ports", metavar="A-B", help="ports for gangs to meet on; default: any free ones")
+    ] = None,
     output_cap: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank's output on disk; default: 256MiB")] = None,
     quiet_seconds: Annotated[
         float | None, typer.Option(min=1, metavar="SECONDS", help="how long a script may say nothing before it is looked at; default: 300")
     ] = None,
     run_as: Annotated[str | None, typer.Option(metavar="USER", help="run ranks as this user; needs root")] = None,
     memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank, e.g. 16GiB; needs cgroup v2")] = None,
-    pass_env: Annotated[list[str] | None, typer.Option("--pass-env", metavar="NAME[,NAME]", help=PASS_ENV_HELP)] = None,
+    ends_in: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help=ENDS_IN_HELP)] = None,
+    drain_seconds: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help=DRAIN_HELP)] = None,
+    drain_on_term: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help=DRAIN_ON_TERM_HELP)] = None,
+    notice_command: Annotated[str | None, typer.Option(metavar="COMMAND", help=NOTICE_COMMAND_HELP)] = None,
+    notice_file: Annotated[Path | None, typer.Option(metavar="FILE", help=NOTICE_FILE_HELP)] = None,
+    returns: Annotated[bool, typer.Option("--returns", help="after a notice the node is kept: it comes back with the same --data")] = False,
+    pass_env: Annotated[list[str] | None, typer.Option("--pass-env", metavar="NAME[,PREFIX*]", help=PASS_ENV_HELP)] = None,
     labels: Annotated[
         list[str] | None, typer.Option("--label", metavar="K=V", help="jobs ask for it: resources.labels; repeatable")
     ] = None,
@@ -56,21 +86,20 @@ def worker(
     settings = resolve(server)
     note(*settings.warnings)
     saves_in = checkpoints or (CHECKPOINTS if data == DATA else None)
-    arguments = ["--server", settings.url, "--name", name or _host_name(), "--data", str(data.resolve())]
-    for flag, value in (
-        ("--checkpoints", saves_in.resolve() if saves_in else None),
-        ("--gpus", gpus),
-        ("--slots", slots),
-        ("--address", address),
-        ("--port-range", port_range),
-        ("--output-cap", output_cap),
-        ("--quiet-seconds", quiet_seconds),
-        ("--run-as", run_as),
-        ("--memory-limit", memory_limit),
-    ):
-        arguments += [flag, str(value)] if value is not None else []
-    for flag, values in (("--label", labels), ("--taint", taints), ("--pass-env", pass_env)):
-        arguments += [word for value in values or [] for word in (flag, value)]
+    machine = (gpus, slots, address, port_range, output_cap, quiet_seconds, run_as, memory_limit)
+    given = (*machine, ends_in, drain_seconds, drain_on_term, notice_command, notice_file and notice_file.resolve())
+    own = (settings.url, name or _host_name(), data.resolve(), token_file, ca, saves_in and saves_in.resolve())
+    lists = {"--label": labels, "--taint": taints, "--pass-env": pass_env}
+    _become_agent([*zip(FLAGS, (*own, *given), strict=True)], lists, {"--insecure-http": insecure_http, "--returns": returns}, token)
+
+
+def _become_agent(
+    options: Sequence[tuple[str, object]], lists: Mapping[str, list[str] | None], switches: Mapping[str, bool], token: str | None
+) -> None:
+    """Run the agent in place of this process. The token is in its environment, which `ps` does not show."""
+    arguments = [word for flag, value in options if value is not None for word in (flag, str(value))]
+    arguments += [word for flag, values in lists.items() for value in values or [] for word in (flag, value)]
+    arguments += [flag for flag, is_on in switches.items() if is_on]
     environment = child_environment(**({JOIN_TOKEN: token} if token else {}))
     os.execve(sys.executable, [sys.executable, "-m", "paceline.cluster.agent.main", *arguments], environment)
 

@@ -7,6 +7,7 @@ import ipaddress
 import json
 import socket
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
@@ -16,6 +17,10 @@ from paceline.cli.local.layout import Layout
 from paceline.cli.settings import allowed_hosts, write_private
 
 LOOPBACK = "127.0.0.1"
+EVERY_ADDRESS = "0.0.0.0"
+SELF_SIGNED = "self-signed"
+#: An address that no machine has (RFC 5737): nothing is sent to it, the kernel only says from where it would be.
+ELSEWHERE = "192.0.2.1"
 
 
 @dataclass(frozen=True)
@@ -26,47 +31,93 @@ class Exposure:
     host: str  # as it was given: a name or an address
     address: str  # the IPv4 address of it
     tls_url: str = ""
+    certificate: str = ""  # the coordinator's own TLS: SELF_SIGNED, or the path of a certificate; empty: none
+    key: str = ""  # the path of its key
+    authority: str = ""  # as PEM: the one that clients have to pin for a given certificate; empty: they know it, or it is our own
 
     @property
     def listens_on(self) -> tuple[str, ...]:
         """The addresses that the coordinator listens on. Behind a proxy on this machine loopback is enough."""
-        return (LOOPBACK,) if self.tls_url else (LOOPBACK, self.address)
+        if self.tls_url:
+            return (LOOPBACK,)
+        return (LOOPBACK, *(addresses() if self.host == EVERY_ADDRESS else (self.address,)))
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options of the coordinator for its own TLS."""
+        return ["--tls", self.certificate, *([self.key] if self.key else [])] if self.certificate else []
 
     def public_url(self, port: int) -> str:
-        return self.tls_url or f"http://{self.host}:{port}"
+        name = self.address if self.host == EVERY_ADDRESS else self.host
+        return self.tls_url or f"{'https' if self.certificate else 'http'}://{name}:{port}"
 
     def description(self, port: int) -> str:
         """The open addresses, in words."""
         if self.tls_url:
             return f"{self.tls_url}, which is to forward to http://{LOOPBACK}:{port}; agents and ranks meet at {self.address}"
-        return f"{self.address} port {port}, plain http: keys travel readable; agents and ranks meet at {self.address}, on any port"
+        where = " and ".join(self.listens_on[1:])
+        if self.certificate:
+            return f"{where} port {port}, over TLS; agents and ranks meet at {self.address}, on any port"
+        return f"{where} port {port}, plain http: keys travel readable; agents and ranks meet at {self.address}, on any port"
 
     def environment(self, port: int) -> dict[str, str]:
         """The variables that the coordinator needs for this exposure."""
-        names = [self.host, self.address, urlsplit(self.public_url(port)).hostname or ""]
+        named = () if self.host == EVERY_ADDRESS else (self.host,)
+        names = [*named, self.address, *self.listens_on[1:], urlsplit(self.public_url(port)).hostname or ""]
         return {
             "PACELINE_ALLOWED_HOSTS": allowed_hosts(*names),
             "PACELINE_PUBLIC_URL": self.public_url(port),
-            "PACELINE_INSECURE_PUBLIC": "false" if self.tls_url else "true",
+            "PACELINE_INSECURE_PUBLIC": "false" if self.tls_url or self.certificate else "true",
         }
 
 
-def requested_exposure(host: str | None, public_url: str | None, insecure: bool) -> Exposure | None:
+def requested_exposure(
+    host: str | None, public_url: str | None, insecure: bool, tls: str | None = None, tls_key: Path | None = None
+) -> Exposure | None:
     """The exposure that the options of `up` ask for; None: none. Raises UsageProblem where they cannot work, or leave open how keys
     travel."""
+    if tls_key is not None and tls in (None, SELF_SIGNED):
+        raise UsageProblem(f"{tls_key} stands alone: 'paceline up' takes the key of a certificate, as in --tls CERT KEY", "leave it out")
     if host is None:
-        if public_url or insecure:
-            raise UsageProblem("--public-url and --insecure-public say how --host is reached, and there is no --host", _name_an_address())
+        if public_url or insecure or tls:
+            raise UsageProblem(
+                "--tls, --public-url and --insecure-public say how --host is reached, and there is no --host", _name_an_address()
+            )
         return None
-    if public_url and insecure:
-        raise UsageProblem("--public-url is for TLS in front, --insecure-public for none", "leave one of them out")
-    if not public_url and not insecure:
+    if len([choice for choice in (public_url, insecure, tls) if choice]) > 1:
+        raise UsageProblem(
+            "--tls is for TLS here, --public-url for TLS in front, --insecure-public for none", "leave all of them out but one"
+        )
+    if not public_url and not insecure and not tls:
         raise _undecided(host)
-    return Exposure(host, own_address(host), _https(public_url) if public_url else "")
+    address = own_address(host)
+    if tls:
+        return _with_tls(host, address, tls, tls_key)
+    return Exposure(host, address, _https(public_url) if public_url else "")
+
+
+def _with_tls(host: str, address: str, tls: str, tls_key: Path | None) -> Exposure:
+    """The exposure with the coordinator's own TLS. Raises UsageProblem where no client could believe the certificate."""
+    if tls == SELF_SIGNED:
+        return Exposure(host, address, certificate=SELF_SIGNED)
+    from paceline.tls.pairs import required_authority
+    from paceline.tls.trust import TrustError
+
+    if tls_key is None:
+        raise UsageProblem(f"--tls {tls} lacks its key", f"--tls CERT KEY, or --tls {SELF_SIGNED}")
+    certificate, key = Path(tls).expanduser().absolute(), tls_key.expanduser().absolute()
+    try:
+        authority = required_authority(certificate, key, address if host == EVERY_ADDRESS else host)
+    except TrustError as error:
+        raise UsageProblem(str(error), f"--tls {SELF_SIGNED} makes one that fits") from error
+    return Exposure(host, address, certificate=str(certificate), key=str(key), authority=authority or "")
 
 
 def own_address(host: str) -> str:
-    """The IPv4 address of `host` under which other machines reach this one. Raises UsageProblem where there is none."""
+    """The IPv4 address of `host` under which other machines reach this one; of 0.0.0.0, the one towards the world. Raises UsageProblem where
+    there is none."""
+    if host == EVERY_ADDRESS:
+        return _main_address()
     try:
         found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)]
     except OSError as error:
@@ -79,6 +130,20 @@ def own_address(host: str) -> str:
     if first.is_loopback or first.is_unspecified:
         raise UsageProblem(f"--host {description} is no address under which other machines reach this one", _name_an_address())
     raise UsageProblem(f"--host {description}: no network interface of this machine has this address", _name_an_address())
+
+
+def _main_address() -> str:
+    """The address that packets to other networks leave from, else the first one. Raises UsageProblem where there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((ELSEWHERE, 9))
+            found = str(probe.getsockname()[0])
+        except OSError:  # no way out of this network
+            found = ""
+    own = addresses()
+    if not own:
+        raise UsageProblem(f"--host {EVERY_ADDRESS}: {_name_an_address()}", "connect it first")
+    return found if found in own else own[0]
 
 
 def addresses() -> list[str]:
@@ -109,7 +174,7 @@ def _https(url: str) -> str:
     if parts.scheme != "https" or not parts.hostname:
         raise UsageProblem(
             f"--public-url {url} is not an https address",
-            "give that of the proxy in front, such as https://train.example; without TLS, leave it out and add --insecure-public",
+            f"give that of the proxy in front, such as https://train.example; without a proxy, leave it out and add --tls {SELF_SIGNED}",
         )
     return url.rstrip("/")
 
@@ -117,8 +182,8 @@ def _https(url: str) -> str:
 def _undecided(host: str) -> UsageProblem:
     return UsageProblem(
         f"--host {host} answers other machines over plain http: keys, login links and code would travel readable",
-        f"on a network that you trust add --insecure-public; else put a TLS proxy in front, and add --public-url https://{host} "
-        "(docs/second_machine.md)",
+        f"add --tls {SELF_SIGNED}, or --tls CERT KEY; behind a TLS proxy --public-url https://{host}; on a network that you trust "
+        "--insecure-public (docs/deploy/machines.md)",
     )
 
 

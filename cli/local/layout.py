@@ -47,6 +47,16 @@ class Layout:
         return self.run / "exposure"
 
     @property
+    def own_authority(self) -> Path:
+        """The certificate of the coordinator's own authority, with `--tls self-signed`."""
+        return self.data / "tls" / "ca.pem"
+
+    @property
+    def given_authority(self) -> Path:
+        """The certificate of the authority that signed a given certificate, where machines do not know it."""
+        return self.data / "tls" / "given.pem"
+
+    @property
     def credentials(self) -> Path:
         return self.data / CREDENTIALS
 

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,11 +22,14 @@ from paceline.cli.client import RestClient
 from paceline.cli.errors import ApiProblemError, CliError, StackError
 from paceline.cli.formats import count
 from paceline.cli.local.admin import ask_admin
-from paceline.cli.local.exposure import LOOPBACK, Exposure, own_address, remember, remembered
+from paceline.cli.local.exposure import EVERY_ADDRESS, LOOPBACK, SELF_SIGNED, Exposure, own_address, remember, remembered
 from paceline.cli.local.layout import Layout
 from paceline.cli.local.processes import BackgroundProgram, alive, find, log_tail, recorded, start, stop, sweep
 from paceline.cli.local.torch_here import require_torch
 from paceline.cli.settings import JOIN_TOKEN, ClientSettings, Setting, store, write_private
+from paceline.cluster.states import NodeState
+from paceline.monitoring.files import make_private, write_durably
+from paceline.tls.trust import fingerprint_of
 
 COORDINATOR = "coordinator"
 PORTS_TRIED = 50
@@ -49,6 +52,7 @@ class StackPlan:
     pass_environment: tuple[str, ...] = ()  # further variables that ranks get, each NAME or NAME,NAME
     exposure: Exposure | None = None  # None: as it is, which at first is to this machine alone
     gpus: str | None = None  # as `paceline worker --gpus` takes it; None: all that CUDA_VISIBLE_DEVICES shows
+    ports: str | None = None  # as `paceline worker --ports` takes it; None: any
 
     @property
     def agent_names(self) -> list[str]:
@@ -74,6 +78,14 @@ class Stack:
 
     def client(self) -> RestClient:
         return RestClient(self.settings)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the authority that other machines have to pin; None: none."""
+        if self.exposure is None or not self.exposure.certificate:
+            return None
+        own = self.layout.own_authority.read_text() if self.exposure.certificate == SELF_SIGNED else ""
+        return fingerprint_of(own or self.exposure.authority) if own or self.exposure.authority else None
 
 
 def is_up(layout: Layout) -> bool:
@@ -170,7 +182,9 @@ def _ensure_coordinator(layout: Layout, plan: StackPlan, report: Report) -> list
         if exposure != kept:
             raise _runs_otherwise(kept)
         return []
-    if exposure:
+    if exposure and exposure.host == EVERY_ADDRESS:
+        exposure = replace(exposure, address=own_address(EVERY_ADDRESS))
+    elif exposure:
         own_address(exposure.address)  # refused where the machine has moved to another network since
     hosts = exposure.listens_on if exposure else (LOOPBACK,)
     wanted = _previous_port(layout) or plan.port
@@ -179,7 +193,9 @@ def _ensure_coordinator(layout: Layout, plan: StackPlan, report: Report) -> list
         report(f"port {wanted} is used; taking {port}")
     if port != wanted or exposure != kept:
         stop(layout, recorded(layout))  # agents of a coordinator that died would go on with the old addresses, its and their own
-    report(f"starting the coordinator on {', '.join(f'http://{host}:{port}' for host in hosts)}")
+    secured = exposure is not None and exposure.certificate
+    where = [f"{'https' if secured and host != LOOPBACK else 'http'}://{host}:{port}" for host in hosts]
+    report(f"starting the coordinator on {', '.join(where)}")
     start(layout, _coordinator(layout, hosts, port, exposure))
     layout.server.write_text(f"http://{LOOPBACK}:{port}")
     remember(layout, exposure)
@@ -191,11 +207,21 @@ def _ensure_coordinator(layout: Layout, plan: StackPlan, report: Report) -> list
 def _coordinator(layout: Layout, hosts: Sequence[str], port: int, exposure: Exposure | None) -> BackgroundProgram:
     arguments = ["-m", "paceline.api.serve", "--port", str(port), *(word for host in hosts for word in ("--host", host))]
     environment = {"PACELINE_DATA": str(layout.data), "PACELINE_PRINT_LOGIN_LINK": "false"}  # `up` prints one that no log keeps
-    return BackgroundProgram(COORDINATOR, arguments, environment | (exposure.environment(port) if exposure else {}), umask=0o077)
+    if exposure is not None:
+        arguments += exposure.arguments
+        environment |= exposure.environment(port)
+        if exposure.authority:
+            make_private(layout.given_authority.parent)
+            write_durably(layout.given_authority, exposure.authority.encode(), mode=0o600)
+            environment["PACELINE_TLS_CA"] = str(layout.given_authority)
+    return BackgroundProgram(COORDINATOR, arguments, environment, umask=0o077)
 
 
 def _runs_otherwise(kept: Exposure | None) -> StackError:
-    how = f"is open at {kept.address}{f' behind {kept.tls_url}' if kept.tls_url else ' over plain http'}" if kept else "is on loopback only"
+    how = "is on loopback only"
+    if kept is not None:
+        over = "TLS" if kept.certificate else "plain http"
+        how = f"is open at {kept.address} {f'behind {kept.tls_url}' if kept.tls_url else f'over {over}'}"
     return StackError(
         f"the coordinator runs already, and {how}", "'paceline down' ends it and its ranks; then say 'paceline up --host' again"
     )
@@ -235,6 +261,7 @@ def _ensure_agents(layout: Layout, plan: StackPlan, settings: ClientSettings, re
         if missing:
             report(f"starting {count(len(missing), 'agent')}: {', '.join(missing)}")
         for name in missing:
+            _forget_if_removed(layout, client, name, report)
             start(layout, _agent(layout, plan, client, name))
         for name in plan.agent_names:
             _await(layout, name, lambda name=name: _is_ready(layout, client, name), AGENTS_TIMEOUT_S)  # type: ignore[misc]
@@ -247,11 +274,33 @@ def _agent(layout: Layout, plan: StackPlan, client: RestClient, name: str) -> Ba
     arguments += ["--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
     arguments += ["--slots", str(plan.slots_per_agent)] if plan.slots_per_agent is not None else []
     arguments += ["--gpus", plan.gpus] if plan.gpus is not None else []
+    arguments += ["--ports", plan.ports] if plan.ports is not None else []
     arguments += [word for names in plan.pass_environment for word in ("--pass-env", names)]
     exposure = remembered(layout)
     arguments += ["--address", exposure.address] if exposure else []  # gangs over several machines meet there
-    known = _follow_coordinator(layout.agent(name) / "credential.json", client.settings.url)
+    known = _follow_coordinator(_credential(layout, name), client.settings.url)
     return BackgroundProgram(name, arguments, {} if known else {JOIN_TOKEN: client.create("/cluster/nodes", {})["token"]})
+
+
+def _credential(layout: Layout, name: str) -> Path:
+    return layout.agent(name) / "credential.json"
+
+
+def _forget_if_removed(layout: Layout, client: RestClient, name: str, report: Report) -> None:
+    """Delete the credential of an agent whose node was removed from the cluster: it would be refused for ever. With a token it joins anew."""
+    credential = _credential(layout, name)
+    if not credential.exists():
+        return
+    node_id = json.loads(credential.read_text())["node_id"]
+    try:
+        state = client.get(f"/cluster/nodes/{node_id}")["state"]
+    except ApiProblemError as error:
+        if error.status != 404:
+            raise
+        state = NodeState.GONE
+    if state == NodeState.GONE:
+        report(f"{name} was removed from the cluster; it joins as a new node")
+        credential.unlink()
 
 
 def _follow_coordinator(credential: Path, url: str) -> bool:

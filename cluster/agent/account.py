@@ -11,6 +11,7 @@ import os
 import pwd
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,9 +42,15 @@ class Account:
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
         prctl(PR_SET_DUMPABLE, 1)
-        os.environ.update(HOME=self.home, USER=self.name, LOGNAME=self.name, SHELL=self.shell)
-        for name in os.environ.keys() & _NOT_ITS_OWN:
+        own = self.environment(os.environ)
+        for name in os.environ.keys() - own.keys():
             del os.environ[name]
+        os.environ.update(own)
+
+    def environment(self, of_agent: Mapping[str, str]) -> dict[str, str]:
+        """The agent's variables as this account has them: its own home and shell, and no places of the agent's user."""
+        own = {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
+        return {name: value for name, value in of_agent.items() if name not in _NOT_ITS_OWN} | own
 
     def own(self, path: Path) -> None:
         """Give a file or folder to this account. A link is not followed."""

@@ -1,4 +1,4 @@
-"""Deleting checkpoint folders that the coordinator has given up. Nothing but checkpoints is ever deleted."""
+"""Deleting checkpoints that the coordinator has given up, in folders and in object stores. Nothing but checkpoints is ever deleted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from pathlib import Path
 from paceline.cluster.agent.removal import remove_tree
 from paceline.cluster.protocol import CheckpointToDelete
 from paceline.monitoring.files import sync_folder
+from paceline.objects.client import HASTY, ObjectClient
+from paceline.objects.location import is_url, parse
+from paceline.training.saving import object_manifests
 
 MANIFEST = "manifest.json"
 SCRATCH = ".tmp"
@@ -21,6 +24,8 @@ log = logging.getLogger(__name__)
 
 def delete(checkpoint: CheckpointToDelete) -> bool:
     """Delete a checkpoint folder. Returns whether the folder is gone from this node's disk."""
+    if is_url(checkpoint.directory):
+        return _delete_from_store(checkpoint)
     folder = Path(checkpoint.directory)
     reason = why_not(folder)
     if reason is not None:
@@ -30,6 +35,19 @@ def delete(checkpoint: CheckpointToDelete) -> bool:
         _remove(folder)
     except OSError as error:
         log.error("cannot delete checkpoint %s: %s", folder, error)
+        return False
+    return True
+
+
+def _delete_from_store(checkpoint: CheckpointToDelete) -> bool:
+    """Delete a checkpoint in an object store with this agent's credentials: its manifest first, so that half of one is debris."""
+    try:
+        place = parse(checkpoint.directory)
+        if _NAME.fullmatch(place.name) is None:
+            raise ValueError(f"{place} is not the name of a checkpoint (a place that ends in step-N.gG)")
+        object_manifests.delete(ObjectClient(place.parent, checkpoint.options, HASTY), place.name)
+    except (ValueError, OSError) as error:
+        log.error("cannot delete checkpoint %s: %s", checkpoint.directory, error)
         return False
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from typing import Protocol
 
 import msgspec
@@ -11,7 +12,17 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from paceline.cluster.agent.errors import ChannelRefusedError
-from paceline.cluster.protocol import CHANNEL_PATH, AgentHello, ConnectionRefused, Desired, FromAgent, ToAgent, Welcome, decode_to_agent
+from paceline.cluster.protocol import (
+    CHANNEL_PATH,
+    AgentHello,
+    ConnectionRefused,
+    Desired,
+    FromAgent,
+    OpenExec,
+    ToAgent,
+    Welcome,
+    decode_to_agent,
+)
 from paceline.monitoring.backoff import Backoff
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -37,11 +48,16 @@ class AgentLoop(Protocol):
 
     async def on_desired(self, desired: Desired) -> None: ...
 
+    async def on_open_exec(self, order: OpenExec) -> None: ...
+
 
 class CoordinatorChannel:
-    def __init__(self, server: str, credential: str, loop: AgentLoop, *, ping_timeout: float | None = PING_SECONDS) -> None:
+    def __init__(
+        self, server: str, credential: str, loop: AgentLoop, *, ping_timeout: float | None = PING_SECONDS, tls: ssl.SSLContext | None = None
+    ) -> None:
         """Make a channel to `server` (ws(s)://host:port); `run` connects it. `ping_timeout`: seconds without an answer after which the
-        connection counts as lost; None: never."""
+        connection counts as lost; None: never. `tls`: for wss, whom to believe."""
+        self._tls = tls
         self._ping_timeout = ping_timeout
         self._url = server + CHANNEL_PATH
         self._headers = {"Authorization": f"Bearer {credential}"}
@@ -80,6 +96,7 @@ class CoordinatorChannel:
         """Serve one connection until it ends."""
         async with connect(
             self._url,
+            ssl=self._tls,
             additional_headers=self._headers,
             open_timeout=CONNECT_TIMEOUT_SECONDS,
             ping_interval=PING_SECONDS,
@@ -110,6 +127,8 @@ class CoordinatorChannel:
         match message:
             case Desired():
                 await self._loop.on_desired(message)
+            case OpenExec():
+                await self._loop.on_open_exec(message)
             case ConnectionRefused(final=True):
                 text = f"the coordinator refused this node for good ({message.code}): {message.message}"
                 raise ChannelRefusedError(text, removed=message.code == "removed")

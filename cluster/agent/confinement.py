@@ -19,37 +19,46 @@ _NAMES = """
     SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
     PYTHONPATH PYTHONHOME PYTHONHASHSEED PYTHONUNBUFFERED PYTHONWARNINGS PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX PYTHONNOUSERSITE
     PYTHONUTF8 PYTHONIOENCODING PYTHONFAULTHANDLER PYTHONOPTIMIZE PYTHONMALLOC PYTHONUSERBASE
-    PACELINE_CACHE PACELINE_STACK
+    PACELINE_CACHE PACELINE_DATA_CACHE_GB PACELINE_STACK
     """
 _PREFIXES = """
     LC_ CUDA_ CUDNN_ CUBLAS_ NVIDIA_ NVTE_ NCCL_ GLOO_ UCX_ FI_ IB_ OMP_ GOMP_ KMP_ MKL_ OPENBLAS_ BLIS_ NUMEXPR_ VECLIB_ MALLOC_ GLIBC_
     TORCH PYTORCH TRITON_ HF_ HUGGINGFACE_ TRANSFORMERS_ TOKENIZERS_ SLURM_
+    AWS_ENDPOINT_URL AWS_REGION AWS_DEFAULT_REGION AZURE_STORAGE_ACCOUNT_NAME
     """
 #: Always passed on, where the agent has them.
 NAMES = frozenset(_NAMES.split()) | {AGENT_DATA_VARIABLE}
 #: Passed on by how they begin: settings of libraries.
 PREFIXES = tuple(_PREFIXES.split())
-#: What a name with one of these in it holds is taken for a secret, unless it is in NAMES or named by --pass-env.
+#: What a name with one of these in it holds is taken for a secret, unless it is in NAMES or given by --pass-env.
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "_KEY", "_AUTH", "_JWT")
 _HARMLESS = ("TOKENIZERS_",)
 #: Never passed on, not even by --pass-env: they speak for the node, or for its owner, to the coordinator.
-NEVER = frozenset({"PACELINE_JOIN_TOKEN", "PACELINE_API_KEY"})
+NEVER = frozenset({"PACELINE_JOIN_TOKEN", "PACELINE_API_KEY", "PACELINE_SECRETS_KEY", "PACELINE_SECRETS_KEY_FILE"})
 
 
 @dataclass(frozen=True)
 class Confinement:
     """How the ranks of a node are kept apart from their node."""
 
-    pass_environment: tuple[str, ...] = ()  # variables besides NAMES and PREFIXES
+    pass_environment: tuple[str, ...] = ()  # variables besides NAMES and PREFIXES; one that ends with '*' is a beginning of names
     run_as: str | None = None  # the user that ranks run as; None: the agent's own
     memory_limit: int | None = None  # bytes, of one rank and all it starts; None: no limit
     groups: Path | None = None  # below which each rank has a control group for that
+    shielded: bool = (
+        False  # SIGTERM to every process of the node is the agent's to handle: it ends neither spawner nor ranks of the trainer
+    )
     umask: int = 0o022  # of the user who started the agent: what ranks create follows it
 
 
 def rank_environment(environment: Mapping[str, str], also: tuple[str, ...] = ()) -> dict[str, str]:
-    """The part of an agent's environment that its ranks start with; `also` are further names."""
-    return {name: value for name, value in environment.items() if name not in NEVER and (name in also or _is_harmless(name))}
+    """The part of an agent's environment that its ranks start with; `also` are further names, or beginnings of names such as `WANDB_*`."""
+    names, beginnings = frozenset(also), tuple(each.removesuffix("*") for each in also if each.endswith("*"))
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in NEVER and (name in names or name.startswith(beginnings) or _is_harmless(name))
+    }
 
 
 def _is_harmless(name: str) -> bool:

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -18,6 +19,14 @@ MAX_SOCKET_PATH_BYTES = 107
 _LONGEST_SOCKET_NAME = "spawner.sock"
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SpawnerPlace:
+    """The files by which an agent and one of its spawners find each other."""
+
+    lock: Path  # held as long as the spawner lives
+    socket: Path
 
 
 class AgentFolder:
@@ -42,6 +51,14 @@ class AgentFolder:
         return self.path / "readings"
 
     @property
+    def bundles(self) -> Path:  # code of jobs: cluster.agent.bundles
+        return self.path / "bundles"
+
+    @property
+    def secret_jobs(self) -> Path:  # an empty file for each job that has secrets: cluster.agent.job_secrets
+        return self.path / "secret_jobs"
+
+    @property
     def credential(self) -> Path:
         return self.path / "credential.json"
 
@@ -56,6 +73,22 @@ class AgentFolder:
     @property
     def spawner_log(self) -> Path:
         return self.path / "spawner.txt"
+
+    @property
+    def environments(self) -> Path:  # packages of jobs: cluster.agent.environments
+        return self.path / "environments"
+
+    def spawner(self, name: str) -> SpawnerPlace:
+        """The files of the spawner of this name; of the default one without a name."""
+        if not name:
+            return SpawnerPlace(self.spawner_lock, self.spawner_socket)
+        sockets = self._sockets(f"{name}.{_LONGEST_SOCKET_NAME}")
+        return SpawnerPlace(self.path / f"{name}.{self.spawner_lock.name}", sockets / f"{name}.{_LONGEST_SOCKET_NAME}")
+
+    def spawner_names(self) -> list[str]:
+        """The names of spawners that have a lock file here, whether or not they live; without the default one."""
+        suffix = f".{self.spawner_lock.name}"
+        return sorted(path.name.removesuffix(suffix) for path in self.path.glob(f"*{suffix}"))
 
     @property
     def store_port(self) -> Path:  # the port to take again, so that worlds handed out before a restart stay true
@@ -77,9 +110,9 @@ class AgentFolder:
     def spawner_socket(self) -> Path:
         return self._sockets() / _LONGEST_SOCKET_NAME
 
-    def _sockets(self) -> Path:
+    def _sockets(self, longest: str = _LONGEST_SOCKET_NAME) -> Path:
         """The folder of the sockets: DATA itself, or a short folder of ours (mode 0700) that DATA remembers."""
-        if len(os.fsencode(self.path / _LONGEST_SOCKET_NAME)) <= MAX_SOCKET_PATH_BYTES:
+        if len(os.fsencode(self.path / longest)) <= MAX_SOCKET_PATH_BYTES:
             return self.path
         remembered = self.path / "sockets_folder"
         if remembered.exists() and _is_ours(folder := Path(remembered.read_text())):

@@ -27,10 +27,12 @@ SWEEP_SECONDS = 600.0  # at the latest, and soon after a rank was started or for
 log = logging.getLogger(__name__)
 
 
-def retire(folder: RankFolder) -> None:
-    """Remove a rank's files except its output and its exit. The order goes first: without it the rank is unknown."""
+def retire(folder: RankFolder, *, had_secrets: bool = False) -> None:
+    """Remove a rank's files except its output and its exit. The order goes first: without it the rank is unknown. `had_secrets`: what it has printed goes
+    too, which may have them in it."""
     reclaim(folder.path)
-    for path in (folder.order, folder.metrics, folder.events, folder.acknowledged):
+    printed = (folder.output, folder.result, folder.error, folder.launch) if had_secrets else ()
+    for path in (folder.order, folder.metrics, folder.events, folder.acknowledged, *printed):
         if path.is_dir() and not path.is_symlink():
             remove_tree(path)
         else:

@@ -17,7 +17,11 @@ _PACKAGES = ("torch", "paceline")
 
 
 def take_inventory(
-    offer: NodeOffer, labels: dict[str, str], checkpoint_disk: str | None = None, taints: dict[str, str] | None = None
+    offer: NodeOffer,
+    labels: dict[str, str],
+    checkpoint_disk: str | None = None,
+    taints: dict[str, str] | None = None,
+    container_engines: tuple[str, ...] = (),
 ) -> Inventory:
     """Describe this machine and what it offers. Slot i is the GPU `gpus[i]`, or a CPU slot where no GPU is offered."""
     return Inventory(
@@ -33,6 +37,7 @@ def take_inventory(
         taints=taints or {},
         checkpoint_disk=checkpoint_disk,
         machine=machine_of(),
+        container_engines=container_engines,
     )
 
 

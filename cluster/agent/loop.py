@@ -15,12 +15,15 @@ import msgspec
 
 from paceline.cluster.agent import checkpoints
 from paceline.cluster.agent.client import CoordinatorChannel
+from paceline.cluster.agent.containers.engines import ContainerEngine
 from paceline.cluster.agent.errors import ChannelRefusedError
+from paceline.cluster.agent.exec_sessions.sessions import ExecSessions
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.inventory import agent_version
 from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.node_ranks import NodeRanks
+from paceline.cluster.agent.notices import NoticeWatch
 from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.agent.ranks import launch
 from paceline.cluster.agent.ranks.reconcile import (
@@ -48,7 +51,19 @@ from paceline.cluster.agent.spawner_link import key_of
 from paceline.cluster.agent.upload.readings_spool import ReadingsSpool
 from paceline.cluster.agent.upload.readings_uploader import ReadingsUploader
 from paceline.cluster.agent.vitals import RankHeartbeats
-from paceline.cluster.protocol import PROTOCOL_VERSION, AgentHello, Desired, GenerationKey, Heartbeat, Inventory, Leaving, Observed, Welcome
+from paceline.cluster.protocol import (
+    PROTOCOL_VERSION,
+    AgentHello,
+    Desired,
+    GenerationKey,
+    Heartbeat,
+    Inventory,
+    Leaving,
+    Notice,
+    Observed,
+    OpenExec,
+    Welcome,
+)
 from paceline.distributed.store_server import StoreServer
 from paceline.training.link import RankOrder, World
 from paceline.training.spec.stored import StoredSpec
@@ -58,6 +73,8 @@ TICK_SECONDS = 0.5
 REMOVED_GRACE_SECONDS = 3.0
 WARM_UP_SECONDS = 30.0
 DELETE_RETRY_SECONDS = 60.0
+REMOVED = "the coordinator removed this node: to come back, join anew with a new token and an empty --data"
+LEFT_UPON_NOTICE = "the node is drained: leaving before its machine is taken away"
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +88,7 @@ class AgentContext:
     address: str
     interface: str | None
     store_port: int
+    engines: tuple[ContainerEngine, ...] = ()  # that can run containers here, the preferred one first
 
 
 class Agent:
@@ -82,16 +100,25 @@ class Agent:
         context: AgentContext,
         store: StoreServer,
         vitals: RankHeartbeats,
+        notices: NoticeWatch | None = None,
     ) -> None:
         self._settings, self._folder, self._context, self._store, self._vitals = settings, folder, context, store, vitals
-        self._http = httpx.AsyncClient(base_url=settings.server, headers={"Authorization": f"Bearer {credential.credential}"})
+        tls, headers = credential.tls, {"Authorization": f"Bearer {credential.credential}"}
+        self._http = httpx.AsyncClient(base_url=settings.server, headers=headers, verify=tls or False)
         self._changed = asyncio.Event()
         self._isolation = Isolation()
-        self._ranks = NodeRanks(settings, folder, context.offer, self._http, self._isolation, vitals.gpu_percent, self._changed.set)
+        self._ranks = NodeRanks(
+            settings, folder, context.offer, self._http, self._isolation, vitals.gpu_percent, self._changed.set, context.engines
+        )
+        self._sessions = ExecSessions(settings, folder, credential, self._ranks, self._isolation)
         readings = ReadingsSpool(folder.readings)
         self._reading_uploads = ReadingsUploader(self._http, readings)
         self._readings = ReadingRecorder(vitals.take, readings, self._reading_uploads.nudge, self._isolation)
-        self._channel = CoordinatorChannel(settings.channel_server, credential.credential, self)
+        self._notices = notices or NoticeWatch(settings.notices)
+        self._notices.on_notice = self._changed.set
+        self._takes_notices = False
+        self._told: Notice | None = None  # to the coordinator that we are connected to
+        self._channel = CoordinatorChannel(settings.channel_server, credential.credential, self, tls=tls)
         self._boot_id = uuid.uuid4().hex
         self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
         self._expect_any_revision = True
@@ -110,6 +137,7 @@ class Agent:
         """Run until `stop` (end the ranks too), `abandon` (leave them to the next agent), or the coordinator removes the node."""
         self._folder.leaving.unlink(missing_ok=True)
         await self._ranks.open()
+        await self._sessions.open()
         keep_running = self._isolation.keep_running
         reconciling = asyncio.create_task(keep_running("reconciling", self._reconcile_forever))
         works = self._ranks.works() | {
@@ -117,20 +145,23 @@ class Agent:
             "heartbeat": self._send_heartbeats,
             "readings": self._readings.run,
             "uploads of readings": self._reading_uploads.run,
+            "notices": self._notices.run,
         }
         others = [asyncio.create_task(keep_running(name, work)) for name, work in works.items()]
         ends = [asyncio.create_task(_wait(end)) for end in (stop, abandon, self._leave)]
+        ends.append(asyncio.create_task(self._notices.until_last_seconds()))
         tasks = [reconciling, *others, *ends]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             refusal = _refusal(done)
             if not abandon.is_set() and (refusal is None or refusal.removed):
-                removed = refusal is not None or self._leave.is_set()
+                removed = refusal is not None or (self._leave.is_set() and self._notices.notice is None)
                 await self._end_everything(reconciling, REMOVED_GRACE_SECONDS if removed else math.inf)
             if refusal is not None:
                 raise refusal
         finally:
             await _cancel(tasks)
+            await self._sessions.close()
             await self._ranks.close()
             await self._http.aclose()
 
@@ -149,6 +180,7 @@ class Agent:
             self._folder.leaving.write_text(f"{time.time() + grace:.3f}")
         await self._channel.send(Leaving())
         await _cancel([reconciling])
+        await self._sessions.close()
         ending = asyncio.create_task(self._ranks.end_all(grace))
         while not ending.done():
             await asyncio.wait([ending], timeout=TICK_SECONDS)
@@ -166,9 +198,10 @@ class Agent:
             protocol=PROTOCOL_VERSION,
             agent_version=agent_version(),
             boot_id=self._boot_id,
-            inventory=self._context.inventory,
+            inventory=msgspec.structs.replace(self._context.inventory, ends_at=self._notices.ends_at),
             address=self._context.address,
             store_port=self._context.store_port,
+            runs_commands=True,
         )
 
     def may_give_up(self) -> bool:
@@ -177,6 +210,7 @@ class Agent:
     async def on_welcome(self, welcome: Welcome) -> None:
         self._heartbeat_seconds, self._observe_seconds = welcome.heartbeat_seconds, welcome.observe_seconds
         self._expect_any_revision, self._last_observed = True, None
+        self._takes_notices, self._told = welcome.takes_notices, None
         self._ranks.retry_uploads()
         self._welcomed.set()
         self._changed.set()
@@ -188,8 +222,12 @@ class Agent:
         await self._serve_stores(desired)
         self._changed.set()
         if desired.leave:
-            log.info("the coordinator removed this node: to come back, join anew with a new token and an empty --data")
+            log.info("%s", LEFT_UPON_NOTICE if self._notices.notice is not None else REMOVED)
             self._leave.set()
+
+    async def on_open_exec(self, order: OpenExec) -> None:
+        if not self._going:
+            self._sessions.start(order)
 
     async def _serve_stores(self, desired: Desired) -> None:
         namespaces = store_namespaces(desired, self._ranks.ranks)
@@ -224,10 +262,10 @@ class Agent:
         while True:
             await self.step_once()
             try:
-                async with asyncio.timeout(TICK_SECONDS):
+                async with asyncio.timeout(TICK_SECONDS if self._ranks.ranks else self._observe_seconds):
                     await self._changed.wait()
             except TimeoutError:
-                pass  # a tick: requests to pause are repeated
+                pass  # a tick: requests to pause are repeated, where there are ranks
             self._changed.clear()
 
     async def step_once(self) -> None:
@@ -236,7 +274,15 @@ class Agent:
                 with self._isolation.of(_described(action)):
                     self._carry_out(action, self._desired)
             await self._serve_stores(self._desired)
+        self._sessions.end_without_rank()
+        await self._tell_notice()
         await self._report()
+
+    async def _tell_notice(self) -> None:
+        """Tell each coordinator that takes notices of the present one; an earlier end is told again."""
+        notice = self._notices.notice
+        if notice is not None and notice is not self._told and self._takes_notices and await self._channel.send(notice):
+            self._told = notice
 
     def _carry_out(self, action: Action, desired: Desired) -> None:
         match action:
@@ -286,7 +332,7 @@ class Agent:
     def _observation(self) -> Observed:
         desired = self._desired or Desired(revision=0, assignments=())
         doomed = {checkpoint.id for checkpoint in desired.delete_checkpoints}
-        return observe(desired, self._ranks.ranks, tuple(sorted(self._deleted & doomed)), time.monotonic())
+        return self._ranks.masked(observe(desired, self._ranks.ranks, tuple(sorted(self._deleted & doomed)), time.monotonic()))
 
     async def _report(self) -> None:
         """Report a change at once; mere progress, or nothing new, every `observe_seconds`."""

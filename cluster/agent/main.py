@@ -1,7 +1,9 @@
 """`python -m paceline.cluster.agent.main`: one node's agent.
 
 SIGTERM or SIGINT: leave, ending ranks and spawner.  SIGHUP: end, leaving the ranks to the next agent (an upgrade).
-Exit codes: 0 left as asked, 1 refused or impossible (the message says what to do), 2 usage.
+SIGUSR1, and SIGTERM with --drain-on-term: a notice; the node is drained, then the agent leaves (`notices`).
+Exit codes: 0 left as asked, 1 refused or impossible (the message says what to do), 2 usage, 3 left upon a notice and --returns: to be started
+again with the same --data.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from paceline.cluster.agent.account import ENTERED_BY_ALL, find_account
+from paceline.cluster.agent.containers.node_engines import working_engines
 from paceline.cluster.agent.disks import disk_of
 from paceline.cluster.agent.errors import AgentError, DataFolderInUseError, NoPortError
 from paceline.cluster.agent.folders import AgentFolder, lock
@@ -23,6 +26,7 @@ from paceline.cluster.agent.inventory import address_towards, interface_of, take
 from paceline.cluster.agent.join import credential_for
 from paceline.cluster.agent.loop import Agent, AgentContext
 from paceline.cluster.agent.memory_groups import divide_own_group
+from paceline.cluster.agent.notices import NoticeWatch
 from paceline.cluster.agent.offer import NodeOffer, settle_offer
 from paceline.cluster.agent.processes import spare_from_memory_killer
 from paceline.cluster.agent.settings import AgentSettings, forget_token, read_settings
@@ -35,6 +39,7 @@ from paceline.monitoring.log_file import cap_periodically
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 3.0
 PRIVATE_UMASK = 0o077
+LEFT_TO_RETURN = 3
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         held = lock(folder.agent_lock)
         if held is None:
             raise DataFolderInUseError(f"another agent uses {folder.path}: stop it, or give this one a --data of its own")
-        asyncio.run(serve(settings, folder, settle_offer(settings, folder)))
+        notices = NoticeWatch(settings.notices)
+        asyncio.run(serve(settings, folder, settle_offer(settings, folder), notices))
     except (AgentError, OSError) as error:
         log.error("%s", error)
         return 1
     except KeyboardInterrupt:  # while joining; later SIGINT means leave
         return 130
-    return 0
+    return LEFT_TO_RETURN if notices.notice is not None and notices.notice.returns else 0
 
 
 def keep_apart(settings: AgentSettings) -> AgentSettings:
@@ -108,24 +114,28 @@ def prepare_memory_limit(settings: AgentSettings) -> AgentSettings:
     return replace(settings, confinement=replace(settings.confinement, groups=divide_own_group(limit)))
 
 
-async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer) -> None:
+async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, notices: NoticeWatch) -> None:
     credential = await credential_for(settings, folder)
     vitals = RankHeartbeats(HostSampler(folder.path, time.monotonic()), offer.sampler, offer.gpu_error)
     store = StoreServer()
     cutting: asyncio.Task[None] | None = None
     try:
         address = settings.address or await _own_address(settings)
+        engines = await asyncio.to_thread(working_engines)
         context = AgentContext(
             offer=offer,
-            inventory=take_inventory(offer, settings.labels, disk_of(settings.checkpoints), settings.taints),
+            inventory=take_inventory(
+                offer, settings.labels, disk_of(settings.checkpoints), settings.taints, tuple(each.name for each in engines)
+            ),
             address=address,
             interface=interface_of(address),
+            engines=engines,
             store_port=await _start_store(store, address, folder, settings.ports),
         )
-        stop, abandon = _events_of_signals()
+        stop, abandon = _events_of_signals(notices)
         logs = [folder.spawner_log, *([settings.log_file] if settings.log_file else [])]
         cutting = asyncio.create_task(cap_periodically(logs), name="log-files")
-        await Agent(settings, folder, credential, context, store, vitals).run(stop, abandon)
+        await Agent(settings, folder, credential, context, store, vitals, notices).run(stop, abandon)
     finally:
         if cutting is not None:
             cutting.cancel()
@@ -160,10 +170,11 @@ async def _start_store(store: StoreServer, address: str, folder: AgentFolder, po
     raise NoPortError(f"no port of {address} in {ports} is free for the rendezvous store ({refusal}); widen --port-range") from refusal
 
 
-def _events_of_signals() -> tuple[asyncio.Event, asyncio.Event]:
+def _events_of_signals(notices: NoticeWatch) -> tuple[asyncio.Event, asyncio.Event]:
     stop, abandon = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, lambda: stop.set() if notices.on_term() else None)
+    loop.add_signal_handler(signal.SIGUSR1, notices.on_usr1)
     loop.add_signal_handler(signal.SIGINT, stop.set)
     loop.add_signal_handler(signal.SIGHUP, abandon.set)
     return stop, abandon

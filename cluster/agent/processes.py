@@ -68,7 +68,7 @@ def members(leader: int, folder: str, score: int | None = None) -> list[int]:
     found = [pid for pid in _processes() if session_of(pid) == leader or mine in _environment(pid)]
     if score is None:
         return found
-    return found + [pid for pid in _descendants(os.getpid()) if pid not in found and _score(pid) == score and session_of(pid) is not None]
+    return found + [pid for pid in descendants(os.getpid()) if pid not in found and _score(pid) == score and session_of(pid) is not None]
 
 
 def in_session(leader: int) -> list[int]:
@@ -94,7 +94,7 @@ def programs_of(leader: int) -> list[int]:
 def python_processes_of(leader: int) -> dict[int, Part]:
     """The Python processes of a rank, each with its part: programs first, then launchers, which run another Python program, then helpers, as
     the workers of a DataLoader."""
-    tree = [leader, *_descendants(leader)]
+    tree = [leader, *descendants(leader)]
     python = [pid for pid in tree if _is_python(pid)]
     helpers = {pid for pid in python if pid != leader and _is_helper(pid, _parent(pid))}
     launchers = {parent for pid in python if pid not in helpers for parent in _ancestors(pid, set(tree))}
@@ -163,7 +163,8 @@ def _children(pids: Iterable[int]) -> dict[int, list[int]]:
     return children
 
 
-def _descendants(ancestor: int) -> list[int]:
+def descendants(ancestor: int) -> list[int]:
+    """Every process that descends from `ancestor`, those whose own parents have ended included where `ancestor` adopts them."""
     children = _children(_processes())
     found = list(children.get(ancestor, []))
     for pid in found:  # grows while it is walked
@@ -230,6 +231,18 @@ def _count(path: Path) -> int:
 def _processes() -> list[int]:
     own = os.getpid()
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own]
+
+
+def with_variables(wanted: Mapping[str, str], named: str | None = None) -> list[int]:
+    """Every living process that was started with all of these variables, and with one that is called `named`."""
+    marks = {f"{name}={value}".encode() for name, value in wanted.items()}
+    beginning = b"" if named is None else f"{named}=".encode()
+    found = {pid: set(_environment(pid)) for pid in _processes()}
+    return [
+        pid
+        for pid, variables in found.items()
+        if marks <= variables and any(each.startswith(beginning) for each in variables) and session_of(pid) is not None
+    ]
 
 
 def carries(pid: int, folder: str) -> bool:

@@ -61,6 +61,7 @@ class ProcessLimits:
     score: int  # for the kernel's out-of-memory killer
     account: Account | None  # the user that it runs as; None: its spawner's user
     group: Path | None  # its control group; None: that of its spawner
+    shielded: bool = False  # SIGTERM is the agent's to handle: it ends no rank of the trainer
 
 
 def become_rank(spawn: Spawn, trainer: TrainerModule, parent_pid: int, limits: ProcessLimits) -> NoReturn:
@@ -68,6 +69,8 @@ def become_rank(spawn: Spawn, trainer: TrainerModule, parent_pid: int, limits: P
     code = FAILED_EXIT_CODE
     try:
         detach(parent_pid)
+        if limits.shielded and not spawn.order.spec.is_script:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         offer_to_memory_killer(limits.score)
         if limits.group is not None:
             memory_groups.enter(limits.group)
@@ -132,12 +135,14 @@ def _enter_directory(spawn: Spawn) -> str | None:
 
 def _why_not(spawn: Spawn) -> str | None:
     """Why a script cannot start: its file, module or command is not on this node."""
+    if spawn.container:
+        return None
     path, module, command = (spawn.order.spec.part("script", name) for name in ("path", "module", "command"))
     way_out = f"seen from {os.getcwd()}; set environment.working_directory"
     if path is not None and not os.path.isfile(path):
         return f"script.path={path}: no such file on this node, {way_out} or give an absolute path"
     top = (module or "").partition(".")[0]
-    if top and PathFinder.find_spec(top, [os.getcwd(), *env.python_path(), *sys.path]) is None:
+    if top and spawn.program[0] == sys.executable and PathFinder.find_spec(top, [os.getcwd(), *env.python_path(), *sys.path]) is None:
         return f"script.module={module}: no module {top!r} on this node, {way_out} or install it there"
     if command and shutil.which(command[0]) is None:
         return f"script.command={command[0]}: no such program on this node, {way_out}, install it there or give an absolute path"
@@ -146,7 +151,7 @@ def _why_not(spawn: Spawn) -> str | None:
 
 def _trainer_command(trainer: TrainerModule) -> tuple[str, ...]:
     """The command of an interpreter that becomes a rank by itself: `paceline` is ours whatever is on its path, as in a forked one."""
-    start = f"import sys; sys.path[0] = {str(ROOT)!r}; from {trainer.__name__} import main; sys.exit(main())"
+    start = f"import sys; sys.path[0] = {str(ROOT)!r}; sys.path += [each for each in {sys.path!r} if each not in sys.path]; from {trainer.__name__} import main; sys.exit(main())"
     return (sys.executable, "-u", "-c", start)
 
 

@@ -14,10 +14,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from paceline.cluster.agent.confinement import NEVER, Confinement
+from paceline.cluster.agent.notices import NoticeSettings, add_notice_options, read_notice_options
 from paceline.cluster.agent.spawner import DEFAULT_ORPHAN_SECONDS, DEFAULT_TRAINER
 from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES, MIN_CAP_BYTES
 from paceline.cluster.policy.quiet import PATIENCE_SECONDS
 from paceline.monitoring.cards import VARIABLE, CardChoice, CardChoiceError, read_option, read_variable
+from paceline.tls.trust import TrustError, fingerprint_of, travels_readable
 from paceline.training.schema.resources import LONGEST_NODE_VALUE, NODE_KEY, unprintable
 
 TOKEN_VARIABLE = "PACELINE_JOIN_TOKEN"
@@ -26,6 +28,7 @@ LEAST_QUIET_SECONDS = 1.0
 _SIZE = re.compile(r"(?P<number>[0-9]{1,9}) ?(?P<unit>[KMGT]iB)", re.IGNORECASE)
 _SHIFTS = {"kib": 10, "mib": 20, "gib": 30, "tib": 40}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NO_NOTICES = NoticeSettings()
 LOG_VARIABLE = "PACELINE_LOG_FILE"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 
@@ -49,6 +52,8 @@ class AgentSettings:
     quiet_seconds: float  # how long a script may have neither output nor a step before it is looked at
     ports: range | None  # for the store and for the rendezvous of scripts; None: any free one
     confinement: Confinement
+    notices: NoticeSettings = NO_NOTICES
+    authority: str | None = None  # --ca, as PEM: the one authority to believe; None: that of the join token, or those of this machine
     log_file: Path | None = None  # where its output goes; cut when it is large
 
     @property
@@ -73,9 +78,14 @@ def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
         visible = read_variable(os.environ.get(VARIABLE))
     except CardChoiceError as error:
         parser.error(str(error))
+    if travels_readable(options.server) and not options.insecure_http:
+        parser.error(
+            f"argument --server: {options.server} is plain http to another machine: this node's credential, code and logs would travel readable; "
+            "use the coordinator's https address, or add --insecure-http on a network that you trust"
+        )
     return AgentSettings(
         server=options.server,
-        token=options.token or os.environ.get(TOKEN_VARIABLE) or None,
+        token=options.token or os.environ.get(TOKEN_VARIABLE) or (options.token_file.read_text().strip() if options.token_file else None),
         name=options.name,
         data=options.data.absolute(),
         checkpoints=(options.checkpoints or options.data / "checkpoints").absolute(),
@@ -94,7 +104,10 @@ def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
             pass_environment=tuple(name for names in options.pass_env for name in names),
             run_as=options.run_as,
             memory_limit=options.memory_limit,
+            shielded=options.drain_on_term is not None,
         ),
+        notices=read_notice_options(options),
+        authority=options.ca,
         log_file=Path(log) if (log := os.environ.get(LOG_VARIABLE)) else None,
     )
 
@@ -116,21 +129,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--server", type=_server, required=True, metavar="URL", help="the coordinator, e.g. http://127.0.0.1:8000")
     parser.add_argument("--token", help=f"single-use join token, needed once; or ${TOKEN_VARIABLE}, which ps does not show")
+    parser.add_argument("--token-file", type=_file, metavar="FILE", help="the token in a file, read where there is no credential yet")
+    parser.add_argument("--ca", type=_authority, metavar="FILE", help="believe this authority alone, in PEM (default: that of the token)")
+    parser.add_argument("--insecure-http", action="store_true", help="speak plain http to another machine: keys and code travel readable")
     parser.add_argument("--name", type=_name, default=_default_name(), help="the node's name (default: %(default)s)")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the agent's own folder")
     parser.add_argument("--checkpoints", type=Path, metavar="DIR", help="where jobs save; shared between nodes (default: DATA/checkpoints)")
     _add_offer(parser)
-    parser.add_argument("--address", metavar="HOST", help="where other nodes reach this one (default: the address that reaches the server)")
-    parser.add_argument(
-        "--output-cap",
-        type=_output_cap,
-        default=DEFAULT_CAP_BYTES,
-        metavar="SIZE",
-        help="what one rank's output may take on disk, e.g. 256MiB; its head and its tail are kept (default: 256MiB)",
-    )
-    parser.add_argument(
-        "--port-range", type=_ports, metavar="A-B", help="for the gangs' stores and scripts' MASTER_PORT (default: any free port)"
-    )
+    _add_places(parser)
     parser.add_argument(
         "--quiet-seconds",
         type=_seconds,
@@ -153,11 +159,30 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         action="append",
         default=[],
-        metavar="NAME[,NAME]",
-        help="variables of this agent that its ranks get besides the usual ones; may be repeated",
+        metavar="NAME[,PREFIX*]",
+        help="variables of this agent that its ranks get besides the usual ones, by name or by how their names begin; may be repeated",
     )
+    add_notice_options(parser)
     parser.add_argument("--orphan-seconds", type=float, default=DEFAULT_ORPHAN_SECONDS, help="how long ranks outlive their agent")
     return parser
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--address", metavar="HOST", help="where other nodes reach this one (default: the address that reaches the server)")
+    parser.add_argument(
+        "--port-range",
+        "--ports",
+        type=_ports,
+        metavar="A-B",
+        help="for the gangs' stores and scripts' MASTER_PORT (default: any free port)",
+    )
+    parser.add_argument(
+        "--output-cap",
+        type=_output_cap,
+        default=DEFAULT_CAP_BYTES,
+        metavar="SIZE",
+        help="what one rank's output may take on disk, e.g. 256MiB; its head and its tail are kept (default: 256MiB)",
+    )
 
 
 def _add_offer(parser: argparse.ArgumentParser) -> None:
@@ -179,6 +204,21 @@ def _server(value: str) -> str:
     return value.rstrip("/")
 
 
+def _file(value: str) -> Path:
+    if not Path(value).is_file():
+        raise argparse.ArgumentTypeError(f"{value!r} is no file")
+    return Path(value)
+
+
+def _authority(value: str) -> str:
+    try:
+        text = _file(value).read_text("ascii", errors="replace")
+        fingerprint_of(text)
+    except (OSError, TrustError) as error:
+        raise argparse.ArgumentTypeError(f"{value!r} has no certificate in PEM: {error}") from None
+    return text
+
+
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise argparse.ArgumentTypeError(f"{value!r}: use up to 63 lower-case letters, digits, '.', '_' and '-'")
@@ -188,8 +228,9 @@ def _name(value: str) -> str:
 def _names(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(",") if name.strip())
     for name in names:
-        if not _VARIABLE.fullmatch(name):
-            raise argparse.ArgumentTypeError(f"{name!r} is not the name of a variable; give NAME or NAME,NAME, without values")
+        if not _VARIABLE.fullmatch(name.removesuffix("*")):
+            way_out = "give NAME, or PREFIX* for all whose names begin so, without values"
+            raise argparse.ArgumentTypeError(f"{name!r} is not the name of a variable; {way_out}")
         if name in NEVER:
             raise argparse.ArgumentTypeError(f"{name} is never passed to ranks: it speaks for this node or its owner")
     return names

@@ -126,7 +126,7 @@ class Spawner:
         sender.setblocking(False)
         signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler must exist for the wake-up to be written
-        signal.signal(signal.SIGTERM, lambda *_: self._shut_down(math.inf))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if self._limits.shielded else lambda *_: self._shut_down(math.inf))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._selector.register(receiver, selectors.EVENT_READ, lambda: receiver.recv(4096))
@@ -245,6 +245,7 @@ class Spawner:
         os.close(os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600))
         if self._limits.account is not None:
             self._limits.account.own(folder.output)
+        folder.preparing.unlink(missing_ok=True)
 
     def _move(self, move: Move) -> None:
         key, folder = key_of(move.order.world), RankFolder.at(Path(move.order.folder))
@@ -262,6 +263,8 @@ class Spawner:
         rank = self._ranks.get(key)
         if rank is None:
             return
+        if self._limits.shielded and not rank.is_script:
+            grace_seconds = 0.0  # it ignores SIGTERM, and would have nothing to do at it
         deadline = time.monotonic() + grace_seconds
         if rank.kill_at is None:
             rank.told, rank.grace = tuple(rank.programs()), grace_seconds
@@ -349,25 +352,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trainer", default=DEFAULT_TRAINER, help="module with preload() and run_rank(order)")
     parser.add_argument("--orphan-seconds", type=float, default=DEFAULT_ORPHAN_SECONDS, help="how long to live without an agent")
     parser.add_argument("--name", help="the node's, told to agents that want a card of this one")
+    parser.add_argument("--environment", default="", help="the packages that it has, by name; default: the agent's")
     parser.add_argument("--card-locks", type=_descriptors, default=(), help="inherited descriptors, one for each card that the node offers")
     parser.add_argument("--run-as", metavar="USER", help="whom ranks run as")
     parser.add_argument("--memory-limit", type=int, help="bytes, of each rank")
     parser.add_argument("--memory-groups", type=Path, help="the control group below which each rank gets its own")
+    parser.add_argument(
+        "--shielded", action="store_true", help="leave SIGTERM to the agent: it ends neither this process nor the trainer's ranks"
+    )
     parser.add_argument("--rank-umask", type=lambda text: int(text, 8), default=0o022, help="octal; of what ranks create")
     options = parser.parse_args(arguments)
     folder = AgentFolder(options.data)
-    held = lock(folder.spawner_lock)
+    place = folder.spawner(options.environment)
+    held = lock(place.lock)
     if held is None:
         write_line(f"another spawner serves {folder.path}")
         return 0
     account = None if options.run_as is None else find_account(options.run_as)
-    limits = ProcessLimits(umask=options.rank_umask, score=RANK_SCORES[0], account=account, group=None)
+    limits = ProcessLimits(umask=options.rank_umask, score=RANK_SCORES[0], account=account, group=None, shielded=options.shielded)
     groups = MemoryGroups(options.memory_groups, options.memory_limit) if options.memory_groups and options.memory_limit else None
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank leaves behind becomes our child, not init's
     card_locks = inherit(options.card_locks)
-    listener = listen(folder.spawner_socket)
+    listener = listen(place.socket)
     Spawner(listener, load_trainer(options.trainer), options.orphan_seconds, limits, groups, card_locks).run()
-    folder.spawner_socket.unlink(missing_ok=True)
+    place.socket.unlink(missing_ok=True)
     return 0
 
 

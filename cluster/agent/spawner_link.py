@@ -33,6 +33,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
     program: tuple[str, ...] = ()
     fresh: bool = False  # to be executed; else the forked process itself runs the program, or the trainer
     working_directory: str | None = None
+    container: bool = False  # `program` runs the script elsewhere: its files need not be here
     #: CUDA_VISIBLE_DEVICES of a rank of the trainer; None: as the spawner has it. A field of its own, since the trainer in a spawner of the
     #: version before counts on seeing all cards.
     visible_devices: str | None = None

@@ -25,10 +25,12 @@ from paceline.location import ROOT
 from paceline.monitoring.backoff import Backoff
 
 START_TIMEOUT_SECONDS = 120.0  # importing torch from a cold disk
+ENVIRONMENT_TIMEOUT_SECONDS = 600.0  # its end is the job's, on a node that is busy with other jobs
 CONNECT_POLL_SECONDS = 0.02
 FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS = 1.0, 2.0
 EXIT_TIMEOUT_SECONDS = 5.0
 ROSTER_LIMIT_BYTES = 1 << 20
+SPAWNER = "paceline.cluster.agent.spawner"
 DEFAULT_CONFINEMENT = Confinement()
 
 log = logging.getLogger(__name__)
@@ -42,19 +44,25 @@ class SpawnerOptions:
     trainer: str
     orphan_seconds: float
     confinement: Confinement = DEFAULT_CONFINEMENT
+    environment: str = ""  # the packages that it has, by name; empty: the agent's
+    command: tuple[str, ...] = (sys.executable, "-m", SPAWNER)  # an interpreter with these packages, and what it runs
+    variables: tuple[tuple[str, str], ...] = ()  # of its environment, besides what ranks get of the agent's
 
     def words(self) -> list[str]:
         """The options as words of its command line."""
         words = ["--name", self.node, "--trainer", self.trainer, "--orphan-seconds", str(self.orphan_seconds)]
+        words += ["--environment", self.environment] if self.environment else []
         words += ["--rank-umask", f"{self.confinement.umask:o}"]
+        words += ["--shielded"] if self.confinement.shielded else []
         if self.confinement.memory_limit is not None and self.confinement.groups is not None:
             words += ["--memory-limit", str(self.confinement.memory_limit), "--memory-groups", str(self.confinement.groups)]
         return words if self.confinement.run_as is None else [*words, "--run-as", self.confinement.run_as]
 
 
 class Supervisor:
-    """Keeps a spawner running. `on_process_list(process_list, first)` gets each list; `first` on each new connection, when the list is
-    complete."""
+    """Keeps a spawner running; the one of an environment runs once, since a job's packages may be what ends it.
+
+    `on_process_list(process_list, first)` gets each list; `first` on each new connection, when the list is complete."""
 
     def __init__(
         self,
@@ -63,13 +71,15 @@ class Supervisor:
         locks: CardLocks,
         on_process_list: Callable[[ProcessList, bool], None],
     ) -> None:
-        self._folder = folder
+        self._folder, self._place = folder, folder.spawner(options.environment)
         self._options = options
         self._locks = locks
         self._on_process_list = on_process_list
         self._writer: asyncio.StreamWriter | None = None
         self._process: subprocess.Popen[bytes] | None = None  # None where a predecessor started it
         self._pid: int | None = None
+        self._start_timeout = ENVIRONMENT_TIMEOUT_SECONDS if options.environment else START_TIMEOUT_SECONDS
+        self.failure: str | None = None  # why the spawner of an environment could not be started
         self._ending = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -86,7 +96,7 @@ class Supervisor:
         if self._writer is not None:
             self._writer.write(encode_to_spawner(Shutdown(grace_seconds=grace_seconds)))
         elif self._process is not None:  # it does not listen yet, so it has no ranks
-            self._process.terminate()
+            self._process.kill()
             await asyncio.to_thread(self._process.wait, EXIT_TIMEOUT_SECONDS)
         await self._ended.wait()
 
@@ -104,6 +114,9 @@ class Supervisor:
             except SpawnerStartError as error:
                 if self._ending.is_set():
                     break
+                if self._options.environment:
+                    self.failure = str(error)
+                    break
                 log.error("%s; trying again", error)
                 await backoff.pause()
                 continue
@@ -113,21 +126,24 @@ class Supervisor:
             finally:
                 self._writer.close()
                 self._writer = None
-            if await self._is_gone() and not self._ending.is_set():
+            gone = await self._is_gone()
+            if gone and self._options.environment:
+                break
+            if gone and not self._ending.is_set():
                 log.error("the spawner is gone, and its ranks with it: starting another")
         self._ended.set()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
-            async with asyncio.timeout(START_TIMEOUT_SECONDS):
+            async with asyncio.timeout(self._start_timeout):
                 while not self._ending.is_set():
                     try:
-                        return await asyncio.open_unix_connection(self._folder.spawner_socket, limit=ROSTER_LIMIT_BYTES)
+                        return await asyncio.open_unix_connection(self._place.socket, limit=ROSTER_LIMIT_BYTES)
                     except (FileNotFoundError, ConnectionRefusedError):
                         self._ensure_started()
                     await asyncio.sleep(CONNECT_POLL_SECONDS)
         except TimeoutError:
-            raise SpawnerStartError(f"no spawner after {START_TIMEOUT_SECONDS:g} s; see {self._folder.spawner_log}") from None
+            raise SpawnerStartError(f"no spawner after {self._start_timeout:g} s; see {self._folder.spawner_log}") from None
         raise SpawnerStartError("the agent is leaving")
 
     def _ensure_started(self) -> None:
@@ -139,6 +155,8 @@ class Supervisor:
             self._process = None
             if code != 0:
                 raise SpawnerStartError(f"the spawner exited with code {code}; see {self._folder.spawner_log}")
+        if not self._options.command:
+            raise SpawnerStartError(f"the spawner {self._options.environment} of the agent before has ended")
         try:
             locks = self._locks.renew()
         except CardTakenError as error:
@@ -169,12 +187,13 @@ class Supervisor:
 def start_spawner(folder: AgentFolder, options: SpawnerOptions, locks: Sequence[int] = ()) -> subprocess.Popen[bytes]:
     """Start a spawner in a session of its own, so that neither the agent's terminal nor its death reaches the spawner. Ranks inherit its
     environment. `locks`: descriptors of the locks of cards, which it holds as long as it lives."""
-    command = [sys.executable, "-m", "paceline.cluster.agent.spawner", "--data", str(folder.path), *options.words()]
+    command = [*options.command, "--data", str(folder.path), *options.words()]
+    variables = rank_environment(os.environ, options.confinement.pass_environment) | dict(options.variables)
     with open(folder.spawner_log, "ab") as output:
         return subprocess.Popen(
             [*command, *(["--card-locks", ",".join(map(str, locks))] if locks else [])],
             cwd=ROOT,
-            env=rank_environment(os.environ, options.confinement.pass_environment) | {AGENT_DATA_VARIABLE: str(folder.path)},
+            env=variables | {AGENT_DATA_VARIABLE: str(folder.path)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

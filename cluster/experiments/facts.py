@@ -78,3 +78,4 @@ class TrialFacts:
     rungs: Sequence[Rung] = ()  # of a halving, those that it has reached
     started_at: float | None = None  # seconds since the epoch
     ended_at: float | None = None
+    derived: Mapping[str, Any] = field(default_factory=dict)  # by path, what its job spec leaves to be derived, such as the micro-batch

@@ -30,6 +30,10 @@ HARMLESS = (
     "training.eval_every_steps",
     "training.generate_tokens",
     "training.data_workers",
+    "environment.code.folder",
+    "environment.code.commit",
+    "environment.code.branch",
+    "environment.code.uncommitted",
 )
 #: These change the rounding only, and of a reproducible job not even that: what else a plan says is how one replica is made up.
 OF_THE_WORLD = (

@@ -32,16 +32,16 @@ class Cause(StrEnum):
 
 #: What each of them means, for people.
 WORDS: Mapping[Cause, str] = {
-    Cause.STEPPING: "steps that count",
-    Cause.REDONE: "work thrown away: steps broken off by a fault, and steps that were done again from a checkpoint",
-    Cause.EVALUATING_AND_SAVING: "between steps: evaluations, checkpoints, and the little that a step leaves over",
-    Cause.STARTING: "from the slots to the first step: processes, rendezvous, restoring",
-    Cause.WAITING: "waiting for slots after it had them once",
+    Cause.STEPPING: "steps kept in the final run",
+    Cause.REDONE: "lost work: steps cut short by a fault, and steps repeated from a checkpoint",
+    Cause.EVALUATING_AND_SAVING: "evaluations, checkpoints, and overhead between steps",
+    Cause.STARTING: "from slot allocation to the first step: process launch, rendezvous, restore",
+    Cause.WAITING: "waiting for slots again after it had started",
     Cause.INCIDENT: "from a fault until the next generation began its first step",
-    Cause.RESIZING: "from one size to another, between steps",
-    Cause.PAUSING: "from the wish to pause until the slots were free, without the steps in it",
-    Cause.STOPPING: "from the last step until its ranks were gone",
-    Cause.UNACCOUNTED: "nothing is known of it",
+    Cause.RESIZING: "changing size, or leaving a node that was removed",
+    Cause.PAUSING: "from the pause request until the slots were released, excluding steps completed in between",
+    Cause.STOPPING: "from the last step until all ranks had ended",
+    Cause.UNACCOUNTED: "not attributed",
 }
 
 
@@ -96,6 +96,7 @@ class Fault:
     step: int  # the newest that any rank of the generation had finished
     began: float
     ended: float | None  # None: not over
+    wanted: bool = False  # a person has removed the node
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ def outages(facts: GoodputInputs) -> list[Interval]:
     ends = _ends([fault.began for fault in faults], math.inf)
     ended = [facts.now if fault.ended is None else fault.ended for fault in faults]
     return disjoint(
-        Interval(fault.began, min(own, following), Cause.INCIDENT, fault.incident)
+        Interval(fault.began, min(own, following), Cause.RESIZING if fault.wanted else Cause.INCIDENT, fault.incident)
         for fault, own, following in zip(faults, ended, ends, strict=True)
     )
 

@@ -66,7 +66,7 @@ class KeepPolicy:
             f"Curves of 10 steps and more are kept for {_days(self.curves)} after a job's last point (PACELINE_KEEP_CURVES_DAYS).",
             f"Log lines are kept for {_days(self.lines)} (PACELINE_KEEP_LINES_DAYS).",
             f"Events of ended jobs are kept for {_days(self.events)} (PACELINE_KEEP_EVENTS_DAYS).",
-            f"Traces and gradients of ended jobs are kept for {_days(self.artifacts)} (PACELINE_KEEP_ARTIFACTS_DAYS).",
+            f"Traces, gradients and files of ended jobs are kept for {_days(self.artifacts)} (PACELINE_KEEP_ARTIFACTS_DAYS).",
             f"Ranks of earlier generations are kept for {_days(self.ranks)} after their job's end (PACELINE_KEEP_RANKS_DAYS).",
             f"Readings of nodes and cards are kept for {self.readings.raw / timedelta(hours=1):g} hours by the second "
             f"(PACELINE_KEEP_READINGS_HOURS), {_days(self.readings.age_of(60))} by the minute and a tenth of that by 10 s "

@@ -6,7 +6,7 @@ The consequences of a fault are decided in `recovery.py`, the ranks that a runni
 
 Deadlines, by state (in each the job leaves by itself or by the rule named here):
     queued      none: a job may wait for slots for ever, and `pending` says what is missing
-    starting    START_SECONDS until every rank has joined, then a restart
+    starting    START_SECONDS until every rank has joined, then a restart; PACKAGES_SECONDS more while nodes install packages for its ranks
     running     none: a step may take as long as it takes; a dead rank, a lost node or a hang (`cluster.policy.hangs`) ends it;
                 BROKEN_SECONDS for a broken group of which every rank lives
     recovering  their grace and STOP_SECONDS until the old ranks are gone; BACKLOG_SECONDS for their last saves; then none while waiting for slots; then START_SECONDS. A job
@@ -34,6 +34,7 @@ from paceline.monitoring.words import plural
 from paceline.training.link import FailureReport
 
 START_SECONDS = 120.0
+PACKAGES_SECONDS = 1800.0
 PAUSE_SECONDS = 120.0
 STOP_SECONDS = 60.0
 _EXIT_CODE_OF_SIGTERM = 128 + 15
@@ -182,10 +183,15 @@ def _finished(view: JobView) -> Decision | None:
 
 
 def _start_overdue(view: JobView, now: datetime) -> Decision | None:
-    if view.generation_since is None or now - view.generation_since < timedelta(seconds=START_SECONDS):
-        return None
     missing = [rank for rank in view.ranks if rank.state is not RankState.RUNNING]
-    what = f"rank {listed(missing)} did not join within {START_SECONDS:.0f} s"
+    since, limit, late = view.generation_since, START_SECONDS, "did not join"
+    if since is not None and view.installs_packages:
+        since = max([since, *(rank.updated_at for rank in view.ranks if rank.state is not RankState.ASSIGNED)])
+        if preparing := [rank for rank in missing if rank.state is RankState.ASSIGNED]:
+            since, limit, late, missing = view.generation_since, START_SECONDS + PACKAGES_SECONDS, "did not get its packages", preparing
+    if since is None or now - since < timedelta(seconds=limit):
+        return None
+    what = f"rank {listed(missing)} {late} within {limit:.0f} s"
     return recovery.restart_or_give_up(view, EndReason.START_TIMEOUT, what)
 
 

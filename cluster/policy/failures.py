@@ -23,6 +23,7 @@ _REASONS: Mapping[str, EndReason] = {
     "loss_not_finite": EndReason.LOSS_NOT_FINITE,
     "loss_spike": EndReason.LOSS_SPIKE,
     "rolled_back": EndReason.ROLLED_BACK,
+    "node_removed": EndReason.NODE_REMOVED,
 }
 
 

@@ -138,7 +138,7 @@ class Explanations:
     def _largest_free(self, requirements: Requirements) -> str:
         selections = self._room.selections(requirements)
         largest = max((each.largest for each in selections), key=lambda room: (room.available, room.node.name))
-        return f"the largest free is {largest.available} (node {largest.node.name})"
+        return f"the largest available node is {largest.node.name} ({count_of(largest.available, 'free slot')})"
 
     def _hindered_by(self, requirements: Requirements) -> tuple[str, tuple[Pool, ...]]:
         """(the ready nodes that the job cannot use, and why, for the end of a sentence; their pools)."""

@@ -41,7 +41,7 @@ def failed(view: JobView) -> Decision | None:
         counts, reason, what = False, EndReason.NODE_LOST, _cannot_be_reached(cut_off)
     elif any(rank.failed for rank in view.ranks):
         reason, what = diagnose(view)
-        counts = not (view.is_elastic and reason is EndReason.NODE_LOST)
+        counts = reason is not EndReason.NODE_REMOVED and not (view.is_elastic and reason is EndReason.NODE_LOST)
     elif silent := _silent(view):
         reason, what = EndReason.NODE_LOST, _cannot_be_reached(silent)
     else:
@@ -176,8 +176,8 @@ def _describe_continuing(view: JobView, members: Members) -> str:
     spares = f" with spare rank {listed(members.joining)}" if members.joining else ""
     of, to = f"of {len(view.ranks)}", f"as generation {view.generation + 1}"
     if members.whole:
-        goes_on = _ranks(members.survivors, f"{of} closes up{spares} and goes", f"{of} close up{spares} and go")
-        return f"{again}{parked}{goes_on} on {to}"
+        goes_on = _ranks(members.survivors, f"{of} continues{spares}", f"{of} continue{spares}")
+        return f"{again}{parked}{goes_on} {to}"
     keeps = _ranks(members.survivors, f"{of} keeps its process{spares} and goes", f"{of} keep their processes{spares} and go")
     return (
         f"{again}{parked}{keeps} back to the newest checkpoint {to}: {view.restarts + 1} of at most {plural(view.max_restarts, 'restart')}"
@@ -202,11 +202,13 @@ def restart_or_give_up(view: JobView, reason: EndReason, what: str, *, counts: b
     if reason in PERMANENT_REASONS:
         return Stop(reason, f"{what}; restarting would not help")
     if view.restarts >= view.max_restarts:
-        return Stop(
-            reason,
-            f"{what}; {view.restarts} of at most {plural(view.max_restarts, 'restart')} {'is' if view.restarts == 1 else 'are'} used up",
+        limit = (
+            f"restart limit reached ({view.restarts} of {view.max_restarts})"
+            if view.max_restarts
+            else "it may not restart (max_restarts: 0)"
         )
-    return Restart(reason, f"{what}; restart {view.restarts + 1} of at most {view.max_restarts}")
+        return Stop(reason, f"{what}; {limit}")
+    return Restart(reason, f"{what}; restart {view.restarts + 1} of {view.max_restarts}")
 
 
 def _ranks(ranks: Sequence[int], one: str, several: str) -> str:

@@ -20,6 +20,10 @@ def facets(given: Mapping[str, str]) -> frozenset[str]:
     return frozenset(facet(key, value) for key, value in given.items())
 
 
+#: Of nodes that can run containers, among their labels. It has a space, so that no label of a user is the same.
+CONTAINER_ENGINE = "container engine"
+
+
 @dataclass(frozen=True)
 class Requirements:
     """The `resources.device`, `labels` and `tolerations` of a job."""
@@ -35,6 +39,8 @@ class Requirements:
         """Return what keeps the gang off nodes of this kind, in a few words. None: nothing does."""
         if self.device not in (None, device):
             return f"device {device}"
+        if CONTAINER_ENGINE in self.labels - labels:
+            return "neither podman nor docker nor apptainer"
         if lacking := sorted(self.labels - labels):
             return f"no label {', '.join(lacking)}"
         if hindering := sorted(taint for taint in taints if not self.tolerates(taint)):

@@ -91,6 +91,7 @@ class JobView:
     plan: Parallelism = REPLICAS  # how its world is cut: which sizes it may have, and which rank holds what
     target: int | None = None  # how many members it should have; None: as many as it has
     silence: HangVerdict | None = None  # why a script that has fallen quiet is to end
+    installs_packages: bool = False  # its nodes prepare packages before they start a process, which may take minutes
     own_pause: int | None = None  # the step after which its ranks have ended because its spec says so
     slow_is_hung: bool = False  # the user has said how long a step may take
     is_elastic: bool = False  # a script that is started again with another world when nodes are lost or come back

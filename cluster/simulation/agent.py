@@ -18,7 +18,18 @@ from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.ranks.reconcile import observe, reconcile
 from paceline.cluster.agent.reading_recorder import ReadingRecorder
 from paceline.cluster.agent.upload.readings_uploader import ReadingsUploader
-from paceline.cluster.protocol import PROTOCOL_VERSION, AgentHello, Desired, GpuSample, Heartbeat, HostSample, Leaving, Observed, Welcome
+from paceline.cluster.protocol import (
+    PROTOCOL_VERSION,
+    AgentHello,
+    Desired,
+    GpuSample,
+    Heartbeat,
+    HostSample,
+    Leaving,
+    Observed,
+    OpenExec,
+    Welcome,
+)
 from paceline.cluster.simulation import readings
 from paceline.cluster.simulation.kept_readings import KeptReadings
 from paceline.cluster.simulation.machines import SimulatedMachine
@@ -158,6 +169,9 @@ class SimulatedAgent:
         self._last = (None, 0.0)
         self._welcomed.set()
         self._changed.set()
+
+    async def on_open_exec(self, order: OpenExec) -> None:
+        raise AssertionError(f"a simulated node says that it runs no commands, and was asked for {order.id}")
 
     async def on_desired(self, desired: Desired) -> None:
         self._desired = desired

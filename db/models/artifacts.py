@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, Index, LargeBinary, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, LargeBinary, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from paceline.db.base import BigInt, ControlBase, JsonDocument, MetricsBase, UtcDateTime, new_id
@@ -28,7 +28,11 @@ class ProfileRequestRow(ControlBase):
 
 
 class ArtifactRow(ControlBase):
-    """A file for download. `error`: why there is no file. `stored_at`: since when all of it is stored."""
+    """A file for download. `error`: why there is no file. `stored_at`: since when all of it is stored.
+
+    Of kind `file` it is one version of a file in $PACELINE_ARTIFACTS: `name` is its key, `path` says where it is in the job, `folder` is the
+    path without the last part, `changed_ns` when its node saw it change. Of kind `model` it
+    was replaced by a newer version, and a registered model is made of it. Of kind `limit` it is no file, but says once that a limit was passed."""
 
     __tablename__ = "artifacts"
 
@@ -47,8 +51,21 @@ class ArtifactRow(ControlBase):
     error: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     stored_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    path: Mapped[str | None]
+    folder: Mapped[str | None]
+    changed_ns: Mapped[int | None] = mapped_column(BigInt)
+    held: Mapped[bool] = mapped_column(default=False, server_default=false())  # a version of a model is made of it
+    media_key: Mapped[str | None]  # of the kind `media`: under which name it was logged, what it is, and how many
+    media_kind: Mapped[str | None]
+    media_count: Mapped[int | None] = mapped_column(BigInt)
 
-    __table_args__ = (UniqueConstraint("job_id", "generation", "rank", "name"), Index(None, "job_id", "id"))
+    __table_args__ = (
+        UniqueConstraint("job_id", "generation", "rank", "name"),
+        Index(None, "job_id", "id"),
+        Index(None, "job_id", "folder", "path"),
+        Index(None, "job_id", "path"),
+        Index(None, "job_id", "media_key", "first_step"),
+    )
 
 
 class ArtifactChunkRow(MetricsBase):

@@ -19,6 +19,11 @@ class UserRow(ControlBase):
     role: Mapped[str]
     disabled: Mapped[bool] = mapped_column(default=False)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    last_active_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    #: Issuer and subject at an OpenID provider, with a space between them; None: has never signed in that way.
+    oidc_subject: Mapped[str | None]
+
+    __table_args__ = (Index(None, "oidc_subject", unique=True),)
 
 
 class ApiKeyRow(ControlBase):
@@ -55,15 +60,25 @@ class SessionRow(ControlBase):
     csrf_token: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    signed_in_by: Mapped[str | None]
+    #: The key that signed in: the session may do what the key may, ends no later, and is over when the key is revoked.
+    key_id: Mapped[str | None] = mapped_column(index=True)
+    address: Mapped[str | None]
+    device: Mapped[str | None]
 
 
 class JoinTokenRow(ControlBase):
+    """A join token works once. One of a launch works for the name of its node alone, as long as the launch is wanted: an engine may start the
+    same node again."""
+
     __tablename__ = "join_tokens"
 
     hash: Mapped[str] = mapped_column(primary_key=True)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     created_by: Mapped[str]
+    launch_id: Mapped[str | None]
 
 
 class IdempotencyKeyRow(ControlBase):

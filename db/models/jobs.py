@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,22 @@ from paceline.cluster.states import ACTIVE_JOB_STATES, EndReason, Intent, JobSta
 from paceline.db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, constants, new_id, partial_index
 from paceline.db.specs import SpecDocument
 from paceline.training.spec.stored import StoredSpec
+
+
+def search_text(name: str, spec: StoredSpec, labels: Mapping[str, str], notes: str) -> str:
+    """The text in which a search for a job looks: its name, description, labels and notes, all in one case."""
+    description = spec.part("description") or ""
+    return "\n".join([name, str(description), *(f"{key}={value}" for key, value in labels.items()), notes]).casefold()
+
+
+def _first_search_text(context: Any) -> str:
+    row = context.get_current_parameters()
+    return search_text(row["name"], row["spec"], row.get("labels") or {}, row.get("notes") or "")
+
+
+def _first_model(context: Any) -> str:
+    spec: StoredSpec = context.get_current_parameters()["spec"]
+    return spec.model
 
 
 class JobRow(ControlBase):
@@ -45,6 +62,15 @@ class JobRow(ControlBase):
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     #: How long its generations that have ended held slots.
     ran_seconds: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    #: What it trains, by which lists are filtered: see `StoredSpec.model`.
+    model: Mapped[str] = mapped_column(default=_first_model, server_default="unknown")
+    notes: Mapped[str] = mapped_column(default="", server_default="")
+    #: The digest of the bundle that its ranks run: it is kept as long as the job. None: their code is on the nodes.
+    bundle: Mapped[str | None] = mapped_column(index=True)
+    #: When it was put out of sight. None: lists show it.
+    archived_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    #: Only queries look at it, so rows are read without it.
+    search_text: Mapped[str] = mapped_column(default=_first_search_text, server_default="", deferred=True)
 
     __table_args__ = (
         Index(None, "state"),
@@ -52,6 +78,8 @@ class JobRow(ControlBase):
         Index(None, "created_at", "id"),
         Index(None, "name", "id"),
         Index(None, "priority", "id"),
+        # What filters ask for, so that counting the jobs that match reads no rows, in which specs are the most.
+        Index("ix_jobs_listed", "archived_at", "created_at", "id", "project", "created_by", "model", "state"),
     )
 
 

@@ -38,6 +38,10 @@ class NodeRow(ControlBase):
     state_before_unreachable: Mapped[NodeState | None] = mapped_column(TextEnum(NodeState))
     leaving: Mapped[bool] = mapped_column(default=False)
     joined_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    #: Where it came from: `manual`, by the command that a person ran; else its pool, and the provider's own name for it.
+    provider: Mapped[str] = mapped_column(default="manual", server_default="manual")
+    pool: Mapped[str | None]
+    handle: Mapped[str | None]
     version: Mapped[int] = mapped_column(BigInt, default=1)
 
     __table_args__ = (

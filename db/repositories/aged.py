@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, CursorResult, and_, delete, func, or_, select, true
+from sqlalchemy import ColumnElement, CursorResult, and_, delete, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import TERMINAL_JOB_STATES, NodeState, RankState
@@ -88,8 +88,8 @@ async def drop_ranks(session: AsyncSession, job_id: str, before_generation: int)
 
 
 async def old_artifacts(session: AsyncSession, created_before: datetime, limit: int) -> Sequence[ArtifactRow]:
-    """Old artifacts of jobs that have ended."""
-    query = select(ArtifactRow).join(JobRow, JobRow.id == ArtifactRow.job_id)
+    """Old traces and gradients of jobs that have ended. Files are deleted by `artifact_files.old_files`."""
+    query = select(ArtifactRow).join(JobRow, JobRow.id == ArtifactRow.job_id).where(ArtifactRow.kind.not_in(("file", "model")))
     query = query.where(ArtifactRow.created_at < created_before, JobRow.state.in_(TERMINAL_JOB_STATES))
     return (await session.scalars(query.order_by(ArtifactRow.id).limit(limit))).all()
 
@@ -111,10 +111,11 @@ async def artifacts_of(session: AsyncSession, job_id: str, limit: int) -> Sequen
     return (await session.scalars(select(ArtifactRow).where(ArtifactRow.job_id == job_id).order_by(ArtifactRow.id).limit(limit))).all()
 
 
-async def artifact_bytes(session: AsyncSession, job_id: str | None = None) -> tuple[int, int]:
-    """(files, bytes) of artifacts, stored or arriving."""
-    query = select(func.count(), func.sum(ArtifactRow.bytes)).where(ArtifactRow.job_id == job_id if job_id else true())
-    count, size = (await session.execute(query)).one()
+async def artifact_bytes(session: AsyncSession, *, files: bool) -> tuple[int, int]:
+    """(number, bytes) of the files that jobs have left, or of traces and gradients, stored or arriving."""
+    kept = ArtifactRow.kind.in_(("file", "model"))
+    mine = kept if files else ~kept & (ArtifactRow.kind != "limit")
+    count, size = (await session.execute(select(func.count(), func.sum(ArtifactRow.bytes)).where(mine))).one()
     return int(count), int(size or 0)
 
 

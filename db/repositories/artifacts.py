@@ -28,18 +28,18 @@ async def by_name(session: AsyncSession, job_id: str, generation: int, rank: int
 
 
 async def page_of_job(session: AsyncSession, job_id: str, kind: str | None, before: str | None, limit: int) -> Sequence[ArtifactRow]:
-    """A page of a job's artifacts, of one kind or of all, the newest first."""
-    query = select(ArtifactRow).where(ArtifactRow.job_id == job_id)
-    if kind is not None:
-        query = query.where(ArtifactRow.kind == kind)
+    """A page of a job's artifacts, of one kind or of all but logged media, the newest first."""
+    wanted = ArtifactRow.kind == kind if kind else ArtifactRow.kind.not_in(("limit", "media"))
+    query = select(ArtifactRow).where(ArtifactRow.job_id == job_id, wanted)
     if before is not None:
         query = query.where(ArtifactRow.id < before)
     return (await session.scalars(query.order_by(ArtifactRow.id.desc()).limit(limit))).all()
 
 
 async def bytes_of_job(session: AsyncSession, job_id: str) -> int:
-    """The bytes of a job's artifacts, stored or arriving."""
-    query = select(func.sum(ArtifactRow.bytes)).where(ArtifactRow.job_id == job_id, ArtifactRow.error.is_(None))
+    """The bytes of a job's traces and gradients, stored or arriving."""
+    mine = ArtifactRow.job_id == job_id, ArtifactRow.error.is_(None), ArtifactRow.kind.not_in(("file", "model", "media"))
+    query = select(func.sum(ArtifactRow.bytes)).where(*mine)
     return int((await session.scalar(query)) or 0)
 
 
@@ -83,8 +83,8 @@ async def files_of_step(session: AsyncSession, job_id: str, step: int) -> Sequen
 
 async def chunks(points: AsyncSession, artifact_id: str) -> int:
     """The number of stored chunks; they arrive in order."""
-    query = select(func.count()).select_from(ArtifactChunkRow).where(ArtifactChunkRow.artifact_id == artifact_id)
-    return int((await points.scalar(query)) or 0)
+    last = await points.scalar(select(func.max(ArtifactChunkRow.number)).where(ArtifactChunkRow.artifact_id == artifact_id))
+    return 0 if last is None else int(last) + 1
 
 
 async def add_chunk(points: AsyncSession, artifact_id: str, number: int, data: bytes) -> None:

@@ -7,11 +7,12 @@ never see 7. `append` therefore takes one lock until commit: `seq` order is comm
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import func, select, text
+from sqlalchemy import func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.db.models.events import IS_PLANNED, EventRow
+from paceline.db.models.events import IS_BY_PEOPLE, IS_PLANNED, EventRow
 
 _EVENTS_LOCK = 0x7061_6365_0001
 _LOCKED_BY = "paceline_events_locked_by"
@@ -32,6 +33,12 @@ async def _lock(session: AsyncSession) -> None:
         session.info[_LOCKED_BY] = session.sync_session.get_nested_transaction() or session.sync_session.get_transaction()
 
 
+async def recount(session: AsyncSession, seq: int, message: str, data: dict[str, Any]) -> None:
+    """Give an event that counts the message with its new count. Who follows the history has seen it with the first one, which is what it is
+    about."""
+    await session.execute(update(EventRow).where(EventRow.seq == seq).values(message=message, data=data))
+
+
 async def after(session: AsyncSession, seq: int, *, limit: int, job_id: str | None = None) -> list[EventRow]:
     """Events beyond `seq`, the oldest first."""
     query = select(EventRow).where(EventRow.seq > seq).order_by(EventRow.seq).limit(limit)
@@ -46,6 +53,18 @@ async def newest(session: AsyncSession, after: int, *, limit: int, job_id: str |
     if job_id is not None:
         query = query.where(EventRow.job_id == job_id)
     return list((await session.scalars(query)).all())[::-1]
+
+
+async def by_people(session: AsyncSession, *, user: str | None, action: str | None, before: int | None, limit: int) -> Sequence[EventRow]:
+    """Actions of people, the newest first: by this user alone, of this type or of this noun (the types `action.*`), before this `seq`."""
+    query = select(EventRow).where(IS_BY_PEOPLE).order_by(EventRow.seq.desc()).limit(limit)
+    if user is not None:
+        query = query.where(EventRow.actor_name == user)
+    if action is not None:
+        query = query.where(or_(EventRow.type == action, EventRow.type.startswith(f"{action}.", autoescape=True)))
+    if before is not None:
+        query = query.where(EventRow.seq < before)
+    return (await session.scalars(query)).all()
 
 
 async def planned(session: AsyncSession, job_id: str) -> EventRow | None:

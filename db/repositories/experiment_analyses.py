@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Text, cast, literal, or_, select
+from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, literal, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.base import constants
 from paceline.db.models.experiments import ExperimentAnalysisRow, ExperimentRow
 from paceline.db.repositories.ingest import is_postgres
 
@@ -52,18 +53,25 @@ async def newest(session: AsyncSession, experiment_id: str) -> StoredAnalysis | 
     return None if row is None else StoredAnalysis(*row)
 
 
-async def due(session: AsyncSession, ended_before: datetime) -> list[str]:
-    """The ids of experiments that have ended before then, of themselves or by their budget, and have no analysis since; the longest ended first."""
+def _due() -> Select[str]:
     table, row = ExperimentAnalysisRow, ExperimentRow
-    query = (
+    return (
         select(row.id)
         .join(table, table.experiment_id == row.id, isouter=True)
-        .where(row.state.in_(("completed", "stopped")), row.settled, row.state_since < ended_before)
+        .where(row.state.in_(constants("completed", "stopped")), row.settled, row.state_since < bindparam("ended_before"))
         .where(or_(table.made_at.is_(None), table.made_at < row.state_since))
         .order_by(row.state_since, row.id)
         .limit(MOST_DUE)
     )
-    return list(await session.scalars(query))
+
+
+#: Made once: a loop asks it every other second.
+_DUE = _due()
+
+
+async def due(session: AsyncSession, ended_before: datetime) -> list[str]:
+    """The ids of experiments that have ended before then, of themselves or by their budget, and have no analysis since; the longest ended first."""
+    return list(await session.scalars(_DUE, {"ended_before": ended_before}))
 
 
 async def save(session: AsyncSession, experiment_id: str, stored: StoredAnalysis) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, func, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute, undefer
@@ -15,6 +15,7 @@ from sqlalchemy.orm import InstrumentedAttribute, undefer
 from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState
 from paceline.db.models.experiments import ExperimentRow, TrialRow
 from paceline.db.models.jobs import GenerationRow, JobRow
+from paceline.db.repositories.names import named_or_begun
 
 SORTABLE: dict[str, InstrumentedAttribute[Any]] = {"created_at": ExperimentRow.created_at, "name": ExperimentRow.name}
 
@@ -32,7 +33,7 @@ class ExperimentFilter:
         if self.project is not None:
             conditions.append(ExperimentRow.project == self.project)
         if self.text:
-            conditions.append(or_(ExperimentRow.name.icontains(self.text, autoescape=True), ExperimentRow.id == self.text))
+            conditions.append(named_or_begun(self.text, ExperimentRow.name, ExperimentRow.id))
         return conditions
 
 
@@ -165,10 +166,12 @@ async def by_name(session: AsyncSession, project: str, name: str) -> ExperimentR
     return await session.scalar(select(ExperimentRow).where(ExperimentRow.project == project, ExperimentRow.name == name))
 
 
+_UNSETTLED = select(ExperimentRow.id).where(ExperimentRow.settled.is_(False)).order_by(ExperimentRow.id)
+
+
 async def unsettled(session: AsyncSession) -> Sequence[str]:
     """The ids of experiments with which something may be to be done."""
-    query = select(ExperimentRow.id).where(ExperimentRow.settled.is_(False)).order_by(ExperimentRow.id)
-    return (await session.scalars(query)).all()
+    return (await session.scalars(_UNSETTLED)).all()
 
 
 async def page(

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Text, and_, cast, exists, func, null, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, Text, and_, cast, exists, func, literal, not_, null, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from paceline.cluster.states import EndReason, JobState, NodeState, RankState
-from paceline.db.models.experiments import TrialRow
+from paceline.db.models.experiments import ExperimentRow, TrialRow
+from paceline.db.models.incidents import UNSETTLED, IncidentRow
 from paceline.db.models.jobs import HOLDING, JOINED_LATER, OPEN, UNDECIDED, WAITING, GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories.names import begins_id
 
 SORTABLE: dict[str, InstrumentedAttribute[Any]] = {"created_at": JobRow.created_at, "name": JobRow.name, "priority": JobRow.priority}
 
@@ -40,23 +42,64 @@ class CompletedJob(NamedTuple):
 
 @dataclass(frozen=True)
 class JobFilter:
+    """The conditions that the jobs of a list meet. Of several values of one kind, any matches."""
+
     states: tuple[JobState, ...] = ()
-    project: str | None = None
-    text: str | None = None
+    projects: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
-    experiment_id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    experiment: str | None = None  # id or name
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    archived: bool | None = False  # None: either
 
     def conditions(self) -> list[ColumnElement[bool]]:
         conditions: list[ColumnElement[bool]] = [JobRow.labels[key].as_string() == value for key, value in self.labels]
-        if self.states:
-            conditions.append(JobRow.state.in_(self.states))
-        if self.project is not None:
-            conditions.append(JobRow.project == self.project)
+        one_of = (
+            (JobRow.state, self.states),
+            (JobRow.project, self.projects),
+            (JobRow.created_by, self.users),
+            (JobRow.model, self.models),
+        )
+        conditions += [column.in_(values) for column, values in one_of if values]
+        if self.name is not None:
+            conditions.append(JobRow.name == self.name)
         if self.text:
-            conditions.append(or_(JobRow.name.icontains(self.text, autoescape=True), JobRow.id == self.text))
-        if self.experiment_id is not None:
-            conditions.append(JobRow.id.in_(select(TrialRow.job_id).where(TrialRow.experiment_id == self.experiment_id)))
+            conditions.append(_holds(self.text))
+        if self.experiment is not None:
+            mine = or_(ExperimentRow.id == self.experiment, ExperimentRow.name == self.experiment)
+            trials = select(TrialRow.job_id).join(ExperimentRow, ExperimentRow.id == TrialRow.experiment_id).where(mine)
+            conditions.append(JobRow.id.in_(trials))
+        if self.created_after is not None:
+            conditions.append(JobRow.created_at >= self.created_after)
+        if self.created_before is not None:
+            conditions.append(JobRow.created_at < self.created_before)
+        if self.archived is not None:
+            conditions.append(JobRow.archived_at.is_not(None) if self.archived else JobRow.archived_at.is_(None))
         return conditions
+
+
+def _holds(text: str) -> ColumnElement[bool]:
+    """Whether a job holds this text, or its id begins with it."""
+    return or_(JobRow.search_text.contains(text.casefold(), autoescape=True), begins_id(text, JobRow.id))
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """The order of a list of jobs, and where a page of it begins."""
+
+    column: str
+    descending: bool
+    after: tuple[Any, str] | None = None  # the column's value and the id of the last job of the page before
+
+    def beyond(self) -> ColumnElement[bool]:
+        """Whether a job comes after `after`."""
+        assert self.after is not None
+        here, there = tuple_(SORTABLE[self.column], JobRow.id), tuple_(*self.after)
+        return here < there if self.descending else here > there
 
 
 async def get(session: AsyncSession, job_id: str) -> JobRow | None:
@@ -85,16 +128,45 @@ async def all_locked(session: AsyncSession, job_ids: Collection[str]) -> Sequenc
     return (await session.scalars(query.execution_options(populate_existing=True))).all()
 
 
-async def page(
-    session: AsyncSession, wanted: JobFilter, *, sort: str, descending: bool, after: tuple[Any, str] | None, limit: int
-) -> Sequence[JobRow]:
-    column = SORTABLE[sort]
+async def page(session: AsyncSession, wanted: JobFilter, order: JobOrder, limit: int) -> Sequence[JobRow]:
+    column = SORTABLE[order.column]
     query = select(JobRow).where(*wanted.conditions()).limit(limit)
-    query = query.order_by(column.desc(), JobRow.id.desc()) if descending else query.order_by(column.asc(), JobRow.id.asc())
-    if after is not None:
-        here, there = tuple_(column, JobRow.id), tuple_(*after)
-        query = query.where(here < there if descending else here > there)
+    query = query.order_by(column.desc(), JobRow.id.desc()) if order.descending else query.order_by(column.asc(), JobRow.id.asc())
+    if order.after is not None:
+        query = query.where(order.beyond())
     return (await session.scalars(query)).all()
+
+
+async def counts(session: AsyncSession, wanted: JobFilter, order: JobOrder) -> tuple[int, int]:
+    """Return (how many jobs match, how many of them come before the page)."""
+    before = literal(0) if order.after is None else func.count().filter(not_(order.beyond()))
+    total, passed = (await session.execute(select(func.count(JobRow.id), before).where(*wanted.conditions()))).one()
+    return int(total), int(passed)
+
+
+async def facets(session: AsyncSession, column: InstrumentedAttribute[str], limit: int) -> Sequence[str]:
+    """The values that jobs have in one column, in order."""
+    return (await session.scalars(select(column).distinct().order_by(column).limit(limit))).all()
+
+
+async def label_sets(session: AsyncSession, limit: int) -> Sequence[dict[str, str]]:
+    """The labels that jobs have together, each set once."""
+    return (await session.scalars(select(JobRow.labels).distinct().limit(limit))).all()
+
+
+#: Made once: a statement costs more to put together than this one takes to answer.
+_ANY_OPEN = select(
+    or_(
+        exists(select(JobRow.id).where(UNDECIDED)),
+        exists(select(JobRow.id).where(WAITING)),
+        exists(select(IncidentRow.id).where(UNSETTLED)),
+    )
+)
+
+
+async def any_open(session: AsyncSession) -> bool:
+    """Whether there is a job that may move by itself or waits for slots, or an incident whose cause is not settled."""
+    return bool(await session.scalar(_ANY_OPEN))
 
 
 async def undecided(session: AsyncSession, among: Collection[str] | None = None) -> Sequence[JobRow]:
@@ -103,15 +175,20 @@ async def undecided(session: AsyncSession, among: Collection[str] | None = None)
     return (await session.scalars(query if among is None else query.where(JobRow.id.in_(among)))).all()
 
 
-async def quiet(session: AsyncSession) -> Sequence[JobRow]:
-    """Running jobs of which a rank is quiet, or that seem to hang."""
+def _quiet() -> Select[JobRow]:
     mine = and_(RankRow.job_id == JobRow.id, RankRow.generation == JobRow.generation)
     newest = and_(GenerationRow.job_id == JobRow.id, GenerationRow.generation == JobRow.generation)
     seems_hung = exists().where(newest, GenerationRow.hang.is_not(null()))
     is_quiet = exists().where(mine, RankRow.quiet_since.is_not(None))
-    return (
-        await session.scalars(select(JobRow).where(JobRow.state == JobState.RUNNING, or_(is_quiet, seems_hung)).order_by(JobRow.id))
-    ).all()
+    return select(JobRow).where(JobRow.state == JobState.RUNNING, or_(is_quiet, seems_hung)).order_by(JobRow.id)
+
+
+_QUIET = _quiet()
+
+
+async def quiet(session: AsyncSession) -> Sequence[JobRow]:
+    """Running jobs of which a rank is quiet, or that seem to hang."""
+    return (await session.scalars(_QUIET)).all()
 
 
 async def in_state(session: AsyncSession, state: JobState) -> Sequence[JobRow]:

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Table, bindparam, func, or_, select, update
+from sqlalchemy import Select, Table, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import NodeState
+from paceline.db.base import UtcDateTime
 from paceline.db.models.nodes import NodeRow
 
 
@@ -83,13 +84,22 @@ async def marks(session: AsyncSession, node_ids: Collection[str] | None = None) 
     return {row.id: Mark(*row) for row in await session.execute(query)}
 
 
-async def silent_since(session: AsyncSession, since: datetime) -> list[Silence]:
-    """Nodes without a heartbeat since then, and those that drain, or were lost while they drained."""
+def _silent_since() -> Select[*tuple[Any, ...]]:
+    since = bindparam("since", type_=UtcDateTime)
     heard = or_(NodeRow.heartbeat_at > since, NodeRow.joined_at > since)
     drained = or_(NodeRow.state == NodeState.DRAINING, NodeRow.state_before_unreachable == NodeState.DRAINING)
     columns = (NodeRow.id, NodeRow.state, NodeRow.state_before_unreachable, NodeRow.heartbeat_at, NodeRow.joined_at)
     query = select(*columns).where(NodeRow.state != NodeState.GONE, or_(drained, func.coalesce(heard, False).is_(False)))
-    return [Silence(*row) for row in await session.execute(query.order_by(NodeRow.name))]
+    return query.order_by(NodeRow.name)
+
+
+#: Made once: a loop asks it every second.
+_SILENT_SINCE = _silent_since()
+
+
+async def silent_since(session: AsyncSession, since: datetime) -> list[Silence]:
+    """Nodes without a heartbeat since then, and those that drain, or were lost while they drained."""
+    return [Silence(*row) for row in await session.execute(_SILENT_SINCE, {"since": since})]
 
 
 async def heartbeats(session: AsyncSession, node_ids: Collection[str]) -> list[datetime]:

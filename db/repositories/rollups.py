@@ -60,10 +60,14 @@ async def marks(session: AsyncSession, job_ids: Collection[str] | None = None) -
     return Marks(found.pop(EVERY_RANK, 0), found)
 
 
+#: Made once: a loop asks these two every other second.
+_MADE_TO = select(RollupMarkRow.seq).where(RollupMarkRow.job_id == EVERY_RANK[0], RollupMarkRow.rank == EVERY_RANK[1])
+_NEWEST_SEQ = select(func.max(MetricRecordRow.seq))
+
+
 async def made_to(session: AsyncSession) -> int:
     """The `seq` up to which the roll-ups of all points are made."""
-    job_id, rank = EVERY_RANK
-    return await session.scalar(select(RollupMarkRow.seq).where(RollupMarkRow.job_id == job_id, RollupMarkRow.rank == rank)) or 0
+    return await session.scalar(_MADE_TO) or 0
 
 
 async def move_marks(session: AsyncSession, seqs: Mapping[Rank, int]) -> None:
@@ -80,7 +84,7 @@ async def move_marks(session: AsyncSession, seqs: Mapping[Rank, int]) -> None:
 
 async def newest_seq(session: AsyncSession) -> int:
     """The newest `seq` of all points."""
-    return await session.scalar(select(func.max(MetricRecordRow.seq))) or 0
+    return await session.scalar(_NEWEST_SEQ) or 0
 
 
 async def tail_size(session: AsyncSession, after: int) -> int:

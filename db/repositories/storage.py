@@ -26,6 +26,7 @@ METRIC_TABLES = (
     "log_lines",
     "stream_marks",
     "artifact_chunks",
+    "bundle_chunks",
     "stored_data",
     "node_readings",
     "node_reading_rollups",

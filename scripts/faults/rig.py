@@ -118,7 +118,7 @@ class NetworkedRig(Rig):
 
     def _agent(self, name: str) -> subprocess.Popen[bytes]:
         url = f"http://{self.network.outside}:{self.plan.port}"
-        options = ["--server", url, "--name", name, "--slots", "1", "--data", str(self.layout.agent(name))]
+        options = ["--server", url, "--name", name, "--slots", "1", "--data", str(self.layout.agent(name)), "--insecure-http"]
         command = [sys.executable, "-m", "paceline.cluster.agent.main", *options, "--checkpoints", str(self.layout.checkpoints)]
         environment = child_environment(**{MARK: self.layout.mark, "PYTHONUNBUFFERED": "1"})
         if not (self.layout.agent(name) / "credential.json").exists():

@@ -141,7 +141,7 @@ class Spoiler:
         open_directory(self.checkpoints, ())
         for step in (OLDER, NEWEST):
             checkpoint.save(self.checkpoints, state_at(step), {"loss": 1.0 / step})
-        self.older, self.newest = (self.checkpoints.directory / manifests.directory_name(step, 1) for step in (OLDER, NEWEST))
+        self.older, self.newest = (folder / "checkpoints" / manifests.directory_name(step, 1) for step in (OLDER, NEWEST))
         self._pristine = folder / "pristine"
         shutil.copytree(self.newest, self._pristine)
         self.fresh, self.expected = digest(state_at(0)), digest(state_at(OLDER))

@@ -15,7 +15,8 @@ from paceline.distributed.solo_group import SoloGroup
 from paceline.training.errors import CheckpointError
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
-from paceline.training.saving.checkpoint_directory import SIGN, open_directory
+from paceline.training.saving.checkpoint_directory import open_directory
+from paceline.training.saving.storage import SIGN
 from scripts.torture.saver import KEPT, WAIT_SECONDS, Lifetime, Saver, checkpoints_at, digest, newest_first, state_at, wait_until
 
 #: A few saves long, so that kills fall anywhere in one, and in the deletions between two.

@@ -30,6 +30,7 @@ from paceline.training.saving.checkpoint_directory import CheckpointDirectory, o
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.pending_save import PendingSave
 from paceline.training.saving.shards import tensors_of
+from paceline.training.saving.storage import FolderStorage
 from paceline.training.saving.uncommitted import draft
 from paceline.training.saving.writers import BackgroundWriter, BlockingWriter, CheckpointWriter
 from paceline.training.spec.job import JobSpec
@@ -81,7 +82,7 @@ def digest(state: TrainState) -> str:
 
 
 def checkpoints_at(directory: Path, generation: int) -> CheckpointDirectory:
-    return CheckpointDirectory(directory, "torture", generation, SPEC, SoloGroup())
+    return CheckpointDirectory(FolderStorage(directory), "torture", generation, SPEC, SoloGroup())
 
 
 class Journal:
@@ -140,11 +141,12 @@ def be_a_saver(directory: Path, journal: Journal, life: Lifetime) -> None:
     for step in range(first, first + saves):
         state = states.pop() if states else state_at(step)
         try:
-            folders.insert(0, save(checkpoints, state, {"loss": 1.0 / step}, writer).directory)
+            save(checkpoints, state, {"loss": 1.0 / step}, writer)
         except CheckpointSaveError:
             journal.failed = step
             continue
         journal.committed = step
+        folders.insert(0, directory / manifests.directory_name(step, generation))
         folders = [folder for folder in folders if folder in folders[:KEPT] or not delete(folder)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -41,6 +42,25 @@ async def test_every_page_is_the_index_and_files_are_themselves(browser: httpx.A
         assert (page.status_code, page.text, page.headers["cache-control"]) == (200, "<title>Paceline</title>", "no-cache")
     script = await browser.get("/assets/app.js")
     assert (script.text, "immutable" in script.headers["cache-control"]) == ("go()", True)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [("gzip, deflate, br, zstd", "br"), ("gzip", "gzip"), ("br;q=0, gzip;q=0.5", "gzip"), ("identity", None)],
+)
+async def test_the_build_s_compressed_copies_are_sent_to_browsers_that_take_them(
+    browser: httpx.AsyncClient, built: Path, accepted: str, encoding: str | None
+) -> None:
+    script = b"go();" * 1000
+    (built / "assets" / "app.js").write_bytes(script)
+    (built / "assets" / "app.js.gz").write_bytes(gzip.compress(script, mtime=0))
+    (built / "assets" / "app.js.br").write_bytes(b"brotli")
+    async with browser.stream("GET", "/assets/app.js", headers={"Accept-Encoding": accepted}) as answer:
+        sent = b"".join([part async for part in answer.aiter_raw()])
+    assert answer.headers.get("content-encoding") == encoding
+    assert sent == {"br": b"brotli", "gzip": gzip.compress(script, mtime=0), None: script}[encoding]
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert (answer.headers["vary"], "immutable" in answer.headers["cache-control"]) == ("Accept-Encoding", True)
 
 
 @pytest.mark.parametrize("path", ["/assets/missing.js", "/api/v2/jobs", "/%2e%2e/secret.txt", "/assets/%2e%2e/%2e%2e/secret.txt"])

@@ -39,10 +39,10 @@ async def test_a_bad_name_is_refused_in_words_not_by_a_regular_expression(client
     name, label = answer["errors"]
     assert (
         name["message"]
-        == "'Bad Name!' does not fit: 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit"
+        == "Invalid value 'Bad Name!': use 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit"
     )
     assert name["hint"] == "for example gpt-small"
-    assert label["message"].startswith("'A b' does not fit: 1 to 63 lower-case letters")
+    assert label["message"].startswith("Invalid value 'A b': use 1 to 63 lower-case letters")
     assert "^" not in str(answer)
 
 

@@ -122,7 +122,7 @@ async def test_every_second_of_a_job_that_was_restarted(ledger: Ledger) -> None:
     assert sum(parts.values()) == pytest.approx(found["wall_seconds"]) == 16
     assert (found["goodput"], found["useful_steps"], found["redone_steps"]) == (0.25, 4, 2)
     assert [part["seconds"] for part in found["incidents"]] == [4.5]
-    assert found["text"] == "25.0% of 16.0 s went into 4 steps that count"
+    assert found["text"] == "25.0% of the 16 s since the job got its slots went into useful training (4 steps)"
 
 
 async def test_what_a_restart_threw_away(ledger: Ledger) -> None:
@@ -134,7 +134,7 @@ async def test_what_a_restart_threw_away(ledger: Ledger) -> None:
         ("place", 2.0),
         ("first_step", 3.0),
     ]
-    assert found["done"] == "all ranks were started again as generation 2 from step 2; 2 steps had to be done again"
+    assert found["done"] == "all ranks restarted as generation 2 from step 2; 2 steps had to be repeated"
 
 
 async def set_back(ledger: Ledger) -> str:
@@ -235,10 +235,7 @@ async def test_samples_over_a_restart_and_a_closing_up(ledger: Ledger) -> None:
     await ledger.tell(job_id, 3, retold + [step_record(step, step) for step in range(31, 41)])
     found = await ledger.get(f"jobs/{job_id}/samples")
     assert (found["exactly_once"], found["findings"]) == (True, [])
-    assert (
-        found["text"]
-        == "exactly once: 40 steps used 320 samples, none twice and none left out; 10 steps that a restart did again do not count"
-    )
+    assert found["text"] == "exactly once: 40 steps used 320 samples: no duplicates, none skipped (10 replayed steps excluded)"
     ranges = [
         (each["generation"], each["first_step"], each["last_step"], each["first_sample"], each["samples"], each["epoch"])
         for each in found["ranges"]

@@ -20,7 +20,7 @@ from tests import factories
 from tests.factories import START
 
 SCRIPT = JobSpec.model_validate({"name": "own", "script": {"path": "/srv/train.py"}})
-UNKNOWN = "; how many steps had to be done again is not known: the script does not tell of each"
+UNKNOWN = "; the number of repeated steps is unknown: the script does not report each step"
 
 
 class Scripts:
@@ -71,9 +71,9 @@ async def scripts(app: FastAPI, services: Services, client: httpx.AsyncClient) -
 @pytest.mark.parametrize(
     ("before", "after", "resumed", "lost", "words"),
     [
-        (list(range(1, 56)), [41, 42], 40, 15, " from step 40; 15 steps had to be done again"),
+        (list(range(1, 56)), [41, 42], 40, 15, " from step 40; 15 steps had to be repeated"),
         (list(range(1, 11)), [11], 10, 0, " from step 10; no step was lost"),
-        ([0, 1, 2, 3, 4], [0, 1], 0, 5, " from step 0; 5 steps had to be done again"),
+        ([0, 1, 2, 3, 4], [0, 1], 0, 5, " from step 0; 5 steps had to be repeated"),
         ([10, 20, 50], [50], None, None, UNKNOWN),  # it may have gone on from any step up to 49
         ([10, 20, 50], [60], None, None, UNKNOWN),
         ([], [], None, None, UNKNOWN),
@@ -86,7 +86,7 @@ async def test_lost_steps_are_told_where_the_scripts_own_words_tell_them(
 ) -> None:
     incident = await scripts.restarted(before, after)
     assert (incident["resumed_step"], incident["steps_lost"], incident["seconds_lost"]) == (resumed, lost, None)
-    assert incident["done"] == f"all ranks were started again as generation 2{words}"
+    assert incident["done"] == f"all ranks restarted as generation 2{words}"
 
 
 async def test_a_script_that_tells_of_no_steps_has_recovered_once_it_runs_again(scripts: Scripts) -> None:

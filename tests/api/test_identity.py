@@ -16,13 +16,26 @@ from starlette.routing import BaseRoute
 from paceline.api.core import identity
 from paceline.api.core.context import Services
 from paceline.api.core.origin import PLAIN_COOKIE, SECURE_COOKIE
+from paceline.api.services.identity.failed_sign_ins import MOST_EVENTS, UNKNOWN, FailedAttempt, FailedSignIns, TriedUser
 from paceline.api.settings import Settings
 from paceline.db.models.identity import SessionRow
 from tests import factories
 from tests.conftest import Connect
 
-#: The only paths that answer anybody: probes, the way in, and the page that shows it.
-OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("POST", "/api/v1/auth/login"), ("POST", "/api/v1/agents/join"), ("GET", "/{path:path}")}
+#: The only paths that answer anybody: probes, the way in, the page that shows it, and the documentation.
+OPEN = {
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("POST", "/api/v1/auth/login"),
+    ("GET", "/api/v1/auth/ways"),
+    ("GET", "/api/v1/auth/oidc/start"),
+    ("GET", "/api/v1/auth/oidc/callback"),
+    ("POST", "/api/v1/agents/join"),
+    ("GET", "/docs"),
+    ("GET", "/docs/"),
+    ("GET", "/docs/{path:path}"),
+    ("GET", "/{path:path}"),
+}
 ORIGIN = "http://127.0.0.1:8000"
 
 
@@ -121,6 +134,47 @@ async def test_guessing_links_is_slowed_down(connect: Connect) -> None:
     assert int(answers[-1].headers["retry-after"]) > 0
 
 
+async def failures(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await client.get("/api/v1/audit", params={"action": "auth.sign_in_failed"})).json()["items"]
+    return found
+
+
+async def test_failed_sign_ins_are_in_the_audit_with_who_was_tried_and_without_what(
+    client: httpx.AsyncClient, connect: Connect, services: Services, link: str, admin_key: str
+) -> None:
+    async with connect() as nobody:
+        assert (await nobody.post("/api/v1/auth/login", json={"token": link})).status_code == 200
+        for token in (link, "guess-1", "guess-2", "pk_of_nobody", link):
+            assert (await nobody.post("/api/v1/auth/login", json={"token": token})).status_code == 401
+    found = await failures(client)
+    assert [(each["user_name"], each["message"].partition(":")[0]) for each in found] == [
+        ("unknown", "a sign-in as unknown by API key failed"),
+        ("unknown", f"a sign-in as unknown by login link failed, 2 times since {services.now():%H}"),
+        ("ada", f"a sign-in as ada by login link failed, 2 times since {services.now():%H}"),
+    ]
+    assert all(each["address"] for each in found)
+    told = str(found)
+    assert not any(secret in told for secret in (link, "guess-1", "guess-2", "pk_of_nobody"))
+    assert [
+        each["user_name"] for each in (await client.get("/api/v1/audit", params={"user": "ada", "action": "auth"})).json()["items"]
+    ] == ["ada"] * 2
+
+
+async def test_a_flood_of_failed_sign_ins_is_counted_not_listed(client: httpx.AsyncClient, services: Services) -> None:
+    failed, now = FailedSignIns(services), services.now()
+    for number in range(MOST_EVENTS + 30):
+        attempt = FailedAttempt(TriedUser("", UNKNOWN, "login link"), f"10.0.0.{number}", None, "it is unknown")
+        await failed.note(attempt, now)
+    await asyncio.gather(
+        *(failed.note(FailedAttempt(TriedUser("", UNKNOWN, "login link"), "10.0.0.1", None, "no"), now) for _ in range(20))
+    )
+    await failed.note(FailedAttempt(TriedUser("", UNKNOWN, "login link"), "10.0.0.1", None, "no"), now + timedelta(hours=1))
+    found = (await client.get("/api/v1/audit", params={"action": "auth.sign_in_failed", "limit": 200})).json()["items"]
+    assert len(found) == MOST_EVENTS + 2
+    counted = [each["message"] for each in found if "times since" in each["message"]]
+    assert [message.partition(" times")[0].rpartition(" ")[2] for message in counted] == ["30", "21"]
+
+
 async def test_a_session_reads_and_writes_with_its_csrf_token(browser: tuple[httpx.AsyncClient, str]) -> None:
     client, csrf = browser
     assert (await client.get("/api/v1/auth/me")).json()["csrf_token"] == csrf
@@ -178,7 +232,7 @@ async def test_a_revoked_key_is_refused_at_once(client: httpx.AsyncClient, conne
 
 async def test_the_last_use_of_a_key_is_kept(client: httpx.AsyncClient, services: Services) -> None:
     await client.get("/api/v1/auth/me")
-    await services.key_uses.flush()
+    await services.last_uses.flush()
     (key,) = (await client.get("/api/v1/keys")).json()["items"]
     assert key["last_used_at"] is not None
 

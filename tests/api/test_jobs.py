@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -318,6 +319,14 @@ async def test_what_cannot_be_done_says_why(
     answer = await change(client, method, job, verb)
     assert code(answer) == (409, expected)
     assert job.name in answer.json()["detail"]
+
+
+async def test_what_an_ended_job_cannot_do_is_told_in_a_sentence(client: httpx.AsyncClient, services: Services) -> None:
+    """It was `job gpt is completed at 2026-11-22T23:51:36+00:00 (completed); it cannot be resumed any more`."""
+    ended = datetime(2026, 11, 22, 23, 51, 36, tzinfo=UTC)
+    job = await create(services, state=JobState.COMPLETED, end_reason=EndReason.COMPLETED, ended_at=ended)
+    answer = await change(client, "PUT", job, "/resume")
+    assert answer.json()["detail"] == f"{job.name} can't be resumed: it completed at 2026-11-22 23:51:36 UTC"
 
 
 async def test_cancelling_twice_is_harmless(client: httpx.AsyncClient, services: Services) -> None:

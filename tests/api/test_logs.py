@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 
 from paceline.api.core.context import Services
+from paceline.api.services.history import log_pages
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.cluster.states import JobState, NodeState, RankState
 from paceline.db.models.jobs import JobRow, RankRow
@@ -40,7 +43,7 @@ class Logs:
 async def logs(app: Any, services: Services, client: httpx.AsyncClient) -> Logs:
     async with services.write() as session:
         node, _ = await factories.create_node(session)
-        job = await factories.create_running_job(session, node)
+        job = await factories.create_running_job(session, node, world_size=2)
     return Logs(client, app.state.writer, job.id)
 
 
@@ -48,8 +51,9 @@ async def end(services: Services, job_id: str, *, drained: bool) -> None:
     async with services.write() as session:
         job = await session.get_one(JobRow, job_id)
         job.state, job.ended_at = JobState.COMPLETED, factories.START
-        rank = await session.get_one(RankRow, (job_id, 1, 0))
-        rank.state, rank.drained = RankState.EXITED, drained
+        for number in range(job.world_size):
+            rank = await session.get_one(RankRow, (job_id, 1, number))
+            rank.state, rank.drained = RankState.EXITED, drained
 
 
 async def test_reading_on_by_cursor_sees_every_line_once(logs: Logs) -> None:
@@ -129,7 +133,102 @@ async def test_download_is_the_whole_log_as_text(logs: Logs) -> None:
     assert (len(lines), lines[-1].endswith("g1 rank 0 info    line 6000")) == (6_000, True)
 
 
-@pytest.mark.parametrize("query", ["rank=a", "level=loud", "limit=2001", "after=-1"])
+async def test_a_regular_expression_matches_lines_in_any_case(logs: Logs) -> None:
+    texts = ["Loss 0.5 at step 10", "loss nan at step 11", "error: Loss 7", "\r 40%|####"]
+    await logs.store([line for seq, text in enumerate(texts, start=1) for line in factories.log_lines(1, seq=seq, text=text)])
+    assert await logs.texts(q=r"^loss (\d|nan)", regex=True) == texts[:2]
+    assert await logs.texts(q=r"\Aerror", regex=True) == texts[2:3]  # an anchor to the line, not to the log
+    assert await logs.texts(q=r"step 1[^x]+error", regex=True) == []  # no match goes over the end of a line
+    assert await logs.texts(q=r"^ ?\d+%", regex=True) == [" 40%|####"]
+
+
+@pytest.mark.parametrize("expression", ["(", "(?=x)", r"(a)\1", "((a{100}){100}){100}"])
+async def test_a_bad_expression_is_refused_in_words(logs: Logs, expression: str) -> None:
+    path = f"/api/v1/training/jobs/{logs.job_id}/logs"
+    answer = await logs.client.get(path, params={"q": expression, "regex": True})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_parameter")
+    assert answer.json()["detail"].startswith(f"{expression!r} is not a valid regular expression: ")
+    assert "(?m)" not in answer.json()["detail"]
+
+
+async def test_an_expression_that_backtracks_forever_elsewhere_is_searched_in_linear_time(logs: Logs) -> None:
+    await logs.store(factories.log_lines(20, text="a" * 5_000 + "!"))
+    async with asyncio.timeout(5):
+        assert await logs.texts(q="(a*)*b", regex=True) == []
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+async def test_a_long_search_for_an_expression_goes_on_page_by_page(logs: Logs, backwards: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_pages, "SCAN_CHUNK", 10)
+    monkeypatch.setattr(log_pages, "MOST_SCANNED", 20)
+    await logs.store(factories.log_lines(100))
+    found: list[str] = []
+    place: dict[str, Any] = {"tail": True} if backwards else {}
+    for _ in range(100):
+        page = await logs.get(q="line (7|42|99)$", regex=True, limit=2, **place)
+        texts = [item["text"] for item in page["items"]]
+        found = [*texts, *found] if backwards else [*found, *texts]
+        if page["next_before"] is None if backwards else page["at_end"]:
+            break
+        place = {"before": page["next_before"]} if backwards else {"after": page["next_after"]}
+    assert found == ["line 7", "line 42", "line 99"]
+
+
+async def test_context_is_of_the_rank_that_printed_the_line(logs: Logs) -> None:
+    for n in range(1, 6):
+        await logs.store(factories.log_lines(1, seq=n, text=f"zero {n}"))
+        await logs.store(factories.log_lines(1, seq=n, text=f"one {n}"), rank=1)
+    page = await logs.get(q="zero 3", context=1)
+    assert [(item["text"], item["context"]) for item in page["items"]] == [("zero 2", True), ("zero 3", False), ("zero 4", True)]
+    page = await logs.get(q="zero", context=2, rank="0")
+    assert [item["text"] for item in page["items"]] == [f"zero {n}" for n in range(1, 6)]
+    assert not any(item["context"] for item in page["items"])
+
+
+async def test_lines_between_two_times(logs: Logs) -> None:
+    await logs.store([LogLine(seq=n, time=1_000.0 + n, level="info", text=f"at {n}") for n in range(1, 6)])
+    since, until = (datetime.fromtimestamp(1_000 + n, UTC).isoformat() for n in (2, 4))
+    assert await logs.texts(since=since, until=until) == ["at 2", "at 3", "at 4"]
+    assert await logs.texts(since=until, limit=1) == ["at 4"]
+
+
+async def test_a_page_from_a_line_on(logs: Logs) -> None:
+    await logs.store(factories.log_lines(30))
+    page = await logs.get(line=12, limit=3)
+    assert [item["text"] for item in page["items"]] == ["line 12", "line 13", "line 14"]
+    assert await logs.texts(before=page["next_before"], limit=2) == ["line 10", "line 11"]
+    assert await logs.texts(line=31) == []
+
+
+async def test_a_state_of_a_progress_bar_is_told_from_a_line(logs: Logs) -> None:
+    bar = [factories.log_lines(1, seq=n, text=text)[0] for n, text in enumerate(["begin", " 10%", "\r 50%", "\r100%", "end"], start=1)]
+    await logs.store(bar)
+    page = await logs.get()
+    assert [(item["text"], item["overwrites"]) for item in page["items"]] == [
+        ("begin", False),
+        (" 10%", False),
+        (" 50%", True),
+        ("100%", True),
+        ("end", False),
+    ]
+    download = (await logs.client.get(f"/api/v1/training/jobs/{logs.job_id}/logs/download")).text
+    assert [line.split("info")[1].strip() for line in download.splitlines()] == ["begin", "100%", "end"]
+
+
+async def test_an_ended_job_says_that_lines_are_still_arriving(logs: Logs, services: Services) -> None:
+    await logs.store(factories.log_lines(3))
+    assert (await logs.get())["arriving"] is False
+    await end(services, logs.job_id, drained=False)
+    assert (await logs.get(limit=1))["arriving"] is True
+    assert (await logs.get(tail=True))["complete"] is False
+
+
+async def test_a_rank_that_the_job_never_had_is_refused(logs: Logs) -> None:
+    answer = await logs.client.get(f"/api/v1/training/jobs/{logs.job_id}/logs?rank=0,99")
+    assert (answer.status_code, answer.json()["detail"]) == (400, "rank=99: the job has ranks 0 to 1")
+
+
+@pytest.mark.parametrize("query", ["rank=a", "level=loud", "limit=2001", "after=-1", "line=0", "context=51", "since=2026-01-01T00:00:00"])
 async def test_bad_parameters_are_problems(logs: Logs, query: str) -> None:
     answer = await logs.client.get(f"/api/v1/training/jobs/{logs.job_id}/logs?{query}")
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_parameter")

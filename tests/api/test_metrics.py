@@ -95,6 +95,18 @@ async def test_any_range_fits_and_no_spike_hides(curves: Curves) -> None:
     assert close["last"][close["steps"].index(7_000)] == 99.0
 
 
+async def test_a_bucket_tells_its_mean_and_how_many_points_it_has(curves: Curves) -> None:
+    """A rate that jumps from step to step is its mean; the last step of a bucket would be noise."""
+    values = [100.0 if step % 2 else 300.0 for step in range(1, 1_001)]
+    await curves.store([MetricRecord(seq=step, step=step, time=0.0, values={"loss": value}) for step, value in enumerate(values, 1)])
+    (raw,) = (await curves.get())["curves"]
+    assert (raw["mean"], set(raw["count"])) == (values, {1})
+    (rolled,) = (await curves.get(buckets=20))["curves"]
+    assert rolled["bucket_steps"] == 100
+    assert sum(rolled["count"]) == 1_000
+    assert all(195 < mean < 205 for mean in rolled["mean"][:-1])
+
+
 async def test_a_rare_metric_keeps_its_own_points_beside_a_dense_one(curves: Curves) -> None:
     rare: dict[int, dict[str, factories.Value]] = {step: {"eval_loss": float(step)} for step in range(100, 5_001, 100)}
     records = [MetricRecord(seq=step, step=step, time=float(step), values={"loss": 1.0, **rare.get(step, {})}) for step in range(1, 5_001)]

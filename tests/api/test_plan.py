@@ -52,7 +52,7 @@ async def test_a_plan_tells_the_placement_and_the_arithmetic(client: httpx.Async
     assert memory["activations"] > 0
     assert memory["total"] == sum(memory[part] for part in ("parameters", "gradients", "optimizer", "activations", "buffers"))
     assert memory["moment"] == "in the backward of layer 0"
-    assert memory["made_from"].startswith("micro-batches of 2 samples in fp32, adamw, 3.5 copies of the gradients")
+    assert memory["made_from"].startswith("micro-batches of 2 samples in fp32, adamw, 3.5 gradient copies")
     assert found["spec"]["optimizer"]["betas"] == [0.9, 0.95]
 
 
@@ -82,7 +82,7 @@ async def test_a_plan_that_cannot_be_placed_says_why(client: httpx.AsyncClient, 
     found = await plan(client, resources={"slots_per_node": 2}, parallelism={"strategy": "ddp"})
     assert found["placement"] is None
     assert found["pending"]["code"] == "slots_taken"
-    assert found["pending"]["text"] == "needs 1 node with 2 free slots; the largest free is 1 (node a)"
+    assert found["pending"]["text"] == "needs 1 node with 2 free slots; the largest available node is a (1 free slot)"
 
 
 async def test_a_plan_stands_behind_jobs_that_wait_already(client: httpx.AsyncClient, services: Services) -> None:
@@ -106,7 +106,7 @@ async def test_a_plan_changes_nothing(client: httpx.AsyncClient) -> None:
         ({"checkpoint": {"every_steps": None}}, "no checkpoint is saved before the end"),
         ({"script": {"path": "t.py"}, "model": None, "data": None, "training": None}, "a script saves its own checkpoints"),
         ({"training": {"steps": 500, "global_batch_size": 8, "eval_every_steps": None}}, "there will be no best checkpoint"),
-        (DDP, "must be one that they share"),
+        (DDP, "must be on shared storage"),
         (DDP | {"resources": {"nodes": 3}}, "4 micro-batches over 3 ranks: the others wait for those that compute 2"),
         (SPLIT, "one micro-batch through 2 stages on 2 ranks: a rank idles for 50% of a step by the formula of 1f1b; a smaller"),
     ],
@@ -158,6 +158,6 @@ async def test_a_plan_tells_what_crosses_the_network(client: httpx.AsyncClient, 
         "replicate 3 (gradients, once a step); 4 + 2 ranks on a, b; within a node: tensor 2 (activations, in every block)"
     )
     assert [(axis["axis"], axis["between_nodes"]) for axis in found["axes"]] == [("tensor", False), ("replicate", True)]
-    assert (await plan(client, **cut, resources={"nodes": 2}))["network"]["text"] == "nothing: all 2 ranks are on one node"
+    assert (await plan(client, **cut, resources={"nodes": 2}))["network"]["text"] == "no traffic, all 2 ranks are on one node"
     torn = await plan(client, **cut, resources={"nodes": 2, "spread": True})
     assert any(words.startswith("tensor=2 spans nodes") and "resources.slots_per_node=2" in words for words in torn["warnings"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import pty
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +37,27 @@ class Paceline:
             timeout=TIMEOUT_S,
         )
 
+    def at_terminal(self, *arguments: str, typed: str = "", until: str = "", **environment: str) -> tuple[int, str]:
+        """Run a command at a terminal, where `typed` is typed once it has shown `until`. Returns its exit code and all that was shown."""
+        master, slave = pty.openpty()
+        with subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.full({"TERM": "dumb", **environment}),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that a typed Ctrl-C is a signal
+        ) as process:
+            os.close(slave)
+            shown = _read(master, until) if until else ""
+            os.write(master, typed.encode())
+            shown += _read(master, None)
+            code = process.wait(timeout=TIMEOUT_S)
+        os.close(master)
+        return code, shown.replace("\r\n", "\n")
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.command(*arguments), cwd=self.folder, env=self.full({}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -45,6 +70,19 @@ class Paceline:
     def full(self, more: dict[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
         return {**kept, "PYTHONPATH": str(ROOT), "HOME": str(self.folder / "home"), "XDG_CONFIG_HOME": "", **self.environment, **more}
+
+
+def _read(master: int, until: str | None) -> str:
+    """All that a terminal shows until this text; None: until its last process has closed it, which Linux tells as an input/output error."""
+    shown = b""
+    while until is None or until.encode() not in shown:
+        try:
+            shown += os.read(master, 65536)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            break
+    return shown.decode()
 
 
 @pytest.fixture

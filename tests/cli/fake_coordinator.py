@@ -38,6 +38,8 @@ class FakeCoordinator:
     url: str = ""
     handlers: dict[tuple[str, str], Handler] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
+    #: Answers what has no handler; None: neither has it.
+    fallback: Callable[[Request], Answer | None] = lambda request: None
 
     def on(self, method: str, path: str, *answers: Answer) -> None:
         """Answer with these in turn; the last one for ever."""
@@ -47,7 +49,8 @@ class FakeCoordinator:
     def answer(self, request: Request) -> Answer:
         self.requests.append(request)
         handler = self.handlers.get((request.method, request.path))
-        return handler(request) if handler else problem(404, "not_found", f"{request.path} is not here")
+        answer = handler(request) if handler else self.fallback(request)
+        return answer or problem(404, "not_found", f"{request.path} is not here")
 
     def sent(self, method: str, path: str) -> list[Request]:
         return [request for request in self.requests if (request.method, request.path) == (method, API + path)]
@@ -71,13 +74,20 @@ def serve() -> Iterator[FakeCoordinator]:
     server.server_close()
 
 
+def _body(headers: dict[str, str], text: bytes) -> Any:
+    """A body as the test sees it: the document that it is, or bytes that say that they are none."""
+    if headers.get("content-type") == "application/octet-stream":
+        return text
+    return json.loads(text) if text else None
+
+
 def _handler_of(fake: FakeCoordinator) -> type[BaseHTTPRequestHandler]:
     class Door(BaseHTTPRequestHandler):
         def _serve(self) -> None:
             parts = urlsplit(self.path)
             text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            request = Request(self.command, parts.path, dict(parse_qsl(parts.query)), headers, json.loads(text) if text else None)
+            request = Request(self.command, parts.path, dict(parse_qsl(parts.query)), headers, _body(headers, text))
             answer = fake.answer(request)
             if not answer.hang_up:
                 self._reply(answer)

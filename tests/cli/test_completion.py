@@ -40,6 +40,16 @@ def test_tab_offers_names_then_ids(paceline: Paceline, coordinator: FakeCoordina
     assert offered(paceline, line) == expected
 
 
+def test_tab_offers_nodes_keys_and_states(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """It offered names of jobs and nothing else."""
+    coordinator.on("GET", "/cluster/nodes", Answer(200, {"items": [{"id": "N1", "name": "local-1"}], "next_cursor": None}))
+    keys = [{"id": "K1", "name": "ci", "revoked_at": None}, {"id": "K2", "name": "old", "revoked_at": "2026-11-20T12:00:00Z"}]
+    coordinator.on("GET", "/keys", Answer(200, {"items": keys, "next_cursor": None}))
+    assert offered(paceline, "paceline nodes drain ") == ["local-1"]
+    assert offered(paceline, "paceline keys revoke ") == ["K1"]
+    assert offered(paceline, "paceline wait gpt --for paus") == ["paused"]
+
+
 def test_tab_is_silent_where_the_coordinator_does_not_answer_or_refuses(
     stranger: Paceline, paceline: Paceline, coordinator: FakeCoordinator
 ) -> None:

@@ -14,6 +14,17 @@ ID = job()["id"]
 ONE = f"/training/jobs/{ID}"
 
 
+def test_failure_has_the_users_part_of_its_traceback(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    shown = {"traceback": "Traceback:\n  trainer.py\n  crashy.py", "users_traceback": "Traceback:\n  … 1 frame of libraries\n  crashy.py"}
+    failure = {"kind": "exception", "exception": "KeyError", "rank": 1, "node_name": "b", "message": "'y'", "last_lines": ["loading"]}
+    coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure | shown)))
+    told = paceline("show", ID).stdout
+    assert told.index("KeyError") < told.index("… 1 frame of libraries") < told.index("crashy.py") < told.index("loading")
+    assert "trainer.py" not in told
+    coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure | shown | {"kind": "invalid_input"})))
+    assert "Traceback" not in paceline("show", ID).stdout
+
+
 def test_failure_names_the_exception(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     failure = {"kind": "exception", "exception": "KeyError", "rank": 1, "node_name": "b", "message": "'y'"}
     coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure)))
@@ -24,6 +35,7 @@ def test_a_rank_that_ended_without_an_exception_is_the_subject_of_its_sentence(p
     def told(kind: str, message: str) -> tuple[str, str]:
         failure = {"kind": kind, "rank": 1, "node_name": "b", "message": message}
         coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure)))
+        coordinator.on("GET", f"{ONE}/logs", Answer(200, {"items": [], "next_after": 0, "complete": True}))
         return paceline("wait", ID).stdout, " ".join(paceline("show", ID).stdout.split())
 
     ending, shown = told("exit", "exited with code 3")
@@ -66,8 +78,8 @@ def test_a_scripts_newest_file_stands_for_its_checkpoint(paceline: Paceline, coo
 
     assert said_of() == "saved       no checkpoint was seen below the working directory; the script may have saved elsewhere"
     saved = {"path": "/w/checkpoint-40", "bytes": 12_300_000, "step": 40, "time": "2026-11-20T09:00:00Z"}
-    assert "/w/checkpoint-40: step 40 by its name, 12.3 MB, " in said_of(saved_file=saved)
-    assert "/w/checkpoint-40: 12.3 MB, " in said_of(saved_file=saved | {"step": None})
+    assert "/w/checkpoint-40: step 40 by its name, 11.7 MiB, " in said_of(saved_file=saved)
+    assert "/w/checkpoint-40: 11.7 MiB, " in said_of(saved_file=saved | {"step": None})
 
 
 def test_show_says_what_became_of_a_bad_loss_and_which_samples_it_was_of(paceline: Paceline, coordinator: FakeCoordinator) -> None:

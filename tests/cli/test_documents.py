@@ -12,6 +12,8 @@ import pytest
 from paceline.cli.documents import KEYED_BY_PATH, read_spec, with_change
 from paceline.cli.errors import UsageProblem
 from paceline.training.spec.text import MAX_SPEC_BYTES
+from tests.cli.conftest import Paceline
+from tests.cli.fake_coordinator import FakeCoordinator, problem
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,29 @@ from paceline.training.spec.text import MAX_SPEC_BYTES
 )
 def test_set_keeps_types_and_neighbours(change: str, expected: dict[str, Any]) -> None:
     assert with_change({"a": {"c": 1}}, change) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "a: [1\nb: :",
+            "job.yaml cannot be read as YAML: line 2, column 2: did not find expected ',' or ']' (while parsing a flow sequence)",
+        ),
+        ("[1, 2]", "job.yaml holds a list, not fields with values"),
+        ("5", "job.yaml holds one number, not fields with values"),
+        ("", "job.yaml is empty"),
+    ],
+)
+def test_what_is_no_spec_is_told_in_words_with_the_name_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    """It was `in "<unicode string>"` and `holds a NoneType`."""
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(text)
+    with pytest.raises(UsageProblem) as refused:
+        read_spec("job.yaml", [])
+    assert refused.value.message.startswith(words)
 
 
 def test_set_takes_the_rest_as_one_key_where_keys_are_paths() -> None:
@@ -61,7 +86,7 @@ def test_source_is_not_changed() -> None:
         ("", "is empty"),
         ("a: {b: [1, .inf]}", r"a\.b\.1 is inf; write a finite number"),
         ("a: .nan", "a is nan; write a finite number"),
-        ("a: 1e400", "a is inf"),
+        ("a: 1e400", "the number 1e400 on line 1 is above the largest one"),
     ],
 )
 def test_files_that_are_no_spec(tmp_path: Path, text: str, reason: str) -> None:
@@ -93,3 +118,41 @@ def test_a_pipe_is_read_up_to_the_limit(tmp_path: Path, more: int, taken: bool) 
         else:
             with pytest.raises(UsageProblem, match="is longer than 65,536 bytes"):
                 read_spec(str(path), [])
+
+
+FAULTY = "name: Bad Name\nseed: &a 1\npriority: 1000\nlabels: {a: b, a: c}\n"
+
+
+def test_all_faults_of_a_file_are_told_with_their_lines_those_of_fields_as_the_coordinator_says_them(
+    paceline: Paceline, coordinator: FakeCoordinator
+) -> None:
+    (paceline.folder / "job.yaml").write_text(FAULTY)
+    fields = [
+        {"pointer": "/priority", "message": "priority must be 100 or less; got 1000"},
+        {"pointer": "/labels/a", "message": "of a value that was left out"},
+    ]
+    coordinator.on("POST", "/training/plan", problem(422, "invalid_spec", "/priority: wrong", errors=fields))
+    for command in ("submit", "plan"):
+        told = paceline(command, "job.yaml").stderr
+        assert "line 2 has the anchor &a" in told
+        assert "the key 'a' on line 4 is there already" in told
+        assert "/priority (line 3): priority must be 100 or less; got 1000" in told
+        assert "left out" not in told
+    assert coordinator.sent("POST", "/training/jobs") == []
+
+
+def test_the_faults_of_a_text_are_told_where_no_coordinator_answers(stranger: Paceline) -> None:
+    (stranger.folder / "job.yaml").write_text(FAULTY)
+    done = stranger("submit", "job.yaml", "--server", "http://127.0.0.1:9")
+    assert (done.returncode, "line 2 has the anchor" in done.stderr, "line 4" in done.stderr) == (2, True, True)
+
+
+def test_a_refused_field_is_told_with_its_line(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    (paceline.folder / "job.yaml").write_text("name: x\ntraining:\n  steps: many\n")
+    fields = [{"pointer": "/training/steps", "message": "takes a whole number"}, {"pointer": "/model", "message": "is required"}]
+    coordinator.on(
+        "POST", "/training/jobs", problem(422, "invalid_spec", "/training/steps: takes a whole number (and 1 more)", errors=fields)
+    )
+    told = paceline("submit", "job.yaml").stderr
+    assert "/training/steps (line 3): takes a whole number" in told
+    assert "/model: is required" in told

@@ -93,4 +93,4 @@ def test_an_end_names_its_reason() -> None:
 
 def test_the_line_says_how_far_it_is() -> None:
     line = progress_line(parsed(experiment(), Experiment))
-    assert line == "ddp-vs-fsdp running: 1 of 3 completed, 1 running, 1 waiting; about 2m10s left"
+    assert line == "ddp-vs-fsdp running: 1 of 3 completed, 1 running, 1 waiting; about 2 min 10 s left"

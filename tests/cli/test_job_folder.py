@@ -133,8 +133,8 @@ def test_a_missing_script_does_not_hide_what_else_is_wrong(paceline: Paceline, c
     assert done.returncode == 2
     assert done.stderr.splitlines()[:3] == [
         "error: refused for these reasons (422, invalid_spec)",
-        f"  /resorces: {typo['message']}",
-        f"  /script/path: there is no train.py; looked in {paceline.folder}"
+        f"  /resorces (line 1): {typo['message']}",
+        f"  /script/path (line 1): there is no train.py; looked in {paceline.folder}"
         " -> a script that only the nodes have: set environment.working_directory to its folder there",
     ]
     assert not coordinator.sent("POST", "/training/jobs")

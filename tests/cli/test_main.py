@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from paceline.cli.exits import MEANINGS
+from paceline.version import version
 from tests.cli.conftest import ROOT, TIMEOUT_S, Paceline
 from tests.cli.fake_coordinator import API, Answer, FakeCoordinator, problem
 
@@ -110,7 +112,7 @@ def test_single_field_error_is_printed_once(paceline: Paceline, coordinator: Fak
 
 
 def test_single_field_whose_way_out_the_detail_lacks_is_printed_once_with_it(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    message = "'a b' does not fit: lower-case letters"
+    message = "Invalid value 'a b': use lower-case letters"
     fields = [{"pointer": "/name", "code": "string_pattern_mismatch", "message": message, "hint": "for example gpt-2"}]
     coordinator.on("POST", "/training/jobs", problem(422, "invalid_spec", f"/name: {message}", errors=fields))
     told = paceline("submit", "-", stdin="name: x").stderr
@@ -138,6 +140,39 @@ def test_who_is_not_signed_in_is_told_where_a_key_comes_from(paceline: Paceline,
     told = paceline("jobs").stderr
     assert "paceline keys create NAME" in told
     assert "paceline login --data FOLDER" in told
+
+
+def test_with_json_an_error_is_a_document_on_stdout_and_words_on_stderr(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """stdout was empty, so that a program had to read the words."""
+    fields = [{"pointer": "/precision", "code": "inconsistent_spec", "message": "fp9 does not fit", "hint": "use bf16"}]
+    coordinator.on("POST", "/training/jobs", problem(422, "invalid_spec", "/precision: fp9 does not fit", errors=fields))
+    done = paceline("submit", "-", "--json", stdin="name: x")
+    assert json.loads(done.stdout) == {
+        "error": {
+            "code": "invalid_spec",
+            "message": "/precision: fp9 does not fit",
+            "exit_code": 2,
+            "status": 422,
+            "errors": [fields[0] | {"line": None}],
+        }
+    }
+    assert done.stderr == "error: /precision: fp9 does not fit (422, invalid_spec)\nhint: use bf16\n"
+
+
+def test_errors_before_a_command_begins_are_documents_too(stranger: Paceline) -> None:
+    wrong = json.loads(stranger("jobs", "--json", "--nonsense").stdout)["error"]
+    assert (wrong["code"], wrong["exit_code"]) == ("usage", 2)
+    away = json.loads(stranger("jobs", "-o", "jsonl", "--server", "http://127.0.0.1:9").stdout)["error"]
+    assert (away["code"], away["exit_code"]) == ("unreachable", 7)
+
+
+def test_a_slip_in_a_command_is_one_line_with_the_right_word(stranger: Paceline) -> None:
+    done = stranger("job")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: No such command 'job'. Did you mean 'jobs'?")
+
+
+def test_version_is_printed(stranger: Paceline) -> None:
+    assert stranger("--version").stdout == f"paceline {version()}\n"
 
 
 def test_proxy_page_is_shown_as_it_came(paceline: Paceline, coordinator: FakeCoordinator) -> None:

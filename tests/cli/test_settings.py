@@ -52,6 +52,18 @@ def test_credentials_are_for_their_owner_only(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == {"server": "http://here", "api_key": "k"}
 
 
+def test_a_pinned_authority_is_of_its_server_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(user_file(), "https://mine", "k", "PEM")
+    assert resolve(start=tmp_path).authority.value == "PEM"
+    assert resolve(server="https://other", start=tmp_path).authority.value is None
+    (tmp_path / "ca.pem").write_text("OTHER")
+    monkeypatch.setenv("PACELINE_CA_FILE", str(tmp_path / "ca.pem"))
+    assert resolve(start=tmp_path).authority.value == "OTHER"
+    monkeypatch.setenv("PACELINE_CA_FILE", str(tmp_path / "nowhere.pem"))
+    with pytest.raises(UsageProblem, match=r"PACELINE_CA_FILE=.*nowhere"):
+        resolve(start=tmp_path)
+
+
 def test_damaged_file_is_named(tmp_path: Path) -> None:
     path = user_file()
     path.parent.mkdir(parents=True)

@@ -113,7 +113,7 @@ def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeV
         text = f"needs {shape.spoken('free ')}; the free ones are kept for a job that was here first or has a higher priority"
         return PlacementReason("reserved", text, shape.spoken(), None, "wait, or raise the priority")
     largest = max(usable, key=lambda node: (room.available(node), node.name))
-    nearest = f"the largest free is {room.available(largest)} (node {largest.name})"
+    nearest = f"the largest available node is {largest.name} ({count_of(room.available(largest), 'free slot')})"
     missing = shape.missing(shape.blocks - most(room.available), "free ")
     ready = [node for node in nodes if node.schedulable and node not in usable]
     others = _hindered(request, nodes) if any(room.available(node) >= shape.size for node in ready) else ""

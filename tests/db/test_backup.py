@@ -144,7 +144,9 @@ def test_a_running_coordinators_folder_is_not_restored_into(data: Path, tmp_path
 def test_the_check_names_what_is_wrong(data: Path) -> None:
     assert [each.problems for each in backup.check(data)] == [[], []]
     connection = sqlite3.connect(data / "paceline.db")
-    connection.execute("INSERT INTO sessions VALUES ('hash', 'nobody', 'csrf', '2026-01-01', '2026-01-01')")
+    connection.execute(
+        "INSERT INTO sessions (hash, user_id, csrf_token, created_at, expires_at) VALUES ('hash', 'nobody', 'csrf', '2026-01-01', '2026-01-01')"
+    )
     connection.commit()
     connection.close()
     (control, _) = backup.check(data)

@@ -9,15 +9,17 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 
 import pytest
+from alembic import command
 from sqlalchemy import insert, inspect, text
 
 from paceline.api.settings import Settings
 from paceline.db.base import ControlBase
 from paceline.db.errors import MigrationError
-from paceline.db.migrate import check, upgrade_all
+from paceline.db.migrate import CONTROL, check, upgrade_all
 from paceline.db.models.metrics import MetricRecordRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import rollups
+from paceline.db.repositories.jobs import JobFilter, JobOrder
 from paceline.db.session import Database, open_databases
 from tests import factories
 
@@ -73,13 +75,35 @@ async def test_points_of_a_version_that_made_roll_ups_at_once_have_theirs(databa
     async with databases[1].write() as session:
         await session.execute(insert(MetricRecordRow), [record] * 3)
         newest = await rollups.newest_seq(session)
-        for table in ("rollup_marks", "node_readings", "node_reading_rollups"):
+        for table in ("rollup_marks", "node_readings", "node_reading_rollups", "bundle_chunks"):
             await session.execute(text(f"DROP TABLE {table}"))
         await session.execute(text("UPDATE alembic_version_metrics SET version_num = 'metrics_0003'"))
     await upgrade_all(*databases)
     async with databases[1].read() as session:
         assert await rollups.made_to(session) == newest >= 3
         assert (await rollups.tail(session, "j")).records == []
+
+
+async def downgrade(database: Database, revision: str) -> None:
+    """Undo the newest migrations of a control database, down to this one."""
+    async with database.write() as session:
+        connection = await session.connection()
+        await connection.run_sync(lambda synchronous: command.downgrade(CONTROL.config(synchronous), revision))
+
+
+async def test_jobs_of_a_version_that_could_not_search_are_found(databases: tuple[Database, Database]) -> None:
+    async with databases[0].write() as session:
+        spec = factories.job_spec(name="first", description="Émile's baseline", labels={"team": "nlp"})
+        job = await factories.create_job(session, spec=spec)
+        script = factories.job_spec(name="other", model=None, data=None, training=None, script={"path": "train.py"})
+        await factories.create_job(session, spec=script)
+    await downgrade(databases[0], "control_0019")
+    await upgrade_all(*databases)
+    order = JobOrder("name", descending=False)
+    async with databases[0].read() as session:
+        for wanted in (JobFilter(text="émile"), JobFilter(text="team=nlp"), JobFilter(models=("mlp",))):
+            assert [row.id for row in await job_rows.page(session, wanted, order, 9)] == [job.id], wanted
+        assert [row.name for row in await job_rows.page(session, JobFilter(models=("script",)), order, 9)] == ["other"]
 
 
 async def test_ranks_of_a_version_that_did_not_note_their_cards_get_those_that_their_node_offers(
@@ -90,11 +114,7 @@ async def test_ranks_of_a_version_that_did_not_note_their_cards_get_those_that_t
         node, _ = await factories.create_node(session, device="cuda", slots=2, inventory={"gpus": gpus})
         cpus, _ = await factories.create_node(session, name="cpus")
         jobs = [await factories.create_running_job(session, on, world_size=2) for on in (node, cpus)]
-    async with databases[0].write() as session:
-        await session.execute(text("ALTER TABLE ranks DROP COLUMN card"))
-        await session.execute(text("ALTER TABLE trials DROP COLUMN samples_per_second"))
-        await session.execute(text("ALTER TABLE trials ADD COLUMN best_metric DOUBLE PRECISION"))
-        await session.execute(text("UPDATE alembic_version_control SET version_num = 'control_0017'"))
+    await downgrade(databases[0], "control_0017")
     await upgrade_all(*databases)
     async with databases[0].read() as session:
         found = await job_rows.ranks(session, [(job.id, 1) for job in jobs])

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from scripts.browser import chromium, chromium_executable
+from tests.e2e.simulated import Simulated, simulation
 from tests.e2e.stack import ROOT, Stack
 from tests.ports import free_port
 
@@ -66,6 +67,13 @@ def three_agents(three_shared: Stack) -> Iterator[Stack]:
     """The same with three agents. Tests may end them."""
     yield three_shared
     three_shared.tidy(agents=3)
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Iterator[Simulated]:
+    """A simulated cluster with demo jobs, this module's own: it takes half a core as long as it is there. Tests may use its jobs up."""
+    with simulation() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

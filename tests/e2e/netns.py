@@ -102,7 +102,7 @@ class Site(Stack):
         self.network.add(machine)
         agent = [sys.executable, "-m", "paceline.cluster.agent.main", "--server", self.server, "--token", token, "--name", machine]
         places = ["--data", str(self.data / "agents" / machine), "--checkpoints", str(self.data / "checkpoints")]
-        reach = ["--slots", "1", "--address", self.network.address(machine, "data")]
+        reach = ["--slots", "1", "--address", self.network.address(machine, "data"), "--insecure-http"]
         self._run(machine, self.network.inside(machine, [*agent, *places, *reach]))
 
     def _run(self, name: str, command: list[str]) -> None:

@@ -73,4 +73,4 @@ def test_a_lost_part_of_the_sequences_costs_no_step(stack: Stack, owner: Page) -
     job_id, incident = lose_rank_one(stack, "context")
     assert (incident["action"], incident["steps_lost"]) == ("closed_up", 0), incident
     assert stack.job(job_id)["restarts"] == 0
-    assert_shown(owner, stack, job_id, "context", "closed up", "2 of 2")
+    assert_shown(owner, stack, job_id, "context", "recovered", "2 of 2")

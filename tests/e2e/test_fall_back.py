@@ -96,7 +96,7 @@ def pids(job: dict[str, Any]) -> dict[str, int]:
 def assert_fell_back(stack: Stack, job: Job, incident: dict[str, Any]) -> None:
     assert (incident["action"], incident["step"], incident["resumed_step"]) == ("fell_back", FAULT_STEP - 1, SAVED_BEFORE), incident
     assert incident["steps_lost"] == FAULT_STEP - 1 - SAVED_BEFORE
-    assert incident["done"].endswith("as generation 2 from step 16; 4 steps had to be done again"), incident["done"]
+    assert incident["done"].endswith("as generation 2 from step 16; 4 steps had to be repeated"), incident["done"]
     assert stack.job(job.id)["restarts"] == 1
     goodput = stack.get(f"/training/jobs/{job.id}/goodput")
     assert (goodput["useful_steps"], goodput["redone_steps"]) == (STEPS, FAULT_STEP - 1 - SAVED_BEFORE)

@@ -116,7 +116,7 @@ def test_ctrl_c_and_sigterm_end_the_training_within_seconds(laptop: Laptop, numb
     process.send_signal(number)
     _, err = process.communicate(timeout=INTERRUPT_SECONDS)
     assert process.returncode == 130, err
-    assert "train cancelled" in err
+    assert "train was cancelled" in err
 
 
 def read_until(file: IO[str] | None, words: str) -> str:

@@ -52,7 +52,7 @@ def sign_in(page: Page, link: str) -> None:
     page.wait_for_url("**/jobs*")
     assert "token" not in page.url
     page.goto(link)
-    expect(page.get_by_role("alert")).to_contain_text("did not sign you in")
+    expect(page.get_by_role("alert")).to_contain_text("This link has expired or was already used")
     page.goto(link.partition("/login")[0])
     expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
 

@@ -44,7 +44,7 @@ async def test_ranks_that_end_one_after_the_other_while_it_is_decided_are_one_in
     job = await cluster.until_job(job_id, "running", generation=2)
     assert [rank["node_name"] for rank in members(job)] == ["a"]
     (incident,) = (await cluster.client.get(f"/api/v1/training/jobs/{job_id}/incidents")).json()
-    assert incident["why"].startswith("rank 1: killed by SIGKILL; rank 0 of 3 closes up")
+    assert incident["why"].startswith("rank 1: killed by SIGKILL; rank 0 of 3 continues")
 
 
 async def waits_for_a_lock(cluster: Cluster) -> None:

@@ -64,7 +64,7 @@ async def test_a_restart_waits_a_moment_for_the_culprits_word(cluster: Cluster) 
     assert "rank 1: killed by SIGKILL" in (await event_of(cluster, job_id, "job.state", to="recovering"))["cause"]
     (incident,) = await incidents(cluster, job_id)
     assert (incident["culprit"]["rank"], [victim["rank"] for victim in incident["culprit"]["victims"]]) == (1, [0])
-    assert incident["why"] == "rank 1: killed by SIGKILL; restart 1 of at most 3"
+    assert incident["why"] == "rank 1: killed by SIGKILL; restart 1 of 3"
 
 
 async def test_a_culprit_that_is_heard_of_late_is_named_nevertheless(cluster: Cluster) -> None:
@@ -79,7 +79,7 @@ async def test_a_culprit_that_is_heard_of_late_is_named_nevertheless(cluster: Cl
     await cluster.until_job(job_id, "running", generation=2)
     (incident,) = await incidents(cluster, job_id)
     assert (incident["cause"], incident["culprit"]["rank"]) == ("out_of_memory", 1)
-    assert incident["why"] == "rank 1: out of memory; restart 1 of at most 3"
+    assert incident["why"] == "rank 1: out of memory; restart 1 of 3"
     assert incident["what"] == "rank 1 on b ran out of memory: out of memory"
     known = await event_of(cluster, job_id, "job.culprit_known")
     assert known["message"] == "rank 1 was to blame; rank 0 was heard of first, and was dragged down"
@@ -280,3 +280,23 @@ async def test_goodput_over_a_real_history_adds_up(cluster: Cluster) -> None:
     assert found["paused_seconds"] > 0
     (incident,) = found["incidents"]
     assert incident["seconds"] == pytest.approx(parts["incident"])
+
+
+async def test_a_node_that_a_person_removes_is_no_fault_of_the_job(cluster: Cluster) -> None:
+    job_id, a, _ = await gang_of_two(cluster)
+    await cluster.add_agent("c", slots=1)
+    node_id = (await cluster.nodes())["b"]["id"]
+    await cluster.client.delete(f"/api/v1/cluster/nodes/{node_id}", params={"force": "true"})
+    await a.crash(job_id, 0, kind="peer_lost", message="Connection closed by peer")
+    job = await cluster.until_job(job_id, "running", generation=2)
+    await a.step(job_id, 1)
+    incident = await until_outcome(cluster, job_id, "recovered")
+    name = (await cluster.client.get("/api/v1/auth/me")).json()["name"]
+    assert incident["what"] == f"rank 1 on b ended with its node: removed by {name}"
+    assert (incident["cause"], incident["culprit"]["kind"]) == ("node_removed", "node_removed")
+    assert [victim["rank"] for victim in incident["culprit"]["victims"]] == [0]
+    assert job["restarts"] == 0  # none of its allowed restarts is used up
+    goodput = (await cluster.client.get(f"{JOBS}/{job_id}/goodput")).json()
+    causes = {part["cause"] for part in goodput["parts"]}
+    assert "incident" not in causes
+    assert "resizing" in causes

@@ -131,7 +131,7 @@ async def test_by_its_users_word_it_is_started_again_and_then_fails(cluster: Clu
     culprit = incident["culprit"]
     assert (culprit["kind"], culprit["rank"], culprit["node_name"], culprit["where"]) == ("hang", 1, "b", "f.py:24")
     assert culprit["message"].startswith("hung: no output and no step of any rank for ")
-    assert culprit["message"].endswith(f" s: {WHAT}; restart 1 of at most 1")
+    assert culprit["message"].endswith(f" s: {WHAT}; restart 1 of 1")
     await fall_quiet(cluster, job_id, agents, ago=9.0)
     job = await cluster.until_job(job_id, "failed", end_reason="hang")
     assert (job["failure"]["kind"], job["failure"]["rank"], job["failure"]["where"]) == ("hang", 1, "f.py:24")

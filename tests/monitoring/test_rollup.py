@@ -40,6 +40,10 @@ def test_every_level_equals_brute_force(run: list[float], cuts: list[int]) -> No
             assert bucket.minimum == (min(numbers) if numbers else None)
             assert bucket.maximum == (max(numbers) if numbers else None)
             assert bucket.last == (None if math.isnan(points[-1]) else points[-1])
+            if numbers and all(map(math.isfinite, numbers)):
+                assert math.isclose(bucket.mean, math.fsum(numbers) / len(numbers), abs_tol=1e-9 * max(map(abs, numbers)))
+            else:
+                assert math.isnan(bucket.mean)
 
 
 @given(span=st.integers(1, 10**9), limit=st.integers(10, 2_000))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import paceline
-from paceline.client import ApiProblemError, UsageProblem, WaitTimedOutError, document_of
+from paceline.client import ApiProblemError, JobEndedError, UsageProblem, WaitTimedOutError, document_of
 from tests.cli.fake_coordinator import Answer, FakeCoordinator, job, problem, serve
 
 ID = job()["id"]
@@ -100,6 +100,17 @@ def test_a_wait_has_an_end(client: paceline.Client, coordinator: FakeCoordinator
     with pytest.raises(WaitTimedOutError, match="is still running after 0 s"):
         client.wait(ID, timeout=0)
     assert client.wait(ID, "running", timeout=0).state == "running"
+
+
+def test_a_wait_for_a_state_that_cannot_come_any_more_raises(client: paceline.Client, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", f"/training/jobs/{ID}", Answer(200, job(state="completed")))
+    with pytest.raises(JobEndedError, match=r"has ended \(completed\) and can't be paused any more"):
+        client.wait(ID, "paused", timeout=0)
+
+
+def test_a_number_that_json_has_not_is_refused_in_words(client: paceline.Client) -> None:
+    with pytest.raises(UsageProblem, match="NaN and infinity are no numbers that can be sent"):
+        client.resize(ID, float("nan"))
 
 
 def test_a_wait_for_what_is_no_state_is_refused_at_once(client: paceline.Client) -> None:

@@ -91,7 +91,7 @@ attempts = {
     "a fraction": lambda: paceline.log({"loss": 1.0}, step=0.5),
     "a finished run": lambda: finished.log({"loss": 1.0}),
     "no configuration": lambda: paceline.init(config=[1]),
-    "more of wandb": lambda: paceline.Image,
+    "more of wandb": lambda: paceline.Artifact,
     "an entry that is not there": lambda: paceline.init().config.lr,
 }
 for name, attempt in attempts.items():
@@ -110,7 +110,7 @@ def test_what_cannot_be_meant_is_refused_in_the_scripts_own_line(tmp_path: Path)
     assert told["a fraction"].startswith("TypeError: step 0.5 (float) is not an integer")
     assert "is finished: log before finish(), or begin another run with paceline.init()" in told["a finished run"]
     assert told["no configuration"].startswith("TypeError: [1] (list) is no configuration")
-    assert told["more of wandb"].startswith("AttributeError: module 'paceline' has no attribute 'Image': of wandb it has init, log")
+    assert told["more of wandb"].startswith("AttributeError: module 'paceline' has no attribute 'Artifact': of wandb it has init, log")
     assert told["an entry that is not there"] == "AttributeError: 'lr' is not set; there is nothing"
 
 

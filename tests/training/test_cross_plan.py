@@ -21,6 +21,7 @@ from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.shards import tensors_of
+from paceline.training.saving.storage import FolderStorage
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state, rebuild_optimizer
@@ -77,7 +78,7 @@ def saved(world: World, plan: str, source: str | None, folder: str) -> str:
             step_runner.run(NothingAsked())
     else:
         checkpoint.load(group, state, Path(source), checkpoint.verify(group, Path(source)))
-    checkpoints = CheckpointDirectory(Path(folder), "job", 1, spec, group)
+    checkpoints = CheckpointDirectory(FolderStorage(Path(folder)), "job", 1, spec, group)
     return checkpoint.save(checkpoints, state, {}).manifest.parameters_sha256 or ""
 
 

@@ -13,8 +13,8 @@ import torch
 from paceline.monitoring.sealed import File
 from paceline.training.link import Broken, Parked, PauseRequest, Progress, RankHello, Release, ToRank
 from paceline.training.saving import manifest as manifests
-from paceline.training.saving.checkpoint_directory import SIGN
 from paceline.training.saving.shards import tensors_of
+from paceline.training.saving.storage import SIGN
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state
 from paceline.training.warm_up import warm_up_step

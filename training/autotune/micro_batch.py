@@ -13,13 +13,11 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
 import torch
 
 from paceline.distributed.process_group import Group
-from paceline.monitoring.files import write_durably
 from paceline.parallelism.plan import Coordinates
 from paceline.parallelism.planning.auto import RESERVE
 from paceline.parallelism.planning.auto_words import size as in_words
@@ -32,6 +30,7 @@ from paceline.training.reporting.failures import runs_out_of_memory
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.shards import put_tensors, tensors_of
+from paceline.training.saving.storage import CheckpointStorage
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState
@@ -167,7 +166,7 @@ class Trials:
     def __init__(self, checkpoints: CheckpointDirectory, state: TrainState, steps_from: StepsFrom, coordinates: Coordinates) -> None:
         self.checkpoints, self.state, self.coordinates = checkpoints, state, coordinates
         self._steps_from = steps_from
-        self._attempt = checkpoints.directory / ATTEMPT
+        self._storage = checkpoints.storage
 
     def __enter__(self) -> None:
         self._fresh = not self.state.optimizer.state
@@ -178,20 +177,20 @@ class Trials:
         if self._fresh:
             self.state.optimizer.state.clear()
         if failure[0] is None and self.checkpoints.group.rank == 0:
-            self._attempt.unlink(missing_ok=True)
+            self._storage.remove_note(ATTEMPT)
 
     def sizes(self) -> list[int]:
         """Return the sizes to try: those below the size whose attempt ended an earlier process."""
         spec = self.checkpoints.spec
         most = max(derived.data_ranks(spec, spec.resources.most_ranks), self.coordinates.degrees.data)
-        deadly = self.checkpoints.group.all_gather_object(read_attempt(self._attempt))[0]
+        deadly = self.checkpoints.group.all_gather_object(read_attempt(self._storage))[0]
         every = sizes_to_try(derived.training_of(spec).global_batch_size, most)
         return [size for size in every if deadly is None or size < deadly]
 
     def run(self, size: int) -> int | None:
         """Return the bytes that a step takes on the fullest rank, or None where a rank ran out of memory."""
         if self.checkpoints.group.rank == 0:
-            write_durably(self._attempt, str(size).encode())
+            self._storage.write_note(ATTEMPT, str(size).encode())
         step_runner = self._step_runner(size)
         step_runner.fetch(self.state.step + 1, 0)  # data that are read when they are first asked for are no part of the step
         self.state.begin_step()
@@ -247,5 +246,6 @@ def succeeds(work: Callable[[], None], *, catch: bool) -> bool:
     return False
 
 
-def read_attempt(path: Path) -> int | None:
-    return int(path.read_text()) if path.exists() else None
+def read_attempt(storage: CheckpointStorage) -> int | None:
+    note = storage.read_note(ATTEMPT)
+    return None if note is None else int(note)

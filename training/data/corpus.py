@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.training.data import stdlib_text, tokens
+from paceline.distributed import env
+from paceline.objects.location import place_at
+from paceline.training.data import stdlib_text, stored_tokens, tokens
 from paceline.training.data.token_set import TokenSet
 from paceline.training.data.tokenizer import ByteTokenizer, tokenizer_of
 from paceline.training.errors import InvalidInputError
 from paceline.training.schema.data import StdlibText, Tokens
+from paceline.training.schema.object_store import options_of
 from paceline.training.task import Dataset
 
 BYTES = 256
@@ -35,8 +38,11 @@ def open_corpus(data: StdlibText | Tokens, context: int, vocab_size: int, cache:
             )
         train, held_out = stdlib_text.load(data, context, cache)
         return Corpus(train, held_out, prompt=list(b"def "), vocabulary=BYTES, decode=ByteTokenizer().decode)
-    train_windows, held_out_windows, made = tokens.load(data, context, vocab_size)
-    decode = functools.partial(decode_with, Path(data.path), made)
+    place = place_at(data.path)
+    if not isinstance(place, Path):
+        place = stored_tokens.folder_of(place, options_of(data.options), cache, env.data_cache_bytes())
+    train_windows, held_out_windows, made = tokens.load(data, context, vocab_size, place)
+    decode = functools.partial(decode_with, place, made)
     return Corpus(train_windows, held_out_windows, prompt=[made.end], vocabulary=made.vocabulary, decode=decode)
 
 

@@ -62,9 +62,10 @@ class TokenWindows:
             place, filled, run = place + count, filled + count, run + 1
 
 
-def load(data: Tokens, context: int, vocab_size: int) -> tuple[TokenWindows, TokenWindows | None, TokenSet]:
-    """Training and held-out windows (None: nothing is held out), and the manifest. Raises InvalidInputError."""
-    folder = Path(data.path)
+def load(data: Tokens, context: int, vocab_size: int, copy: Path | None = None) -> tuple[TokenWindows, TokenWindows | None, TokenSet]:
+    """Training and held-out windows (None: nothing is held out), and the manifest. `copy`: this node's copy of a set in an object store.
+    Raises InvalidInputError."""
+    folder = copy or Path(data.path)
     made = token_set.read(folder)
     token_set.require(folder, data.sha256)
     require_vocabulary(folder, made, vocab_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-PRESET = "a named size; fields that are given beside it win. A stored job has the numbers instead of the name"
+PRESET = "Named size. Explicit fields override it, and a submitted job stores the numbers instead of the name."
 
 
 def spelled_out(given: Any, presets: Mapping[Any, Mapping[str, object]]) -> Any:

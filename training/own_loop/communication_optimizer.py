@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import math
 import weakref
+from numbers import Real
 
 import torch
 import torch.distributed as dist
@@ -47,9 +48,9 @@ class CommunicationOptimizer:
         `wrap`: MiB that are summed together, and whether backward goes on meanwhile. `model`: gives gradients their names. `process_group`: default:
         all ranks. Raises InvalidInputError for values out of range.
         """
-        if not 0 < compression_ratio <= 1:  # NaN is none of both
+        if not (_is_number(compression_ratio) and 0 < compression_ratio <= 1):  # NaN is none of both
             raise InvalidInputError(f"compression_ratio={compression_ratio!r} is a share of elements: use a number over 0, up to 1")
-        if not (bucket_size_mb > 0 and math.isfinite(bucket_size_mb)):
+        if not (_is_number(bucket_size_mb) and 0 < bucket_size_mb < math.inf):
             raise InvalidInputError(f"bucket_size_mb={bucket_size_mb!r} is a size in MiB: use a number over 0, such as 25")
         self.compression_ratio, self.bucket_size_mb, self.enable_overlap = float(compression_ratio), float(bucket_size_mb), enable_overlap
         self._model = model
@@ -165,3 +166,7 @@ class CommunicationOptimizer:
     def _put_mean(gradient: Tensor, total: Tensor, ranks: int) -> Tensor:
         gradient.detach().copy_((total / ranks).view(gradient.shape))
         return gradient
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real)

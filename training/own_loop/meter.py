@@ -15,7 +15,8 @@ from paceline.monitoring.devices import model_flops_utilization
 from paceline.monitoring.points import OWN_LOOP_NAMES, communication
 from paceline.monitoring.recorder import Recorder
 from paceline.training.optim.loss_scale import Unscaled
-from paceline.training.reporting.telemetry import memory_bytes, peak_memory_bytes, peak_of_device
+from paceline.training.reporting.memory import MemoryMeter
+from paceline.training.reporting.telemetry import peak_of_device
 
 #: Updates that `Meter.summary` looks back on.
 WINDOW = 100
@@ -61,10 +62,11 @@ class Meter:
             recorder.reserve(OWN_LOOP_NAMES)
         self._newest: deque[Update] = deque(maxlen=WINDOW)
         self._peak = peak_of_device(device, precision)
+        self._memory = MemoryMeter(device.type)
 
     def note(self, update: Update) -> None:
         self._newest.append(update)
-        values = {**update.parts, "step_seconds": update.seconds, **self._memory(), **communication(*update.sent)}
+        values = {**update.parts, "step_seconds": update.seconds, **self._memory.read(), **communication(*update.sent)}
         if self._place.rank == 0:
             values |= job_values(update) | self._rates(update.samples / update.seconds)
         for recorder in self._recorders:
@@ -79,7 +81,7 @@ class Meter:
         times = [{"step_seconds": update.seconds, **update.parts} for update in self._newest]
         medians = {name: statistics.median(each[name] for each in times) for name in times[0]}
         rates = self._rates(sum(update.samples for update in self._newest) / seconds)
-        return job_values(self._newest[-1]) | rates | medians | self._memory()
+        return job_values(self._newest[-1]) | rates | medians | self._memory.read()
 
     def _rates(self, samples_per_second: float) -> dict[str, float]:
         """Rates as far as they are known: there is no MFU of a model of unknown arithmetic, or on a device whose peak is not listed."""
@@ -90,9 +92,6 @@ class Meter:
             peak = self._peak.flops * self._place.world_size
             rates["mfu"] = model_flops_utilization(samples_per_second, self._sample.flops, peak)
         return rates
-
-    def _memory(self) -> dict[str, float]:
-        return {"memory_bytes": memory_bytes(self._device.type), "peak_memory_bytes": peak_memory_bytes(self._device.type)}
 
     def flush(self) -> None:
         for recorder in self._recorders:

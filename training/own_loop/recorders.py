@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paceline.distributed.env import Position, rank_folder
 from paceline.monitoring.event_file import EventFileWriter
+from paceline.monitoring.media_recorder import MediaRecorder
 from paceline.monitoring.recorder import Recorder, recorder_at
 from paceline.monitoring.sinks import events_at
 from paceline.training.rank_folder import RankFolder
@@ -23,6 +24,17 @@ def job_recorder() -> Recorder | None:
     recorder = recorder_at(folder.metrics)
     recorder.on_dropped = lambda dropped: events_at(folder.events).emit_dropped(dropped)  # opened when there is something to tell
     return kept_to_the_end(recorder)
+
+
+@functools.cache
+def job_media_recorder() -> MediaRecorder | None:
+    """Return what writes the job's images, histograms and tables; None outside a job. What is queued is written when the process ends."""
+    recorder = job_recorder()
+    if recorder is None:
+        return None
+    media = MediaRecorder(recorder.drop)
+    atexit.register(media.close)  # before the recorder's own end, which tells what was dropped: the last that registers is called first
+    return media
 
 
 def job_folder() -> RankFolder | None:

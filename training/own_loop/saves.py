@@ -25,6 +25,7 @@ from paceline.training.saving.checkpoint_directory import open_directory
 from paceline.training.saving.collective_work import run_on_all_ranks
 from paceline.training.saving.manifest import Manifest
 from paceline.training.saving.parts import SavePlanner
+from paceline.training.saving.storage import FolderStorage
 from paceline.training.saving.uncommitted import draft_of
 from paceline.training.saving.writers import BlockingWriter
 
@@ -60,6 +61,7 @@ class OwnCheckpointDirectory:
     """Directory that all ranks see, with one generation of saves in it: nothing is ever overwritten."""
 
     def __init__(self, directory: Path, group: Group, options: Options, retention: CheckpointRetention) -> None:
+        self.storage = FolderStorage(directory)
         self.directory, self.group, self._options, self._retention = directory, group, options, retention
         snapshots, saved = run_on_all_ranks(group, self._look, CheckpointSaveError)[0]
         self._planner = SavePlanner()
@@ -80,11 +82,13 @@ class OwnCheckpointDirectory:
         if any(self.group.all_gather_object(final.exists())):
             raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
         described = self._describe(step, scale, metrics)
-        made = draft_of(self.group, self._planner, final, training.tensors(), described, BlockingWriter().snapshot)
-        saved = checkpoint.commit(self.group, made)
+        made = draft_of(
+            self.group, self._planner, self.storage.target(final.name), training.tensors(), described, BlockingWriter().snapshot
+        )
+        checkpoint.commit(self.group, made)
         self._best = described.best
-        run_on_all_ranks(self.group, lambda: self._keep_within(saved.directory, is_best), CheckpointSaveError)
-        return saved.directory
+        run_on_all_ranks(self.group, lambda: self._keep_within(final, is_best), CheckpointSaveError)
+        return final
 
     def _keep_within(self, newest: Path, is_best: bool | None) -> None:
         if self.group.rank == 0:

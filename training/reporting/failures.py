@@ -31,7 +31,7 @@ from paceline.training.reporting.failure_kinds import (
     shortened,
     without_middle,
 )
-from paceline.training.reporting.users_code import innermost
+from paceline.training.reporting.users_code import folded, innermost
 from paceline.training.warm_start import exit_code_of
 
 Kind = Literal[
@@ -61,6 +61,7 @@ def _report(error: BaseException, kind: Kind, rank: int, step: int) -> FailureRe
         message=shortened(message),
         exception=f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
         traceback=without_middle(traceback_text, MAX_TRACEBACK_CHARACTERS),
+        users_traceback=without_middle(folded(traceback_text), MAX_TRACEBACK_CHARACTERS),
         where=innermost(traceback_text),
         step=step,
         time=time.time(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +20,7 @@ from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.planning.flops import model_flops
 from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
+from paceline.training.reporting.memory import MemoryMeter
 from paceline.training.reporting.profiling import Profiling
 from paceline.training.schema.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, what_is_bad, what_is_done
 from paceline.training.spec import derived
@@ -32,8 +31,6 @@ from paceline.training.timing.activity import Activity
 from paceline.training.timing.pace import Pace
 
 LINE_SECONDS = 1.0  # between progress lines
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-KIBIBYTE = 1024
 
 
 class Telemetry:
@@ -54,6 +51,7 @@ class Telemetry:
     ) -> None:
         self.leads, self.was_leader = world.rank == 0, was_leader
         self.link, self.activity = link, activity or Activity(Pace())
+        self.folder = folder
         self.recorder = recorder_at(folder.metrics)
         self.recorder.after_write = self._nudge
         self._events = events_at(folder.events)
@@ -63,6 +61,7 @@ class Telemetry:
         self._profiling = Profiling(spec.profile, world, self.artifacts, self)
         self._samples = derived.training_of(spec).global_batch_size
         self._world, self._precision = world, spec.precision
+        self._memory = MemoryMeter(world.device)
         self._formula = model_flops(spec)
         self._peak: Peak | None = None
         self._tokens_per_sample: int | None = None
@@ -98,8 +97,7 @@ class Telemetry:
         )
 
     def step(self, report: StepReport) -> None:
-        values = {**report.parts, "step_seconds": report.seconds, "memory_bytes": memory_bytes(self._world.device)}
-        values["peak_memory_bytes"] = peak_memory_bytes(self._world.device)
+        values = {**report.parts, "step_seconds": report.seconds, **self._memory.read()}
         values["dropped_records"] = float(self.recorder.dropped)
         values |= communication(*report.sent)
         if self.leads:
@@ -205,28 +203,6 @@ class Telemetry:
         self._profiling.close()
         self.recorder.close()
         self._events.close()
-
-
-def memory_bytes(device: str) -> float:
-    """Return the bytes allocated on the GPU, or resident in memory on a CPU."""
-    if device == "cuda":
-        return float(allocated_on_gpu()["current"])
-    with open("/proc/self/statm", "rb") as file:
-        return float(int(file.read().split()[1]) * PAGE_BYTES)
-
-
-def peak_memory_bytes(device: str) -> float:
-    """Return the peak of bytes allocated on the GPU, or resident in memory, since this process began. On a CPU this includes its
-    spawner's peak."""
-    if device == "cuda":
-        return float(allocated_on_gpu()["peak"])
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE)
-
-
-def allocated_on_gpu() -> dict[str, int]:
-    """Return `current` and `peak` bytes, straight from the allocator: torch's own functions flatten all its statistics to read one."""
-    found: dict[str, int] = torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]
-    return found
 
 
 def peak_of_device(device: torch.device, precision: str) -> Peak | None:

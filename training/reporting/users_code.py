@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from paceline.location import is_ours
+from paceline.monitoring.words import plural
 
 _LIBRARIES = ("/site-packages/", "/dist-packages/", f"{Path(sys.base_prefix)}/lib/", "<frozen ")
 #: The lines of an exception group stand behind `  | `.
@@ -30,6 +31,29 @@ def innermost(traceback: str) -> str:
     its first member."""
     frames = [found for found in _FRAME.finditer(traceback.partition(_SECOND_MEMBER)[0]) if is_users(found["file"])]
     return place(frames[-1]["function"], frames[-1]["file"], int(frames[-1]["line"])) if frames else ""
+
+
+def folded(traceback: str) -> str:
+    """A traceback's text in which each run of frames that are not the user's is one line with their number; empty where no frame is the user's."""
+    kept: list[str] = []
+    hidden, depth, any_is_users, is_shown = 0, 0, False, True
+    for line in traceback.splitlines():
+        frame = _FRAME.match(line)
+        if frame is not None:
+            depth, is_shown = _depth(line), is_users(frame["file"])
+            any_is_users |= is_shown
+            hidden += not is_shown
+        elif _depth(line) <= depth:
+            is_shown = True
+        if is_shown:
+            kept += [f"  … {plural(hidden, 'frame')} of libraries"] if hidden else []
+            kept.append(line)
+            hidden = 0
+    return "\n".join(kept) if any_is_users else ""
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" |"))
 
 
 def line_of_crash(text: str) -> str:

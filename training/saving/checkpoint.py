@@ -7,17 +7,22 @@ A job saves through `saves.py`, which lets steps go on meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from paceline.distributed.process_group import Group
-from paceline.training.errors import CheckpointCorruptError
+from paceline.objects.location import Place
+from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving import shards, unsent
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.collective_work import run_on_all_ranks
 from paceline.training.saving.manifest import CommittedCheckpoint, Manifest
+from paceline.training.saving.object_manifests import bring
+from paceline.training.saving.object_storage import RESTORES, ObjectStorage
 from paceline.training.saving.pending_save import PendingSave
+from paceline.training.saving.storage import remove_staged
 from paceline.training.saving.uncommitted import UncommittedCheckpoint, draft
 from paceline.training.saving.writers import BlockingWriter
 from paceline.training.state import TrainState
@@ -28,10 +33,7 @@ def unreported(checkpoints: CheckpointDirectory, known: Collection[str]) -> list
     it."""
     if checkpoints.group.rank != 0:
         return []
-    return [
-        CommittedCheckpoint(folder, manifest, manifests.digest(folder))
-        for folder, manifest in manifests.published(checkpoints.directory, known)
-    ]
+    return checkpoints.storage.published(known)
 
 
 def save(checkpoints: CheckpointDirectory, state: TrainState, metrics: dict[str, float]) -> CommittedCheckpoint:
@@ -56,6 +58,25 @@ def verify(group: Group, folder: Path) -> Manifest:
         return manifest
 
     return run_on_all_ranks(group, check, CheckpointCorruptError)[0]
+
+
+@contextlib.contextmanager
+def on_this_node(checkpoints: CheckpointDirectory, place: Place) -> Iterator[Path]:
+    """Have a checkpoint in a folder within the block: its own, or one that the ranks of this node fill together from an object store, and that
+    is gone afterwards. Collective. Raises CheckpointCorruptError or CheckpointUnreachableError on every rank."""
+    if isinstance(place, Path):
+        yield place
+        return
+    group, storage = checkpoints.group, checkpoints.storage
+    if not isinstance(storage, ObjectStorage):
+        raise CheckpointUnreachableError(f"{place} is in an object store, and this job has a folder; set checkpoint.directory to the store")
+    restores = storage.staging / RESTORES
+    run_on_all_ranks(
+        group, lambda: str(bring(place, storage.options, restores / f"g{checkpoints.generation}", group.rank)), CheckpointCorruptError
+    )
+    yield restores / f"g{checkpoints.generation}" / place.name
+    group.all_gather_object(None)  # no rank reads it any more
+    remove_staged(restores)
 
 
 def load(group: Group, state: TrainState, folder: Path, manifest: Manifest) -> None:

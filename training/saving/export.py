@@ -7,10 +7,12 @@ back and compared with the checkpoint's fingerprint of its parameters: an export
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,16 +21,19 @@ from torch import Tensor
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from paceline.monitoring.files import make_folders, sync_file, sync_folder
+from paceline.objects.location import is_url, parse
 from paceline.training.errors import CheckpointCorruptError, InvalidInputError, TrainingError, WeightsExistError
 from paceline.training.saving import fingerprint, shards, weights
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.manifest import Manifest
+from paceline.training.saving.object_manifests import bring
 from paceline.training.saving.safe_reading import SafeReader
 
 GIGABYTE = 1_000_000_000
 #: Bytes of tensors in a file, as Hugging Face cuts them.
 LIMIT = 5 * GIGABYTE
 SCRATCH = ".tmp"
+OPTIONS = ("endpoint", "region", "account")
 
 Stored = Mapping[str, TensorStorageMetadata]
 
@@ -124,14 +129,28 @@ def require_same(folder: Path, manifest: Manifest) -> str:
     return found
 
 
+@contextlib.contextmanager
+def checkpoint_at(place: str, options: Mapping[str, str]) -> Iterator[Path]:
+    """A checkpoint's folder within the block, fetched from its object store where `place` is a URL. Raises what `bring` does."""
+    if not is_url(place):
+        yield Path(place)
+        return
+    with tempfile.TemporaryDirectory(prefix="paceline-checkpoint-") as scratch:
+        yield bring(parse(place), options, Path(scratch))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("checkpoint", help="its folder, or the URL of its place in an object store")
     parser.add_argument("output", type=Path)
     parser.add_argument("--limit", type=int, default=LIMIT, help="bytes of tensors in a file")
+    for option in OPTIONS:
+        parser.add_argument(f"--store-{option}", help=f"checkpoint.options.{option} of the job")
     given = parser.parse_args()
+    options = {name: value for name in OPTIONS if (value := getattr(given, f"store_{name}")) is not None}
     try:
-        print(json.dumps(asdict(export(given.checkpoint, given.output, given.limit))))
+        with checkpoint_at(given.checkpoint, options) as folder:
+            print(json.dumps(asdict(export(folder, given.output, given.limit))))
     except (TrainingError, OSError) as error:
         print(error, file=sys.stderr)
         return command_exit_code(error)

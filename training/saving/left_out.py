@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from paceline.monitoring.files import write_durably
 from paceline.monitoring.loss_watch import BadLossKind
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError
 from paceline.training.saving.checkpoint_directory import CheckpointLocation
@@ -29,16 +28,16 @@ def add(checkpoints: CheckpointLocation, known: Mapping[int, BadLossKind], step:
     content = msgspec.json.encode({**known, step: kind})
     run_on_all_ranks(
         checkpoints.group,
-        lambda: write_durably(checkpoints.directory / FILE, content) if checkpoints.group.rank == 0 else None,
+        lambda: checkpoints.storage.write_note(FILE, content) if checkpoints.group.rank == 0 else None,
         CheckpointSaveError,
     )
 
 
 def _read(checkpoints: CheckpointLocation) -> dict[int, BadLossKind]:
-    path = checkpoints.directory / FILE
+    content = checkpoints.storage.read_note(FILE)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[int, BadLossKind])
-    except FileNotFoundError:
-        return {}
+        return {} if content is None else msgspec.json.decode(content, type=dict[int, BadLossKind])
     except msgspec.DecodeError as error:
-        raise CheckpointCorruptError(f"{path} cannot be read: {error}; remove it, and the steps that it named are tried again") from error
+        raise CheckpointCorruptError(
+            f"{checkpoints.storage.place / FILE} cannot be read: {error}; remove it, and the steps that it named are tried again"
+        ) from error

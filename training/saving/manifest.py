@@ -15,6 +15,7 @@ import msgspec
 
 from paceline.monitoring.files import sync_folder, write_durably
 from paceline.monitoring.sealed import File, describe, is_sealed, sealed
+from paceline.objects.location import Place
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError
 from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import LossScale
@@ -53,7 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 class CommittedCheckpoint:
     """A checkpoint that is there."""
 
-    directory: Path
+    directory: Place
     manifest: Manifest
     manifest_sha256: str
 
@@ -81,29 +82,41 @@ def directory_name(step: int, generation: int) -> str:
 
 def write(folder: Path, manifest: Manifest) -> str:
     """Durably; returns the SHA-256 of the file as a whole."""
-    content = sealed(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    content = encoded(manifest)
     write_durably(folder / MANIFEST, content)
     return hashlib.sha256(content).hexdigest()
+
+
+def encoded(manifest: Manifest) -> bytes:
+    """Return the content of a manifest's file, with its own hash in it."""
+    return sealed(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
 
 
 def read(folder: Path) -> Manifest:
     """Read a checkpoint's manifest. Raises CheckpointCorruptError if any bit of it has changed, or it was made for another folder."""
     try:
         content = (folder / MANIFEST).read_bytes()
+    except OSError as error:
+        raise _not_read(folder, f"{folder}: no readable {MANIFEST} ({error.strerror})", error) from error
+    return decoded(content, folder, folder.name)
+
+
+def decoded(content: bytes, folder: object, folder_name: str) -> Manifest:
+    """Return the manifest that `content` is. `folder` is the checkpoint's place, for errors, and `folder_name` the last part of that.
+    Raises CheckpointCorruptError as `read` does."""
+    try:
         made = msgspec.json.decode(content, type=_FormatVersion).format
         if made == FORMAT and not is_sealed(content):
             raise CheckpointCorruptError(f"{folder}: {MANIFEST} is damaged (it does not match its own SHA-256)")
         if made != FORMAT:
             raise CheckpointCorruptError(f"{folder}: format {made}; this version reads {FORMAT}")
         manifest = msgspec.json.decode(content, type=Manifest)
-    except OSError as error:
-        raise _not_read(folder, f"{folder}: no readable {MANIFEST} ({error.strerror})", error) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointCorruptError(f"{folder}: {MANIFEST} is damaged ({error})") from error
     for name in manifest.files:
         require_plain(folder, name)
     own_name = directory_name(manifest.step, manifest.generation)
-    if NAME.fullmatch(folder.name) and folder.name != own_name:
+    if NAME.fullmatch(folder_name) and folder_name != own_name:
         raise CheckpointCorruptError(f"{folder}: holds {own_name}, which was put in its place")
     return manifest
 
@@ -114,7 +127,7 @@ def _not_read(folder: Path, what: str, error: OSError) -> CheckpointCorruptError
     return CheckpointCorruptError(what) if is_damage else CheckpointUnreachableError(what)
 
 
-def require_plain(folder: Path, name: str) -> None:
+def require_plain(folder: object, name: str) -> None:
     """Hashes show that a checkpoint is whole, not where it comes from: it may not send its reader to other folders."""
     if not FILE.fullmatch(name):
         raise CheckpointCorruptError(f"{folder}: {MANIFEST} lists {name!r}, which is not the name of a file in it")

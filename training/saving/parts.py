@@ -31,9 +31,9 @@ from paceline.distributed.process_group import Group
 from paceline.training.errors import CheckpointSaveError
 from paceline.training.saving import fingerprint
 from paceline.training.saving.collective_work import run_on_all_ranks
-from paceline.training.saving.manifest import make_scratch
 from paceline.training.saving.safe_reading import require_readable
 from paceline.training.saving.shards import Tensors
+from paceline.training.saving.storage import SaveTarget
 
 #: Before the name of each of the model's tensors, in torch's name for it.
 MODEL = "model."
@@ -117,18 +117,18 @@ class SavePlanner:
         assert self._plan is not None, "divide a state first"
         return self._plan.owners
 
-    def part(self, group: Group, tensors: Tensors, folder: Path) -> RankPart:
-        """Return this rank's part of `tensors`, with replicated ones dealt out, for a folder that rank 0 makes.
+    def part(self, group: Group, tensors: Tensors, target: SaveTarget) -> RankPart:
+        """Return this rank's part of `tensors`, with replicated ones dealt out, to be written into the scratch folder of `target`.
 
         Collective; raises CheckpointSaveError on all ranks.
         """
         # Nothing ahead: copies are on the host already, and torch would look for a GPU's stream in a thread that has chosen none.
-        writer, leads, form = FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0), group.rank == 0, layout_of(tensors)
+        folder, leads, form = target.scratch, group.rank == 0, layout_of(tensors)
+        writer = FileSystemWriter(folder, sync_files=not target.is_remote, per_thread_copy_ahead=0)
 
         def begin() -> bool:
             writer.set_up_storage_writer(leads)
-            if leads:
-                make_scratch(folder)
+            target.make_scratch(leads=leads)
             return self._plan is not None and self._plan.form == form
 
         plan = self._plan
@@ -171,7 +171,7 @@ def explaining_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        free = shutil.disk_usage(folder.parent).free / 1e6
+        free = shutil.disk_usage(next(each for each in folder.parents if each.exists())).free / 1e6
         raise CheckpointSaveError(f"{folder}: {cause_of(error)}; {free:,.0f} MB are free there") from error
 
 

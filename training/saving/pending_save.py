@@ -52,7 +52,10 @@ class PendingSave:
         try:
             outcomes = run_on_all_ranks(self._group, self._work.result, CheckpointSaveError)
         except CheckpointSaveError:
-            self._draft.withdraw()
+            if self._draft.target.is_remote:
+                self._writer.submit(self._draft.withdraw)  # a store that fails may take long to say so; the next write comes after it
+            else:
+                self._draft.withdraw()
             raise
         if self._receipts is not None:
             published: CommittedCheckpoint = outcomes[0]

@@ -7,7 +7,6 @@ import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -18,15 +17,16 @@ from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import ReductionState
 from paceline.monitoring.sealed import File, describe
 from paceline.monitoring.sinks import on_the_wire
-from paceline.training.errors import CheckpointSaveError
+from paceline.training.errors import CheckpointSaveError, TrainingError
 from paceline.training.saving import fingerprint, unsent
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.assembly import whole_tensors
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
-from paceline.training.saving.collective_work import run_on_each_rank
+from paceline.training.saving.collective_work import attempt
 from paceline.training.saving.manifest import CommittedCheckpoint, Manifest
 from paceline.training.saving.parts import RankPart, SavePlanner, explaining_errors
 from paceline.training.saving.shards import Tensors, tensors_of
+from paceline.training.saving.storage import SaveTarget
 from paceline.training.saving.writers import Values
 from paceline.training.spec import derived
 from paceline.training.state import TrainState
@@ -50,68 +50,74 @@ class SavedPart(NamedTuple):
 @dataclass(frozen=True)
 class UncommittedCheckpoint:
     rank: int
-    final: Path
-    scratch: Path
+    target: SaveTarget
     manifest: Manifest  # but for what is known only when all ranks have written
     part: RankPart
     share: Mapping[str, Tensor]  # parameters and buffers that this rank hashes, whole
     unsent: ReductionState = field(
         default_factory=dict
     )  # what this rank's compressed gradients have left out: tensors that nothing changes
+    failure: TrainingError | None = None  # of the snapshot: then there is nothing to write
 
     def write(self) -> SavedPart:
-        """Write this rank's files, fsynced and hashed. Raises CheckpointSaveError, or an OSError."""
+        """Write this rank's files and hash them; once this returns, they are durable. Raises CheckpointSaveError, also for a snapshot that failed, or an OSError."""
+        if self.failure is not None:
+            raise self.failure
         started = time.monotonic()
-        results = self.part.write()
-        unsent.write(self.scratch, self.rank, self.unsent)
-        files = {path.name: describe(path) for path in sorted(self.scratch.glob(f"__{self.rank}_*"))}
+        results, scratch = self.part.write(), self.target.scratch
+        unsent.write(scratch, self.rank, self.unsent)
+        files = {path.name: describe(path) for path in sorted(scratch.glob(f"__{self.rank}_*"))}
+        self.target.store(files)
         parameters = {name: fingerprint.hash_tensor(tensor) for name, tensor in self.share.items()}
         return SavedPart(pickle.dumps(Written(results, files, parameters)), time.monotonic() - started)
 
     def publish(self, receipts: Sequence[SavedPart]) -> CommittedCheckpoint:
-        """Write, on rank 0, the index and the manifest, and rename, when every rank has written. Raises as `write` does."""
+        """Write, on rank 0, the index and the manifest, and commit, when every rank has written. Raises as `write` does."""
         written: list[Written] = [pickle.loads(receipt.written) for receipt in receipts]
         index = self.part.write_index([each.results for each in written])
         files = {name: file for each in written for name, file in each.files.items()}
         parameters = fingerprint.combine_hashes(each.parameters for each in written)
         files[index.name] = describe(index)
+        self.target.store({index.name: files[index.name]})
         manifest = msgspec.structs.replace(self.manifest, files=files, parameters_sha256=parameters)
-        return CommittedCheckpoint(self.final, manifest, manifests.publish(self.scratch, self.final, manifest))
+        return CommittedCheckpoint(self.target.place, manifest, self.target.publish(manifest))
 
     def withdraw(self) -> None:
         """Delete the files of a failed save, once no rank writes any more."""
-        if self.rank == 0:
-            manifests.withdraw(self.scratch, self.final)
+        self.target.withdraw(leads=self.rank == 0)
 
 
 def draft(
     checkpoints: CheckpointDirectory, state: TrainState, metrics: dict[str, float], snapshot: Callable[[Values], Values]
 ) -> UncommittedCheckpoint:
     """Snapshot the state of a job for a checkpoint; see `draft_of`."""
-    final = checkpoints.directory / manifests.directory_name(state.step, checkpoints.generation)
-    made = draft_of(checkpoints.group, checkpoints.planner, final, tensors_of(state), describe_state(checkpoints, state, metrics), snapshot)
+    target = checkpoints.storage.target(manifests.directory_name(state.step, checkpoints.generation))
+    made = draft_of(
+        checkpoints.group, checkpoints.planner, target, tensors_of(state), describe_state(checkpoints, state, metrics), snapshot
+    )
     return replace(made, unsent=state.unsent)
 
 
 def draft_of(
-    group: Group, planner: SavePlanner, final: Path, tensors: Tensors, manifest: Manifest, snapshot: Callable[[Values], Values]
+    group: Group, planner: SavePlanner, target: SaveTarget, tensors: Tensors, manifest: Manifest, snapshot: Callable[[Values], Values]
 ) -> UncommittedCheckpoint:
     """Plan and snapshot a checkpoint. Collective.
 
     `snapshot` keeps the values until they are written. `manifest` lacks only what the write produces. Raises CheckpointSaveError on every
-    rank if it fails on any.
+    rank if the plan fails on any. A snapshot that fails on this rank is raised where the others learn of it: by the write.
     """
-    scratch = final.with_name(f"{final.name}{manifests.SCRATCH}")
     try:
-        part = planner.part(group, tensors, scratch)
+        part = planner.part(group, tensors, target)
         share = whole_tensors(tensors["model"], planner.owners, group)
-        snapshots = run_on_each_rank(group, explaining_errors(scratch)(lambda: snapshot({**part.data, **share})), CheckpointSaveError)
     except CheckpointSaveError:
-        if group.rank == 0:
-            manifests.withdraw(scratch, final)
+        target.withdraw(leads=group.rank == 0)
         raise
+    values: Values = {**part.data, **share}
+    snapshots = attempt(explaining_errors(target.scratch)(lambda: snapshot(values)), CheckpointSaveError)
+    if isinstance(snapshots, TrainingError):
+        return UncommittedCheckpoint(group.rank, target, manifest, part, {}, failure=snapshots)
     part = replace(part, data={index: snapshots[index] for index in part.data})
-    return UncommittedCheckpoint(group.rank, final, scratch, manifest, part, {name: snapshots[name] for name in share})
+    return UncommittedCheckpoint(group.rank, target, manifest, part, {name: snapshots[name] for name in share})
 
 
 def describe_state(checkpoints: CheckpointDirectory, state: TrainState, metrics: dict[str, float]) -> Manifest:

@@ -45,7 +45,9 @@ class Amount:
                 return amount
         if isinstance(amount, int) and not isinstance(amount, bool) and 1 <= amount <= self.most:
             return amount
-        raise PydanticCustomError("string_pattern_mismatch", "{value} does not fit: {rule}", {"value": shown(value), "rule": self.rule})
+        raise PydanticCustomError(
+            "string_pattern_mismatch", "Invalid value {value}: use {rule}", {"value": shown(value), "rule": self.rule}
+        )
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.check)
@@ -64,7 +66,9 @@ class TimeText:
         if not isinstance(value, str) or _spells_number(value):
             return value
         if not re.fullmatch(TIME, value.strip()):
-            raise PydanticCustomError("string_pattern_mismatch", "{value} does not fit: {rule}", {"value": shown(value), "rule": self.rule})
+            raise PydanticCustomError(
+                "string_pattern_mismatch", "Invalid value {value}: use {rule}", {"value": shown(value), "rule": self.rule}
+            )
         return read_seconds(value.strip())
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

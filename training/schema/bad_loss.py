@@ -19,14 +19,13 @@ MOST_MICRO_BATCHES = 64
 OnNan = Annotated[
     BadLossPolicy,
     Field(
-        description="what to do about a step whose loss is NaN or infinite. warn: an event and a notice; stop: the job fails; skip_update: the step "
-        "changes nothing, and training goes on, for 20 such steps in a row at most; roll_back: all ranks restart from the newest checkpoint, as one of "
-        "max_restarts, and skip the update of that step then. Whatever is not warn comes before the update, and looks at the gradients too. A "
-        "script has warn and stop"
+        description="Action after a step whose loss is NaN or infinite. warn: an event and a notice. stop: the job fails. skip_update: the step "
+        "changes nothing, for at most 20 such steps in a row. roll_back: all ranks restart from the newest checkpoint (one of max_restarts) and "
+        "skip that step's update. All but warn act before the update, and check the gradients too. Scripts have warn and stop."
     ),
 ]
 OnSpike = Annotated[
-    BadLossPolicy, Field(description="the same for a loss far above those of the last 64 steps: the formula is in monitoring/loss_watch.py")
+    BadLossPolicy, Field(description="Action after a loss far above those of the last 64 steps (formula: monitoring/loss_watch.py).")
 ]
 
 

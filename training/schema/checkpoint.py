@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from paceline.training.schema.parts import Part, Path, PositiveInt, Text, Whole, inconsistent
+from paceline.training.schema.object_store import ObjectStoreOptions, check_place
+from paceline.training.schema.parts import Part, Path, PositiveInt, Text, Whole, absent
 
 
 class CheckpointPolicy(Part):
-    every_steps: PositiveInt | None = Field(100, description="null: only at the end and on pause")
+    every_steps: PositiveInt | None = Field(100, description="Steps between checkpoints. Null: only at the end and on pause.")
     keep_last: Whole = Field(3, ge=1, le=1000)
     keep_best: Whole = Field(1, ge=0, le=100)
-    metric: Text = Field("eval_loss", max_length=200, description="what best means")
+    metric: Text = Field("eval_loss", max_length=200, description="Evaluation result that decides which checkpoint is the best one.")
     mode: Literal["min", "max"] = "min"
-    directory: Path | None = Field(None, description="absolute path that every node of the job sees; default: the agents' own")
+    directory: Path | None = Field(
+        None,
+        description="Absolute path on storage that every node of the job sees, or a place in an object store: s3://BUCKET/PREFIX, gs://, az://. "
+        "Default: the agents' own folder.",
+    )
+    options: ObjectStoreOptions | None = Field(
+        None, description="Set where the object store is. Credentials come from the nodes' environment, never from here.", exclude_if=absent
+    )
     asynchronous: bool = Field(
-        True, description="training goes on while a checkpoint is written, from a copy in the host's memory; false: it waits"
+        True, description="Write checkpoints during training, from a copy in the host's memory. False: training waits for each write."
     )
 
     @model_validator(mode="after")
     def check_directory(self) -> CheckpointPolicy:
-        if self.directory is not None and not PurePosixPath(self.directory).is_absolute():
-            raise inconsistent("checkpoint.directory={path} is not an absolute path", path=self.directory)
+        check_place("checkpoint.directory", self.directory, self.options)
         return self

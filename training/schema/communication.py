@@ -22,41 +22,42 @@ class Communication(Part):
 
     algorithm: Literal[Algorithm, "auto"] = Field(
         "backend",
-        description="how gradients are summed over the replicas. backend: by gloo or NCCL; ring: over a ring of Paceline's own, machine by machine; "
-        "hierarchical: within each machine and then between machines, where every machine has as many ranks, else as ring. On GPUs always by NCCL, "
-        "which knows the machine's links. auto: whichever makes steps fastest, by measurement",
+        description="How gradients are summed over the replicas. backend: by Gloo or NCCL. ring: over a ring of Paceline's own, machine "
+        "by machine. hierarchical: within each machine, then between machines with equally many ranks, else as ring. auto: "
+        "measure, then use the fastest. GPUs always use NCCL, which knows the machine's links.",
     )
     compression: Literal["none", "bf16", "fp16", "top_k", "power_sgd", "auto"] = Field(
         "none",
-        description="of gradients on their way between replicas. bf16, fp16: half the bytes, rounded; top_k: the largest elements only; power_sgd: two thin "
-        "factors of each matrix. What top_k and power_sgd leave out is added to the next step's (error feedback). auto: "
-        "none, bf16, top_k or power_sgd, whichever makes steps fastest by enough; given up again where the loss does not hold up",
+        description="Compress gradients sent between replicas. bf16, fp16: half the bytes, rounded. top_k: only the largest elements. "
+        "power_sgd: two thin factors of each matrix. What top_k and power_sgd leave out is added to the next step (error "
+        "feedback). auto: measure, use the fastest of none, bf16, top_k and power_sgd, and stop if the loss suffers.",
     )
-    ratio: Real = Field(0.01, gt=0, le=1, description="top_k: share of the elements that is sent in a step")
+    ratio: Real = Field(0.01, gt=0, le=1, description="top_k: share of the elements sent in a step.")
     threshold: Literal["exact", "sampled"] = Field(
         "sampled",
-        description="top_k: how the largest elements are found: all are compared, or a sample says above which size an element is sent",
+        description="top_k: find the largest elements by comparing all of them (exact) or by estimating the limit from a sample (sampled).",
     )
-    rank: Whole = Field(2, ge=1, le=MOST_RANK, description="power_sgd: columns of each factor")
+    rank: Whole = Field(2, ge=1, le=MOST_RANK, description="power_sgd: columns of each factor.")
     dense_steps: Whole = Field(
         10,
         ge=0,
         le=MOST_DENSE_STEPS,
-        description="top_k, power_sgd: first steps of the job whose gradients are sent whole, while they change most",
+        description="top_k, power_sgd: send the gradients of this many first steps uncompressed, while they change most.",
     )
     exclude: Annotated[tuple[Annotated[Text, Field(min_length=1, max_length=200)], ...], FailFast()] = Field(
         (),
         max_length=MOST_PATTERNS,
-        description="top_k, power_sgd: parameters that are sent whole, by patterns such as head.*; biases, norms and embeddings always are",
+        description="top_k, power_sgd: send these parameters uncompressed. Patterns such as head.*. Biases, norms and embeddings always "
+        "are.",
     )
     bucket_mb: Real | None = Field(
         None,
         gt=0,
         le=MOST_BUCKET_MB,
-        description="ddp: MiB of gradients that are sent together; default: torch's, 25 after a first bucket of 1",
+        description="ddp: MiB of gradients sent together. Default: torch's, 25 after a first bucket of 1.",
     )
     static_graph: bool = Field(
-        False, description="ddp: promises that every step uses the same parameters in the same order, which saves DDP a search of the graph"
+        False, description="ddp: set if every step uses the same parameters in the same order. Saves DDP a search of the graph."
     )
 
     @model_validator(mode="before")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from paceline.training.schema.parts import Part, Path, Real, Text, inconsistent
+from paceline.training.schema.object_store import ObjectStoreOptions, check_place
+from paceline.training.schema.parts import Part, Path, Real, Text, absent, inconsistent
 from paceline.training.schema.spelling import Spelling
 
 Sha256 = Annotated[
@@ -20,26 +20,28 @@ class StdlibText(Part):
     """The source text of the installed Python standard library, as bytes: real text that every machine has."""
 
     kind: Literal["stdlib_text"] = "stdlib_text"
-    holdout: Real = Field(0.1, gt=0.0, lt=1.0, description="share of files held out for evaluation")
+    holdout: Real = Field(0.1, gt=0.0, lt=1.0, description="Share of files held out for evaluation.")
 
 
 class Tokens(Part):
-    """Token files that `paceline data tokenize` has made, memory-mapped; the same ones in the same place on every node."""
+    """Token files that `paceline data tokenize` has made, memory-mapped; the same ones in the same place on every node, or in an object
+    store, from which each node fetches them once."""
 
     kind: Literal["tokens"] = "tokens"
-    path: Path = Field(description="absolute folder on the nodes")
-    holdout: Real = Field(0.1, ge=0.0, lt=1.0, description="share of documents held out for evaluation; 0: no evaluation")
-    sha256: Sha256 | None = Field(
-        None, description="of its manifest, as `paceline data tokenize` tells it: a node that has other files refuses to train"
+    path: Path = Field(description="Absolute folder on the nodes, or a place in an object store: s3://BUCKET/PREFIX, gs://, az://.")
+    options: ObjectStoreOptions | None = Field(
+        None, description="Set where the object store is. Credentials come from the nodes' environment, never from here.", exclude_if=absent
     )
-    verify: bool = Field(False, description="every rank compares every byte with its SHA-256 before it starts; sizes are compared anyway")
+    holdout: Real = Field(0.1, ge=0.0, lt=1.0, description="Share of documents held out for evaluation. 0: no evaluation.")
+    sha256: Sha256 | None = Field(
+        None, description="SHA-256 of the manifest, as `paceline data tokenize` prints it. Nodes with other files refuse to train."
+    )
+    verify: bool = Field(False, description="Compare every byte with its SHA-256 on every rank before training. Sizes are always compared.")
 
-    @field_validator("path")
-    @classmethod
-    def check_path(cls, path: str) -> str:
-        if not PurePosixPath(path).is_absolute():
-            raise inconsistent("data.path={path} is not an absolute path", path=path)
-        return path
+    @model_validator(mode="after")
+    def check_path(self) -> Tokens:
+        check_place("data.path", self.path, self.options)
+        return self
 
 
 class Digits(Part):
@@ -53,9 +55,9 @@ class Mnist(Part):
     """MNIST from a local folder (`path`, its four files), or fetched once by each node that has a network."""
 
     kind: Literal["mnist"] = "mnist"
-    path: Path | None = Field(None, description="folder on the nodes; default: fetched into the agent's cache")
+    path: Path | None = Field(None, description="Folder on the nodes. Default: fetched into the agent's cache.")
     fallback: Literal["digits"] | None = Field(
-        None, description="where there is no MNIST: train on the digits that come with Paceline, enlarged, and say so; for jobs on one node"
+        None, description="Without MNIST, train on the enlarged digits that come with Paceline, and say so. For jobs on one node."
     )
 
 

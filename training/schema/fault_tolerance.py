@@ -23,13 +23,13 @@ class FaultTolerance(Part):
 
     max_restarts: Whole = Field(3, ge=0, le=1000)
     recovery: Literal["restart", "close_up"] = "close_up"
-    spares: Whole = Field(0, ge=0, le=64, description="ranks kept warm in slots of their own, to take the place of lost ones at once")
+    spares: Whole = Field(0, ge=0, le=64, description="Ranks kept warm in slots of their own. They replace lost ranks at once.")
     hang_seconds: Seconds | None = Field(
         None,
         le=MOST_HANG_SECONDS,
-        description="a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured "
-        "step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case. "
-        "A script hangs that has no output and no step on any rank for so long; default: it is never ended, and told of after 5 minutes",
+        description="Longest time for one step while other ranks wait for it; then the rank counts as hung. Default: ten times the "
+        "measured step time plus 30 s. Stopped processes and silent machines are noticed sooner. Scripts: longest time "
+        "without output or a step; by default never ended, with a notice after 5 minutes.",
     )
     on_nan: OnNan = "warn"
     on_spike: OnSpike = "warn"

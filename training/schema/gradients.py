@@ -19,16 +19,18 @@ MOST_RECORDS = 100_000
 class Gradients(Part):
     """Gradients that each rank records as backward leaves them, before ranks exchange them."""
 
-    steps: Annotated[tuple[PositiveInt, ...], FailFast()] = Field((), max_length=MOST_STEPS, description="optimizer steps to record")
-    every: PositiveInt | None = Field(None, description="record each step that this number divides, beside `steps`")
+    steps: Annotated[tuple[PositiveInt, ...], FailFast()] = Field((), max_length=MOST_STEPS, description="Optimizer steps to record.")
+    every: PositiveInt | None = Field(None, description="Also record every N-th step.")
     names: Annotated[tuple[Annotated[Text, Field(min_length=1, max_length=200)], ...], FailFast()] = Field(
         ("*",),
         min_length=1,
         max_length=MOST_PATTERNS,
-        description="trainable parameters, by patterns such as blocks.0.* or *.weight; default: all",
+        description="Trainable parameters to record. Patterns such as blocks.0.* or *.weight. Default: all.",
     )
-    bins: Whole = Field(64, ge=MIN_BINS, le=MAX_BINS, description="of each histogram, an even number: half of them for negative numbers")
-    snapshots: bool = Field(False, description="keep the gradients themselves too, as a file of each rank and step")
+    bins: Whole = Field(
+        64, ge=MIN_BINS, le=MAX_BINS, description="Bins of each histogram. An even number, half of them for negative values."
+    )
+    snapshots: bool = Field(False, description="Also keep the gradients themselves, as one file per rank and step.")
 
     @model_validator(mode="after")
     def check_steps(self) -> Gradients:

@@ -53,7 +53,7 @@ class Adafactor(Part):
     kind: Literal["adafactor"] = "adafactor"
     lr: Real = Field(1e-2, gt=0)
     beta2_decay: Real = Field(-0.8, le=0)
-    clip_threshold: Real = Field(1.0, ge=1, description="largest root mean square of an update, in units of the learning rate")
+    clip_threshold: Real = Field(1.0, ge=1, description="Largest root mean square of an update, in units of the learning rate.")
     weight_decay: Real = Field(0.0, ge=0)
 
 
@@ -72,17 +72,19 @@ class Schedule(Part):
     kind: Literal["constant", "cosine", "step", "warm_restarts"] = "cosine"
     warmup_steps: Whole = Field(0, ge=0, le=MOST_STEPS)
     min_ratio: Real = Field(0.1, ge=0.0, le=1.0)
-    step_size: PositiveInt | None = Field(None, exclude_if=_absent, description="step: so many steps after the warm-up, and again")
-    gamma: Real | None = Field(None, gt=0, lt=1, exclude_if=_absent, description="step: factor of the learning rate; default 0.1")
+    step_size: PositiveInt | None = Field(
+        None, exclude_if=_absent, description="step: number of steps after which the rate is multiplied by gamma, counted from the warm-up."
+    )
+    gamma: Real | None = Field(None, gt=0, lt=1, exclude_if=_absent, description="step: factor of the learning rate. Default: 0.1.")
     cycle_steps: PositiveInt | None = Field(
-        None, exclude_if=_absent, description="warm_restarts: steps of the first cycle after the warm-up"
+        None, exclude_if=_absent, description="warm_restarts: steps of the first cycle after the warm-up."
     )
     cycle_growth: Whole | None = Field(
         None,
         ge=1,
         le=1000,
         exclude_if=_absent,
-        description="warm_restarts: each cycle has so many times the steps of the one before; default 1",
+        description="warm_restarts: length of each cycle relative to the one before. Default: 1.",
     )
 
     @model_validator(mode="after")

@@ -43,7 +43,7 @@ MOST_STAGES = 1024
 
 def _axis(default: int | None, alias: str, description: str) -> Any:
     """A field for an axis of the mesh. `x-alias` tells readers of the JSON Schema its other name."""
-    return Field(default, description=f"{description}; {alias} is another name of it", json_schema_extra={"x-alias": alias})
+    return Field(default, description=f"{description} Also written {alias}.", json_schema_extra={"x-alias": alias})
 
 
 class Parallelism(Part):
@@ -57,34 +57,32 @@ class Parallelism(Part):
     servers: Ranks = Field(
         1,
         le=MOST_SERVERS,
-        description="parameter_server: the first ranks, which update a part of the parameters each and compute no batches",
+        description="parameter_server: number of ranks that hold and update parameters. They compute no batches.",
     )
-    replicate: Ranks | None = _axis(None, "dp_replicate", "fsdp: replicas of the whole model; default: one, or what shard leaves")
-    shard: Ranks | None = _axis(None, "dp_shard", "fsdp: ranks that hold one replica in parts; default: all that replicate leaves")
+    replicate: Ranks | None = _axis(None, "dp_replicate", "fsdp: replicas of the whole model. Default: one, or what shard leaves.")
+    shard: Ranks | None = _axis(None, "dp_shard", "fsdp: ranks that hold one replica in parts. Default: all that replicate leaves.")
     tensor: Ranks = _axis(
-        1, "tp", "ranks that hold one model's matrices in parts: gpt, with the sequence between them, and hf, by the model's own plan"
+        1, "tp", "Ranks that share each matrix of the model: gpt (with the sequence split between them) and hf (by the model's own plan)."
     )
     pipeline: Ranks = _axis(
-        1, "pp", "ranks that the model's layers are laid over, in stages; micro-batches go through one behind the other"
+        1, "pp", "Ranks that the model's layers are split over, in stages. Micro-batches pass through one after the other."
     )
-    context: Ranks = _axis(1, "cp", "ranks that have a part of every sequence each, and attend to all of it (gpt)")
-    pipeline_schedule: ScheduleName = Field("1f1b", description="pipeline: in which order a rank computes forwards and backwards")
+    context: Ranks = _axis(1, "cp", "Ranks that share each sequence and attend to all of it (gpt).")
+    pipeline_schedule: ScheduleName = Field("1f1b", description="pipeline: order of forward and backward passes on a rank.")
     stages_per_rank: Ranks | None = Field(
-        None, le=MOST_STAGES, description="pipeline: stages that each rank has, where the schedule takes several; default: the fewest"
+        None, le=MOST_STAGES, description="pipeline: stages on each rank, for schedules that take several. Default: the fewest."
     )
     stages_by: Literal["operations", "time"] = Field(
         "operations",
-        description="pipeline: what makes stages equal: operations counted, or the time that rank 0 measures as the job starts",
+        description="pipeline: balance stages by counted operations, or by time measured on rank 0 at the start.",
     )
     reshard_after_forward: bool = Field(
-        True, description="fsdp: false keeps whole parameters from forward to backward: more memory, less traffic (ZeRO-2)"
+        True, description="fsdp: free whole parameters after forward. False uses more memory and less traffic (ZeRO-2)."
     )
-    cpu_offload: bool = Field(
-        False, description="fsdp: parameters, gradients and optimizer state stay in the host's memory, and are updated there"
-    )
+    cpu_offload: bool = Field(False, description="fsdp: keep and update parameters, gradients and optimizer state in the host's memory.")
     activation_checkpointing: Literal["none", "selective", "full"] = Field(
         "none",
-        description="activations of the model's blocks that backward computes again: all (full), or only what is cheap to compute (selective)",
+        description="Recompute activations in backward to save memory. full: all of each block. selective: only what is cheap to compute.",
     )
 
     @property

@@ -20,7 +20,9 @@ RankNumber = Annotated[Whole, Field(ge=0, lt=1 << 20)]
 class ProfileWindow(Part):
     """Steps that some ranks trace with torch.profiler. A job that goes on from a checkpoint behind `first_step` traces nothing."""
 
-    first_step: Whole = Field(10, ge=2, le=MOST_STEPS_OF_A_JOB, description="not the first: the step before it warms the profiler up")
+    first_step: Whole = Field(
+        10, ge=2, le=MOST_STEPS_OF_A_JOB, description="First step to trace, at least 2. The step before it warms up the profiler."
+    )
     steps: Whole = Field(3, ge=1, le=MOST_STEPS)
     ranks: Annotated[tuple[RankNumber, ...], FailFast()] = Field((0,), min_length=1, max_length=MOST_RANKS)
 

@@ -60,44 +60,43 @@ class Resources(Part):
     node. A slot is a GPU, or one CPU slot on a node without GPUs."""
 
     nodes: Whole = Field(
-        1, ge=1, le=MOST_NODES, description="so many times slots_per_node; several of them may be on one node, unless spread is true"
+        1, ge=1, le=MOST_NODES, description="How many groups of slots_per_node. Several may be on one node, unless spread is true."
     )
-    slots_per_node: Annotated[Whole, BeforeValidator(_undivided)] = Field(1, ge=1, le=64, description="slots that are on one node together")
-    spread: bool = Field(
-        False, description="true: no two of the nodes are the same one, so that the loss of a node costs slots_per_node ranks"
-    )
+    slots_per_node: Annotated[Whole, BeforeValidator(_undivided)] = Field(1, ge=1, le=64, description="Slots placed together on one node.")
+    spread: bool = Field(False, description="Place each group on a node of its own, so that losing a node costs only slots_per_node ranks.")
     min_nodes: Whole | None = Field(
         None,
         ge=1,
         le=MOST_NODES,
-        description="how many nodes' worth of ranks a job that closes up starts with and goes on with (default: nodes, and the ranks of one "
-        "replica); how many nodes a script starts with, and starts again with when others are lost (default: nodes)",
+        description="Minimum nodes needed to start or keep running. Default: same as Nodes to start, one replica to keep running. Scripts "
+        "restart with this many when others are lost.",
     )
     max_nodes: Whole | None = Field(
         None,
         ge=1,
         le=MOST_NODES,
-        description="a job grows to this size in slots that nobody waits for; a script is started again for that. Default: nodes",
+        description="Maximum nodes when spare slots are available. Default: same as Nodes. Scripts restart to grow.",
     )
     slots: Annotated[Ranks | None, BeforeValidator(_undivided)] = Field(
-        None, description="in place of nodes and slots_per_node: so many slots, on the fewest nodes, as many on each as there are"
+        None, description="Total slots, in place of nodes and slots_per_node. They are placed on as few nodes as possible."
     )
-    min_slots: Ranks | None = Field(None, description="as min_nodes, of a job that asks for slots")
-    max_slots: Ranks | None = Field(None, description="as max_nodes, of a job that asks for slots")
+    min_slots: Ranks | None = Field(None, description="Like Min nodes, for a job that sets Slots.")
+    max_slots: Ranks | None = Field(None, description="Like Max nodes, for a job that sets Slots.")
     device: Literal["cuda", "cpu"] | None = Field(
-        None, description="the kind of slots: GPUs or CPU slots; default: either, GPUs first, and never both in one job"
+        None, description="Kind of slots. Default: GPUs first, then CPU slots, never both in one job."
     )
     labels: Annotated[dict[NodeKey, NodeValue], at_most(MOST_LABELS)] = Field(
-        default_factory=dict, max_length=MOST_LABELS, description="only on nodes that have all of these labels (paceline worker --label)"
+        default_factory=dict,
+        max_length=MOST_LABELS,
+        description="Use only nodes with all of these labels (set with paceline worker --label).",
     )
     tolerations: tuple[Toleration, ...] = Field(
-        (), max_length=MOST_LABELS, description="taints of nodes that do not keep the job off: a key, or key=value (paceline nodes taint)"
+        (), max_length=MOST_LABELS, description="Node taints to accept: a key, or key=value (set with paceline nodes taint)."
     )
 
     memory_per_slot: Bytes | None = Field(
         None,
-        description="what a rank may hold on its device, in bytes or as 512MiB: strategy auto and micro_batch_size auto keep within it; "
-        "default: what the device has",
+        description="Memory limit of each rank, in bytes or as 512MiB, for strategy auto and micro_batch_size auto. Default: what the device has.",
     )
 
     @property

@@ -51,29 +51,29 @@ class Script(Part):
     all are started again when one fails."""
 
     path: Path | None = Field(
-        None, min_length=1, description="a Python file on the nodes, relative to environment.working_directory or absolute"
+        None, min_length=1, description="Python file on the nodes, absolute or relative to environment.working_directory."
     )
-    module: ModuleName | None = Field(None, description="a Python module, as in `python -m`; found from environment.working_directory")
+    module: ModuleName | None = Field(None, description="Python module, as in `python -m`. Found from environment.working_directory.")
     command: Annotated[Arguments, BeforeValidator(_split)] | None = Field(
         None,
         min_length=1,
         max_length=MOST_ARGUMENTS,
-        description="a program and its arguments, or both in one text; no shell reads it (for one: [bash, -c, ...])",
+        description="Program and its arguments, as a list or one text. No shell reads it; for a shell write [bash, -c, ...].",
     )
-    args: Arguments = Field((), max_length=MOST_ARGUMENTS, description="of path or module; numbers are passed on as they are typed")
+    args: Arguments = Field((), max_length=MOST_ARGUMENTS, description="Arguments of path or module. Numbers are passed on as typed.")
     grace_seconds: Grace = Field(
         GRACE_SECONDS,
-        description="whenever Paceline ends the ranks they get SIGTERM, and so long to save and exit before SIGKILL; in seconds, or as 2m",
+        description="Time between SIGTERM and SIGKILL when Paceline ends the ranks, to save and exit. In seconds, or as 2m.",
     )
 
     saves_on_sigterm: bool = Field(
-        False, description="the ranks save when they get SIGTERM, and go on from there when they are started again: the job can be paused"
+        False, description="Set if the ranks save on SIGTERM and continue from there when started again. The job can then be paused."
     )
 
     virtual_local_rank: bool = Field(
         False,
-        description="each rank sees its own GPU alone, as cuda:0, and LOCAL_RANK is 0 in all of them: torchrun's --virtual-local-rank; else a rank "
-        "sees the GPUs of all ranks beside it, and LOCAL_RANK is the index of its own",
+        description="Show each rank only its own GPU, as cuda:0 with LOCAL_RANK 0 (torchrun's --virtual-local-rank). False: a rank sees "
+        "the GPUs of all ranks beside it, and LOCAL_RANK is the index of its own.",
     )
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ class Spelling:
         if re.fullmatch(self.pattern, value):
             return value
         context = {"value": shown(value), "rule": self.rule, "way_out": f"for example {self.example}"}
-        raise PydanticCustomError("string_pattern_mismatch", "{value} does not fit: {rule}", context)
+        raise PydanticCustomError("string_pattern_mismatch", "Invalid value {value}: use {rule}", context)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.check, handler(source))

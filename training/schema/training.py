@@ -19,25 +19,24 @@ class TrainingLength(Part):
 
     steps: PositiveInt | None = None
     epochs: Annotated[Whole, Field(ge=1, le=MOST_EPOCHS)] | None = None
-    global_batch_size: Whole = Field(32, ge=1, le=MOST_SAMPLES, description="samples per optimizer step over all ranks")
+    global_batch_size: Whole = Field(32, ge=1, le=MOST_SAMPLES, description="Samples per optimizer step, over all ranks.")
     micro_batch_size: CountOrAuto | None = Field(
         None,
-        description="samples per forward; default: global batch / 8 for each rank of a replica (not reproducible: / world size; pipeline: / 4 for "
-        "each rank), rounded up; "
-        "auto: the most that fit a slot's memory, found by trying real steps before the first one",
+        description="Samples per forward pass. `auto`: largest size that fits in memory, found with trial steps. Default: global batch / 8 per "
+        "rank of a replica (/ 4 per rank of a pipeline, / world size if not reproducible), rounded up.",
     )
     gradient_clip_norm: Real | None = Field(1.0, gt=0)
     eval_every_steps: PositiveInt | None = 100
-    eval_samples: PositiveInt | None = Field(512, description="held-out samples per evaluation; null: all")
+    eval_samples: PositiveInt | None = Field(512, description="Held-out samples per evaluation. All of them if null.")
     data_workers: Whole = Field(
-        0, ge=0, le=64, description="threads of each rank that compute its next micro-batches while it trains; the numbers stay the same"
+        0, ge=0, le=64, description="Threads per rank that prepare the next micro-batches during training. Results do not change."
     )
     seed: Whole = Field(0, ge=0, lt=2**32)
-    generate_tokens: Whole = Field(0, ge=0, le=100_000, description="length of the sample logged at the end (gpt only)")
+    generate_tokens: Whole = Field(0, ge=0, le=100_000, description="Length of the text generated and logged at the end (gpt only).")
     pause_at_steps: Annotated[list[PositiveInt], Field(min_length=1, max_length=MOST_PAUSES)] | None = Field(
         None,
         exclude_if=absent,
-        description="steps, in rising order, after which the job evaluates, saves and pauses; it holds no slots until it is resumed",
+        description="Steps, in rising order, after which the job evaluates, saves and pauses. It holds no slots until resumed.",
     )
 
     @model_validator(mode="after")

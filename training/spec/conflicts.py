@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -37,56 +38,57 @@ OF_COMPRESSION = {
 MOST_MICRO_BATCHES = 1 << 16
 
 
-def why_not_together(spec: JobSpec) -> str | None:
-    """The first reason; None: nothing is in the way."""
-    if isinstance(spec.workload, ScriptWorkload):
-        own = why_not_with_a_script(spec)
-    else:
-        own = why_hang_never_comes(spec) or why_model_is_not_cut(spec)
-    return (
-        own
-        or why_not_this_optimizer(spec)
-        or why_not_with_servers(spec)
-        or why_not_other_digits(spec)
-        or why_not_rolled_back(spec)
-        or why_not_reproducible(spec)
-        or why_not_communicated(spec)
-        or why_not_compiled(spec)
-        or why_not_these_weights(spec)
-        or why_not_traced(spec)
-        or too_many_gradients(spec)
-    )
+def why_not_together(spec: JobSpec) -> list[str]:
+    """All reasons; none: nothing is in the way. Of a script that asks for what needs the trainer, only these are told."""
+    if isinstance(spec.workload, ScriptWorkload) and (own := why_not_with_a_script(spec)):
+        return own
+    return [reason for check in _CHECKS if (reason := check(spec)) is not None]
 
 
-def why_not_with_a_script(spec: JobSpec) -> str | None:
+def why_not_with_a_script(spec: JobSpec) -> list[str]:
+    found = []
     if spec.parallelism not in (Parallelism(), Parallelism(strategy="single")):
-        return "a script arranges its ranks by itself: leave parallelism out, or use model or entrypoint"
+        found.append("a script arranges its ranks by itself: leave parallelism out, or use model or entrypoint")
     if spec.reproducible:
-        return "reproducible=true needs Paceline's trainer: leave it out for script, or use model or entrypoint"
+        found.append("reproducible=true needs Paceline's trainer: leave it out for script, or use model or entrypoint")
     if spec.compile:
-        return "compile=true needs Paceline's trainer: leave it out for script, which compiles by itself"
-    for name in ("on_nan", "on_spike"):
-        if (policy := getattr(spec.fault_tolerance, name)) in NEED_A_TRAINER:
-            return (
-                f"fault_tolerance.{name}={policy} needs Paceline's trainer, which asks before it updates: use stop or warn for script, or use an "
-                "entrypoint or a model"
-            )
+        found.append("compile=true needs Paceline's trainer: leave it out for script, which compiles by itself")
+    found += [
+        f"fault_tolerance.{name}={policy} needs Paceline's trainer, which asks before it updates: use stop or warn for script, or use an "
+        "entrypoint or a model"
+        for name in ("on_nan", "on_spike")
+        if (policy := getattr(spec.fault_tolerance, name)) in NEED_A_TRAINER
+    ]
     if spec.profile is not None:
-        return "profile needs Paceline's trainer, which knows where a step begins: leave it out for script"
+        found.append("profile needs Paceline's trainer, which knows where a step begins: leave it out for script")
     if spec.gradients is not None:
-        return (
+        found.append(
             "gradients needs Paceline's trainer, which has the gradients: leave it out for script, and look at them in its own loop with "
             "paceline.intercept_gradients (docs/gradients.md), or use an entrypoint or a model"
         )
     if spec.initial_weights is not None:
-        return f"initial_weights={spec.initial_weights} needs Paceline's trainer: leave it out for script, which loads them itself"
-    return None
+        found.append(f"initial_weights={spec.initial_weights} needs Paceline's trainer: leave it out for script, which loads them itself")
+    return found
 
 
 def why_not_other_digits(spec: JobSpec) -> str | None:
     """Every rank decides by itself, and all must train on the same."""
     if isinstance(spec.data, Mnist) and spec.data.fallback is not None and max(spec.resources.nodes, spec.resources.max_nodes or 1) > 1:
         return "data.fallback=digits is for jobs on one node, since another node may have MNIST; leave it out, or use data.kind=digits"
+    return None
+
+
+def why_not_these_packages(spec: JobSpec) -> str | None:
+    """Return what only a program of the user's own can have: another torch, or a container. None where nothing is in the way."""
+    if isinstance(spec.workload, ScriptWorkload):
+        return None
+    if spec.environment.own_torch:
+        return "environment.own_torch=true is for scripts: Paceline's trainer uses the node's torch; leave it out, or use script"
+    if spec.environment.image is not None:
+        return (
+            f"environment.image={spec.environment.image} is for scripts: a rank of Paceline's trainer is forked on the node; use script, or "
+            "environment.requirements"
+        )
     return None
 
 
@@ -131,7 +133,7 @@ def why_not_rolled_back(spec: JobSpec) -> str | None:
 
 def why_hang_never_comes(spec: JobSpec) -> str | None:
     seconds = spec.fault_tolerance.hang_seconds
-    if seconds is None or seconds < COLLECTIVE_SECONDS:
+    if isinstance(spec.workload, ScriptWorkload) or seconds is None or seconds < COLLECTIVE_SECONDS:
         return None
     return (
         f"hang_seconds={seconds:g} never comes: the communication itself gives up after {COLLECTIVE_SECONDS:g} s; use less, or leave it out"
@@ -306,6 +308,8 @@ def micro_batches_in_words(spec: JobSpec) -> str:
 def why_model_is_not_cut(spec: JobSpec) -> str | None:
     """Return why the model cannot be sharded over tensor and context, with the way out; None if it can, or if only a rank can tell."""
     model, tensor, context = spec.model, spec.parallelism.tensor, spec.parallelism.context
+    if isinstance(spec.workload, ScriptWorkload):
+        return None
     if isinstance(model, GptModel):
         return gpt.why_not_cut(model, tensor=tensor, context=context)
     if tensor * context == 1:
@@ -332,3 +336,20 @@ def why_not_auto(spec: JobSpec) -> str | None:
     if derived.searches_micro_batch(spec) and spec.parallelism.pipeline != 1:
         return "micro_batch_size=auto tries steps of whole models, not of a pipeline's stages; give a number, or leave it out"
     return None
+
+
+_CHECKS: tuple[Callable[[JobSpec], str | None], ...] = (
+    why_hang_never_comes,
+    why_model_is_not_cut,
+    why_not_these_packages,
+    why_not_this_optimizer,
+    why_not_with_servers,
+    why_not_other_digits,
+    why_not_rolled_back,
+    why_not_reproducible,
+    why_not_communicated,
+    why_not_compiled,
+    why_not_these_weights,
+    why_not_traced,
+    too_many_gradients,
+)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from paceline.training.models.catalog import MODEL_DATA, Model
+from paceline.training.models.catalog import Model
 from paceline.training.schema.amounts import TimeLimit
 from paceline.training.schema.checkpoint import CheckpointPolicy
 from paceline.training.schema.communication import Communication
@@ -26,16 +26,8 @@ from paceline.training.schema.resources import Resources
 from paceline.training.schema.script import Script
 from paceline.training.schema.spelling import Spelling
 from paceline.training.schema.training import TrainingLength
-from paceline.training.spec import derived
-from paceline.training.spec.conflicts import (
-    enough_micro_batches,
-    too_few_micro_batches,
-    too_many_micro_batches,
-    why_not_auto,
-    why_not_together,
-)
-from paceline.training.spec.staging import why_not_in_stages
-from paceline.training.spec.workload import BuiltinWorkload, Workload, workload_of
+from paceline.training.spec.consistency import ALSO, inconsistencies
+from paceline.training.spec.workload import Workload, workload_of
 
 SPEC_VERSION: Literal[1] = 1
 
@@ -62,21 +54,21 @@ class JobSpec(Part):
     project: Name = "default"
     description: Text = Field("", max_length=2000)
     labels: Annotated[dict[LabelName, Annotated[Text, Field(max_length=253)]], at_most(64)] = Field(default_factory=dict, max_length=64)
-    priority: Whole = Field(50, ge=0, le=100, description="higher is placed first")
+    priority: Whole = Field(50, ge=0, le=100, description="Jobs with higher priority are placed first.")
     time_limit: TimeLimit | None = Field(
         None,
-        description="how long the job may hold slots, over all its generations and without pauses and queues, in seconds or as 1h30m; then it "
-        "saves and ends, failed with time_limit; default: no limit",
+        description="How long the job may hold slots, in seconds or as 1h30m. Restarts count, time paused or queued does not. At the limit the "
+        "job saves and fails. Default: no limit.",
     )
     resources: Resources = Resources()
     model: Model | None = None
     data: Data | None = None
-    entrypoint: EntryPoint | None = Field(None, description="module:function that returns a paceline.Task")
+    entrypoint: EntryPoint | None = Field(None, description="Function that returns a paceline.Task, as module:function.")
     script: Script | None = None
     initial_weights: Path | None = Field(
         None,
-        description="safetensors that the model starts with in place of random numbers: a file, or a folder as `paceline export` and "
-        "save_pretrained write it; absolute path on every node",
+        description="Start from these safetensors instead of random weights: a file, or a folder written by `paceline export` or "
+        "save_pretrained. Absolute path on every node.",
     )
     optimizer: Optimizer = AdamW()
     schedule: Schedule = Schedule()
@@ -84,18 +76,18 @@ class JobSpec(Part):
     communication: Communication = Communication()
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "fp32",
-        description="of matrix products and activations; parameters, gradients and optimizer state stay fp32. fp16 scales the loss, and skips "
-        "the update of a step whose gradients overflow",
+        description="Precision of matrix products and activations. Parameters, gradients and optimizer state stay fp32. With fp16 the loss is "
+        "scaled, and steps whose gradients overflow are skipped.",
     )
     compile: bool = Field(
         False,
-        description="torch.compile of the model's blocks: faster steps, equal to rounding, after a first one that takes a minute or so. Every "
-        "node needs a C++ compiler, or Triton for its GPUs",
+        description="Use torch.compile on the model's blocks. The first step takes about a minute, later ones are faster and numerically "
+        "equivalent. Every node needs a C++ compiler, or Triton for GPUs.",
     )
     reproducible: bool | None = Field(
         None,
-        description="losses and parameters are the same to the last bit on any number of ranks, of fsdp with a given shard, and of pipelines, "
-        "on any number of replicas; default: true, false for script, fsdp, tensor, pipeline, context and where communication is not the default",
+        description="Bit-identical losses and parameters on any number of ranks (with fsdp and pipelines: of replicas). Default: true, "
+        "but false for scripts, fsdp, tensor, pipeline, context and any communication but the default.",
     )
     training: TrainingLength | None = None
     checkpoint: CheckpointPolicy = CheckpointPolicy()
@@ -105,7 +97,7 @@ class JobSpec(Part):
     gradients: Gradients | None = Field(
         None,
         exclude_if=absent,
-        description="steps at which each rank records its own gradients, before ranks exchange them: norm, zeros, NaN, infinities, a histogram",
+        description="Steps at which each rank records its own gradients before they are exchanged: norm, zeros, NaN, infinities, histogram.",
     )
 
     @property
@@ -118,61 +110,10 @@ class JobSpec(Part):
         return workload_of(self.model, self.data, self.entrypoint, self.script, self.training)
 
     @model_validator(mode="after")
-    def check_workload(self) -> JobSpec:
-        match self.workload:
-            case BuiltinWorkload(model, data) if data.kind not in MODEL_DATA[model.kind]:
-                raise inconsistent(
-                    "model {model} does not train on data {data}; it takes {takes}",
-                    model=model.kind,
-                    data=data.kind,
-                    takes=", ".join(sorted(MODEL_DATA[model.kind])),
-                )
-        return self
-
-    @model_validator(mode="after")
-    def check_exclusive_options(self) -> JobSpec:
-        if reason := why_not_together(self):
-            raise inconsistent("{reason}", reason=reason)
-        return self
-
-    @model_validator(mode="after")
-    def check_elasticity(self) -> JobSpec:
-        way_out = derived.why_not_close_up(self)
-        if way_out is not None and self.resources.is_elastic and not derived.is_elastic_script(self):
-            least, most, unit = self.resources.min_blocks, self.resources.max_blocks, self.resources.unit
-            name, value = (f"max_{unit}", most) if most not in (None, self.resources.blocks) else (f"min_{unit}", least)
-            raise inconsistent("resources.{name}={value} is for jobs that close up: {way_out}", name=name, value=value, way_out=way_out)
-        if way_out is not None and self.fault_tolerance.spares:
-            spares = self.fault_tolerance.spares
-            raise inconsistent("fault_tolerance.spares={spares} is for jobs that close up: {way_out}", spares=spares, way_out=way_out)
-        return self
-
-    @model_validator(mode="after")
-    def check_auto_inputs(self) -> JobSpec:
-        if reason := why_not_auto(self):
-            raise inconsistent("{reason}", reason=reason)
-        return self
-
-    @model_validator(mode="after")
-    def check_world_size(self) -> JobSpec:
-        """Refuse a number of ranks that the plan cannot use. A plan that auto is to choose is checked once it is chosen."""
-        if self.parallelism.is_auto:
-            return self
-        if self.parallelism.strategy == "single" and self.world_size != 1:
-            raise inconsistent(
-                "strategy single is one process, but resources ask for {world} slots; use ddp or one slot", world=self.world_size
-            )
-        if misfit := why_not_in_stages(self) or self.parallelism.misfit(self.world_size):
-            raise inconsistent("{misfit}", misfit=misfit)
-        unit, size = self.resources.unit, self.resources.slots_per_block
-        for name, blocks in ((f"min_{unit}", self.resources.min_blocks), (f"max_{unit}", self.resources.max_blocks)):
-            if blocks is not None and (misfit := self.parallelism.misfit(blocks * size)):
-                raise inconsistent("resources.{name}={blocks}: {misfit}", name=name, blocks=blocks, misfit=misfit)
-        if reason := too_many_micro_batches(self):
-            raise inconsistent("{reason}", reason=reason)
-        if reason := too_few_micro_batches(self, self.resources.most_ranks):
-            elastic = f" (resources.max_{unit})" if self.resources.most_ranks > self.world_size else ""
-            raise inconsistent("{reason}{elastic}; {way_out}", reason=reason, elastic=elastic, way_out=enough_micro_batches(self))
+    def check_together(self) -> JobSpec:
+        """Refuse what the sections cannot be together, all of it at once."""
+        if reasons := inconsistencies(self):
+            raise inconsistent("{reason}", reason=ALSO.join(reasons), reasons=reasons)
         return self
 
 

@@ -59,6 +59,18 @@ class StoredSpec:
         """Whether the ranks of the job are those of a script. The rest of the document may be unreadable."""
         return self.part("script") is not None
 
+    @property
+    def model(self) -> str:
+        """The kind of model that the job trains, `entrypoint` or `script`. The rest of the document may be unreadable; `unknown` where it does not say."""
+        if self.is_script:
+            return "script"
+        return "entrypoint" if self.part("entrypoint") is not None else str(self.part("model", "kind") or "unknown")
+
+    @property
+    def installs_packages(self) -> bool:
+        """Whether nodes prepare something for the job's ranks that may take minutes: packages, or a container's image."""
+        return any(self.part("environment", name) is not None for name in ("requirements", "python", "image"))
+
     def part(self, *names: str) -> Any:
         """One value of the document, whether or not all of it can be read. None where it is not there."""
         value: Any = self.document

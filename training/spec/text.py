@@ -6,8 +6,13 @@ bytes of them can stand for gigabytes), tags, and whatever is over the limits be
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import yaml
 from yaml.composer import Composer
@@ -18,6 +23,9 @@ MAX_SPEC_BYTES = 64 << 10
 MAX_DEPTH = 32
 #: Digits of a whole number: as many as 64 bits have. Without a limit reading and writing one takes quadratic time.
 MAX_DIGITS = 20
+#: Findings in one text that are told.
+MOST_FINDINGS = 20
+LONGEST_KEY = 64
 _CORE = "tag:yaml.org,2002:"
 _TAGS = frozenset(_CORE + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))
 #: Plain words that YAML 1.1 reads as something that JSON does not have: dates, merge keys and default values. Here they are text.
@@ -33,47 +41,134 @@ _FLOAT = re.compile(
 _AS_TYPED = (("script", "args", "*"), ("script", "command", "*"), ("environment", "variables", "*"))
 
 
+class TextFinding(NamedTuple):
+    """One thing in a text that no spec needs: where it stands, and what it is."""
+
+    path: tuple[str, ...]
+    line: int
+    message: str
+
+
 class SpecTextError(yaml.YAMLError):
-    """The text is no document that a job spec can be read from."""
+    """The text is no document that a job spec can be read from. `findings`: what is wrong, each with its place, where that is known. `rest`: the
+    document without it, with its `lines`; None: there is none."""
+
+    def __init__(
+        self, message: str, findings: Sequence[TextFinding] = (), rest: Any = None, lines: Mapping[tuple[str, ...], int] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.findings = tuple(findings)
+        self.rest = rest
+        self.lines = lines or {}
+
+
+@dataclass(frozen=True)
+class SpecText:
+    """A document as plain data, with the line of every place in it."""
+
+    value: Any
+    lines: Mapping[tuple[str, ...], int]
 
 
 class _Rules:
-    """What is refused, for a loader of PyYAML that composes in Python."""
+    """What is refused, for a loader of PyYAML that composes in Python. What is wrong is collected, and left out of the document."""
 
-    _depth = 0
+    _place: tuple[str, ...] = ()
+
+    def note(self, node: Any, message: str) -> None:
+        """Collect a finding. Raises SpecTextError where there are too many."""
+        self.findings.append(TextFinding(self._place, _line(node), message))
+        if len(self.findings) >= MOST_FINDINGS:
+            raise _refusal(self.findings, more=True)
+
+    @cached_property
+    def findings(self) -> list[TextFinding]:
+        return []
+
+    @cached_property
+    def lines(self) -> dict[tuple[str, ...], int]:
+        return {}
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node:
-        event: Any = self.peek_event()  # type: ignore[attr-defined]
-        if getattr(event, "anchor", None) is not None:
-            sign = "alias *" if isinstance(event, yaml.AliasEvent) else "anchor &"
-            raise SpecTextError(
-                f"line {_line(event)} has the {sign}{event.anchor}; anchors and aliases are not read here: write the value out"
+        above, event = self._place, self.peek_event()  # type: ignore[attr-defined]
+        is_key = isinstance(parent, yaml.MappingNode) and index is None
+        step = getattr(index, "value", index)
+        self._place = above if parent is None or is_key else (*above, step if isinstance(step, str) else str(step))
+        if len(self._place) >= MAX_DEPTH:
+            self.findings.append(
+                TextFinding(
+                    (), _line(event), f"line {_line(event)} is nested deeper than {MAX_DEPTH} levels; a job spec needs no more than 4"
+                )
             )
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise SpecTextError(f"line {_line(event)} is nested deeper than {MAX_DEPTH} levels; a job spec needs no more than 4")
-        node: yaml.Node = super().compose_node(parent, index)  # type: ignore[misc]
-        self._depth -= 1
-        if node.tag not in _TAGS:
-            raise SpecTextError(
-                f"line {_line(node)} has the tag {node.tag}; a job spec has text, numbers, true, false, null, lists and mappings"
-            )
-        if node.tag == _CORE + "int" and len(node.value) > MAX_DIGITS:
-            raise SpecTextError(f"the number on line {_line(node)} has {len(node.value)} digits; at most {MAX_DIGITS} are read")
+            raise _refusal(self.findings)
+        self.lines.setdefault(self._place, _line(event))
+        node = self._without_alias(event) or self._checked(super().compose_node(parent, index))  # type: ignore[misc]
+        self._place = above
         return node
+
+    def _without_alias(self, event: Any) -> yaml.Node | None:
+        """Note an anchor or an alias. Returns what stands in the place of an alias; None: the node is to be composed, without its anchor."""
+        anchor = getattr(event, "anchor", None)
+        if anchor is None:
+            return None
+        is_alias = isinstance(event, yaml.AliasEvent)
+        sign = "alias *" if is_alias else "anchor &"
+        self.note(event, f"line {_line(event)} has the {sign}{anchor}; anchors and aliases are not read here: write the value out")
+        if not is_alias:
+            event.anchor = None
+            return None
+        self.get_event()  # type: ignore[attr-defined]
+        return yaml.ScalarNode(_CORE + "null", "", event.start_mark, event.end_mark)
+
+    def _checked(self, node: yaml.Node) -> yaml.Node:
+        """Note a tag or a number that is not read. Such a value becomes null."""
+        if node.tag not in _TAGS:
+            self.note(
+                node, f"line {_line(node)} has the tag {node.tag}; a job spec has text, numbers, true, false, null, lists and mappings"
+            )
+        elif node.tag == _CORE + "int" and len(node.value) > MAX_DIGITS:
+            self.note(
+                node,
+                f"the number on line {_line(node)} has {len(node.value)} digits; at most {MAX_DIGITS} are read, and every limit of a job spec is "
+                "below that",
+            )
+        elif node.tag == _CORE + "float" and _is_beyond(node.value):
+            self.note(node, f"the number {node.value[:MAX_DIGITS]} on line {_line(node)} is above the largest one that is read, 1.8e308")
+        else:
+            return node
+        return yaml.ScalarNode(_CORE + "null", "", node.start_mark, node.end_mark)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Refuses a key that is there twice, where PyYAML silently keeps the last one."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)  # type: ignore[misc]
-        lines: dict[tuple[str, str], int] = {}
-        for key, _ in node.value:
+        first: dict[tuple[str, str], int] = {}
+        kept = []
+        for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise SpecTextError(f"a key on line {_line(key)} is a list or a mapping; keys are words")
+                self.note(key, f"a key on line {_line(key)} is a list or a mapping; keys are words")
+                continue
             name, line = (key.tag, key.value), _line(key)
-            if name in lines:
-                raise SpecTextError(f"the key {key.value!r} on line {line} is there already, on line {lines[name]}; keep one of them")
-            lines[name] = line
+            if name in first:
+                shown = key.value if len(key.value) <= LONGEST_KEY else f"{key.value[:LONGEST_KEY]}..."
+                self.note(key, f"the key {shown!r} on line {line} is there already, on line {first[name]}; keep one of them")
+                continue
+            first[name] = line
+            kept.append((key, value))
+        node.value = kept
         return node
+
+
+def _is_beyond(text: str) -> bool:
+    """Whether digits spell a number that is larger than any floating-point number; `.inf` spells infinity itself."""
+    return "inf" not in text.lower() and "nan" not in text.lower() and math.isinf(float(text.replace("_", "")))
+
+
+def _refusal(
+    findings: Sequence[TextFinding], rest: Any = None, lines: Mapping[tuple[str, ...], int] | None = None, *, more: bool = False
+) -> SpecTextError:
+    ordered = sorted(findings, key=lambda each: each.line)
+    told = "; ".join(each.message for each in ordered)
+    return SpecTextError(f"{told}; and perhaps more" if more else told, ordered, rest, lines)
 
 
 def _keep_spelling(node: yaml.Node, place: tuple[str, ...]) -> None:
@@ -115,7 +210,12 @@ _Loader = _loader()
 def load(text: str | bytes, *, at: tuple[str, ...] = ()) -> Any:
     """The document as plain data, never objects. `at`: the field whose value the text is, where it is not a whole spec.
 
-    Raises `yaml.YAMLError` where the text is no YAML, is longer than `MAX_SPEC_BYTES` or has what no spec needs."""
+    Raises `yaml.YAMLError` where the text is no YAML, is longer than `MAX_SPEC_BYTES` or has what no spec needs: all of it is told at once."""
+    return read(text, at=at).value
+
+
+def read(text: str | bytes, *, at: tuple[str, ...] = ()) -> SpecText:
+    """The document as `load` returns it, with the lines of its places."""
     size = len(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
     if size > MAX_SPEC_BYTES:
         raise SpecTextError(f"the document has {size} bytes; a job spec may have {MAX_SPEC_BYTES}")
@@ -125,12 +225,56 @@ def load(text: str | bytes, *, at: tuple[str, ...] = ()) -> Any:
         raise SpecTextError(f"a value cannot be read: {error}") from None
 
 
-def _read(loader: Any, at: tuple[str, ...]) -> Any:
+def _read(loader: Any, at: tuple[str, ...]) -> SpecText:
     try:
-        node = loader.get_single_node()
+        node = _composed(loader)
         if node is None:
-            return None
+            return SpecText(None, {})
         _keep_spelling(node, at)
-        return loader.construct_document(node)
+        value = loader.construct_document(node)
+        if loader.findings:
+            raise _refusal(loader.findings, value, loader.lines)
+        return SpecText(value, loader.lines)
     finally:
         loader.dispose()
+
+
+def _composed(loader: Any) -> Any:
+    """The document's node. A fault that ends the reading is told after what was found before it."""
+    try:
+        return loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        if not loader.findings or error.problem_mark is None:
+            raise
+        line = error.problem_mark.line + 1
+        raise _refusal([*loader.findings, TextFinding((), line, f"line {line}: {error.problem}")]) from error
+
+
+def json_findings(text: bytes) -> tuple[TextFinding, ...]:
+    """The keys that a JSON text has twice, of which a reader would silently keep the last; none where it is no JSON, is nested too deeply, or has no such key."""
+    try:
+        json.loads(text, object_pairs_hook=_require_unique)
+    except _KeyTwiceError as twice:
+        try:
+            load(text)
+        except SpecTextError as error:
+            return error.findings or (TextFinding((), 1, str(error)),)
+        except yaml.YAMLError:
+            pass
+        return (TextFinding((), 1, f"the key {str(twice)!r} is there twice; keep one of them"),)
+    except (ValueError, RecursionError):  # whoever reads the text itself says so
+        return ()
+    return ()
+
+
+class _KeyTwiceError(Exception):
+    """A JSON object has a key twice."""
+
+
+def _require_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _KeyTwiceError(key)
+        found[key] = value
+    return found

@@ -6,7 +6,7 @@ The row is in the control database, the contents in the metrics database: a row 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -16,17 +16,22 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import node_actor
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.artifacts import Artifact
+from paceline.api.services.checkpoints import media_offers
 from paceline.api.services.lifecycle import events, node_lifecycle
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import artifact_files as file_rows
 from paceline.db.repositories import artifacts as rows
-from paceline.db.repositories import rank_marks
+from paceline.db.repositories import rank_marks, registry
+from paceline.db.repositories.artifact_files import FILE, KEPT_FOR_A_MODEL
 from paceline.monitoring import artifacts as wire
 from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, Offer, Received
 
 #: Of all files of one job together.
 MAX_JOB_BYTES = 1 << 30
 CHUNKS_DROPPED_AT_ONCE = 8
+#: Stands in answers for the id of a file that is not even noted.
+REFUSED = "refused"
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
@@ -52,6 +57,7 @@ def describe(row: ArtifactRow) -> Artifact:
         state=state_of(row),
         error=row.error,
         request_id=row.request_id,
+        path=row.path,
         created_at=row.created_at,
     )
 
@@ -81,6 +87,10 @@ async def accept(services: Services, node: NodeRow, offer: Offer) -> Received:
         if place not in await rank_marks.ranks_of(session, node.id, {offer.job_id}):
             raise not_found("rank of this node", f"{offer.rank} of generation {offer.generation} of job {offer.job_id}")
         row = await rows.by_name(session, *place, offer.artifact.name)
+        if row is None and offer.artifact.media is not None:
+            row = await media_offers.note(session, node, offer, services.now())
+            if row is None:
+                return Received(id=REFUSED, next_chunk=None)
         if row is None:
             row = await _note(session, node, offer, services.now())
     async with services.metrics.read() as points:
@@ -90,6 +100,8 @@ async def accept(services: Services, node: NodeRow, offer: Offer) -> Received:
 def check(offer: Offer) -> None:
     """Refuse names and numbers that no agent of ours sends, since they become part of answers."""
     artifact = offer.artifact
+    if (artifact.kind == "media") != (artifact.media is not None):
+        raise ProblemError("invalid_request", f"artifact {artifact.name!r}: exactly the kind media says under which key it was logged")
     whole = artifact.error is not None or (artifact.bytes > 0 and len(artifact.sha256) == 64 and set(artifact.sha256) <= _HEXADECIMAL)
     if not whole or not 0 < len(artifact.name) <= 200 or not artifact.name.isprintable() or "/" in artifact.name:
         raise ProblemError(
@@ -156,12 +168,14 @@ async def store_chunk(services: Services, node: NodeRow, artifact_id: str, numbe
             raise not_found("artifact", artifact_id)
     if here < total:
         return Received(id=row.id, next_chunk=here)
-    await _complete(services, node, row.id)
+    if not await _complete(services, node, row.id):
+        raise not_found("artifact", artifact_id)  # its agent offers it anew
     return Received(id=row.id, next_chunk=None)
 
 
-async def _complete(services: Services, node: NodeRow, artifact_id: str) -> None:
-    """Complete a file with its last chunk. A file with a wrong hash is thrown away: its disk has changed it."""
+async def _complete(services: Services, node: NodeRow, artifact_id: str) -> bool:
+    """Complete a file with its last chunk. One with a wrong hash is thrown away: its disk has changed it, or its program. Returns whether
+    nothing more is wanted of it."""
     digest = hashlib.sha256()
     async for data in contents(services, artifact_id):
         digest.update(data)
@@ -169,14 +183,44 @@ async def _complete(services: Services, node: NodeRow, artifact_id: str) -> None
     async with services.write() as session:
         row = await rows.get_locked(session, artifact_id)
         if row is None or _over(row):
-            return
+            return row is not None
+        useless, again = [row.id], False
         if digest.hexdigest() == row.sha256:
-            row.stored_at = now
+            useless = await settle(session, row, now)
             await _event(session, node, row, "job.traced", f"{row.bytes:,} bytes", "a trace of", now)
-            return
-        row.error, row.bytes = f"what arrived has the SHA-256 {digest.hexdigest()}, not {row.sha256}: ask again", 0
-        await _event(session, node, row, "job.trace_failed", row.error, "there is no trace of", now)
-    await drop_contents(services, artifact_id)
+        elif row.kind == FILE:  # it was written to while it was read: its agent will see that, and offer it again
+            await session.delete(row)
+            again = True
+        else:
+            row.error, row.bytes = f"what arrived has the SHA-256 {digest.hexdigest()}, not {row.sha256}: ask again", 0
+            await _event(session, node, row, "job.trace_failed", row.error, "there is no trace of", now)
+    for each in useless:
+        await drop_contents(services, each)
+    return not again
+
+
+async def settle(session: AsyncSession, row: ArtifactRow, now: datetime) -> list[str]:
+    """Mark a file as stored. Of a path the newest version stays. Returns the ids of the other ones, whose contents can be deleted."""
+    if row.path is None:
+        row.stored_at = now
+        return []
+    return await settle_versions(session, row, await file_rows.versions(session, row.job_id, [row.path], lock=True), now)
+
+
+async def settle_versions(session: AsyncSession, row: ArtifactRow, known: Sequence[ArtifactRow], now: datetime) -> list[str]:
+    """Settle a file among the `known` versions of its path, as `settle` does."""
+    row.stored_at = now
+    versions = [each for each in known if each.stored_at is not None]
+    newest = max(versions, key=lambda each: (each.changed_ns or 0, each.id))
+    if newest.id != row.id and (newest.generation, newest.rank) == (row.generation, row.rank):
+        newest = row  # one agent sends the versions of one folder in their order, whatever the node's clock says
+    useless = [each for each in versions if each.id != newest.id]
+    for each in useless:
+        if each.held:
+            each.kind, each.folder = KEPT_FOR_A_MODEL, None
+        else:
+            await session.delete(each)
+    return [each.id for each in useless if not each.held]
 
 
 async def _event(session: AsyncSession, node: NodeRow, row: ArtifactRow, type: str, cause: str, words: str, now: datetime) -> None:
@@ -220,7 +264,12 @@ def require_ready(row: ArtifactRow) -> None:
 
 
 async def remove(services: Services, row: ArtifactRow) -> None:
-    """Remove the contents first: an interrupted removal leaves a row, which can be removed again."""
+    """Remove the contents first: an interrupted removal leaves a row, which can be removed again. Raises model_in_use where a model is made
+    of it."""
+    if row.held:
+        async with services.control.read() as session:
+            holders = ", ".join(await registry.holders(session, artifact_id=row.id))
+        raise ProblemError("model_in_use", f"{row.path} is {holders} in the registry of models: delete that version first")
     await drop_contents(services, row.id)
     async with services.write() as session:
         found = await rows.get_locked(session, row.id)

@@ -22,6 +22,7 @@ from paceline.db.models.checkpoints import KEPT_STATES, CheckpointRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import registry
 from paceline.training.schema.checkpoint import CheckpointPolicy
 from paceline.training.spec.job import JobSpec
 
@@ -29,6 +30,11 @@ from paceline.training.spec.job import JobSpec
 def policy_of(job: JobRow) -> CheckpointPolicy:
     """The retention policy of a job. Raises `UnreadableSpecError`."""
     return spec_of(job).checkpoint
+
+
+def store_options(job: JobRow) -> dict[str, str]:
+    """Where the object store of a job's checkpoints is, as far as its spec says."""
+    return dict(job.spec.part("checkpoint", "options") or {})
 
 
 async def views_of(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list[CheckpointView]:
@@ -134,6 +140,8 @@ async def pin(session: AsyncSession, checkpoint_id: str, pinned: bool, actor: Ac
         raise ProblemError(
             "checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}; there is nothing left to pin"
         )
+    if not pinned:
+        await _require_no_model(session, row)
     if row.pinned is not pinned:
         await checkpoint_lifecycle.pin(session, row, pinned, actor, now)
         nudge_after_commit(session, bus.RETENTION)
@@ -145,6 +153,7 @@ async def delete(session: AsyncSession, checkpoint_id: str, actor: Actor, now: d
     row = await find(session, checkpoint_id, lock=True)
     if row.state in (CheckpointState.DELETING, CheckpointState.DELETED):
         return row
+    await _require_no_model(session, row)
     dependants = await _dependants(session, row)
     if dependants and not confirm:
         raise ProblemError(
@@ -153,6 +162,14 @@ async def delete(session: AsyncSession, checkpoint_id: str, actor: Actor, now: d
         )
     await checkpoint_lifecycle.move(session, row, CheckpointState.DELETING, actor, f"{actor.name} asked for it", now)
     return row
+
+
+async def _require_no_model(session: AsyncSession, row: CheckpointRow) -> None:
+    if models := await registry.holders(session, checkpoint_id=row.id):
+        raise ProblemError(
+            "model_in_use",
+            f"checkpoint {row.id} of step {row.step} is {', '.join(models)} in the registry of models: delete that version first",
+        )
 
 
 async def _dependants(session: AsyncSession, row: CheckpointRow) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -16,15 +17,19 @@ CPU = "cpu"
 
 
 async def predictor_of_trials(
-    control: AsyncSession, experiment_id: str, spec: ExperimentSpec, facts: Sequence[TrialFacts]
+    control: AsyncSession,
+    experiment_id: str,
+    spec: ExperimentSpec,
+    facts: Sequence[TrialFacts],
+    documents: Mapping[int, Mapping[str, Any]],
 ) -> CostPredictor | None:
-    """The cost model. None: trials ran on several kinds of devices, of which one fit would be a mixture."""
+    """The cost model. `documents`: the job specs of trials, by index. None: trials ran on several kinds of devices, of which one fit would be a mixture."""
     devices = devices_of(await trial_slots.nodes_of_trials(control, experiment_id))
     if len(devices) != 1:
         return None
     device = next(iter(devices))
     return CostPredictor(
-        await trial_slots.documents_of_trials(control, experiment_id),
+        documents,
         spec.scaling,
         None if device == CPU else device,
         {each.index: each.machines for each in facts if each.machines},

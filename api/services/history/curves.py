@@ -145,7 +145,9 @@ def _raw_curve(name: str, rank: int, generation: int, points: Sequence[tuple[int
         steps=[step for step, _, _ in points],
         minimum=values,
         maximum=values,
+        mean=values,
         last=values,
+        count=[1] * len(values),
         times=[time for _, _, time in points],
         nan_count=[int(math.isnan(value)) for value in values],
     )
@@ -177,7 +179,9 @@ def _rolled_curve(name: str, rank: int, generation: int, buckets: Mapping[int, B
         steps=[row.last_step for row in rows],
         minimum=[_or_nan(row.minimum) for row in rows],
         maximum=[_or_nan(row.maximum) for row in rows],
+        mean=[row.mean for row in rows],
         last=[_or_nan(row.last) for row in rows],
+        count=[row.count for row in rows],
         times=[row.last_time for row in rows],
         nan_count=[row.nan_count for row in rows],
     )

@@ -6,6 +6,8 @@ nothing has to be purged. One run folder for the job, one for each rank's own me
     <job name>-<job id>/job/events.out.tfevents...
     <job name>-<job id>/rank0/events.out.tfevents...
 
+    <job name>-<job id>/media/rank0/events.out.tfevents...    its images and histograms
+
 Readings of a rank's own card (`card/power_watts`, ...) lie beside its own measurements: the mean over each step.
 """
 
@@ -15,7 +17,7 @@ import asyncio
 import zipfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import IO
 
@@ -23,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.services.history import card_curves, steps
 from paceline.api.services.history.card_holdings import CardHolding
+from paceline.api.services.history.media_event_files import MediaRecords
 from paceline.api.services.history.steps import CountedStep
 from paceline.cluster.history.lineage import Line
 from paceline.cluster.history.node_readings import KeepReadings
@@ -30,33 +33,13 @@ from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import step_records
 from paceline.monitoring import tensorboard
 from paceline.monitoring.points import RANK_METRICS, SAMPLE_METRICS
+from paceline.monitoring.zip_stream import ZipStream
 
 WRITER = "paceline"
 #: Steps that are written at once, in a thread of their own.
 BATCH_STEPS = 2_000
 
 Scalars = Mapping[str, float]
-
-
-@dataclass
-class ZipStream:
-    """A zip that is sent while it is written: no file, and no more in memory than what was written since `take`."""
-
-    _pieces: list[bytes] = field(default_factory=list)
-
-    def write(self, data: bytes) -> int:
-        self._pieces.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Does nothing: zipfile calls it, and no data is held back."""
-
-    def close(self) -> None:
-        """Does nothing: there is no open file."""
-
-    def take(self) -> bytes:
-        taken, self._pieces = b"".join(self._pieces), []
-        return taken
 
 
 @dataclass(frozen=True)
@@ -103,25 +86,33 @@ class CardHistory:
         return [{f"card/{name}": value for name, value in each.items()} for each in means]
 
 
-async def stream(points: AsyncSession, job: JobRow, lines: Sequence[Line], cards: CardHistory, first_step: int = 0) -> AsyncIterator[bytes]:
+async def stream(
+    points: AsyncSession, job: JobRow, lines: Sequence[Line], cards: CardHistory, first_step: int = 0, media: MediaRecords | None = None
+) -> AsyncIterator[bytes]:
     """The zip in pieces. No transaction stays open while a slow client reads."""
     sink = ZipStream()
     with zipfile.ZipFile(sink, "w") as archive:
         for run in runs_of(await step_records.ranks(points, job.id)):
-            with _entry(archive, job, run) as entry:
+            with _entry(archive, job, run.folder) as entry:
                 async for batch in _batches(steps.counted_steps(points, job.id, lines, first_step, rank=run.rank)):
                     readings = await cards.scalars(points, run, batch)
                     await asyncio.to_thread(_write, entry, run, batch, readings)
                     await points.rollback()
                     yield sink.take()
+        if media is not None:
+            for rank in media.ranks:
+                with _entry(archive, job, f"media/rank{rank}") as entry:
+                    async for record in media.of_rank(rank, first_step):
+                        await asyncio.to_thread(entry.write, record)
+                        yield sink.take()
     yield sink.take()
 
 
 @contextmanager
-def _entry(archive: zipfile.ZipFile, job: JobRow, run: EventFileRun) -> Iterator[IO[bytes]]:
+def _entry(archive: zipfile.ZipFile, job: JobRow, folder: str) -> Iterator[IO[bytes]]:
     """The name of a file in the zip, the same each time, so that files of a later download replace the earlier ones."""
     began = job.created_at.timestamp()
-    name = f"{folder_of(job)}/{run.folder}/{tensorboard.file_name(began, WRITER)}"
+    name = f"{folder_of(job)}/{folder}/{tensorboard.file_name(began, WRITER)}"
     with archive.open(_zip_info(name, job.created_at), "w", force_zip64=True) as entry:
         entry.write(tensorboard.header(began))
         yield entry

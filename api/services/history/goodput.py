@@ -33,7 +33,7 @@ from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import step_records, storage
 from paceline.db.repositories.metric_columns import StoredBucket
 from paceline.monitoring.rollup import level_for
-from paceline.monitoring.words import plural
+from paceline.monitoring.words import counted, duration
 
 #: Up to this many steps are read one by one; beyond, from roll-ups of at most MAX_BUCKETS.
 MAX_RECORDS = 5_000
@@ -93,7 +93,13 @@ def _memberships(generations: Sequence[GenerationRow], history: Sequence[EventRo
 def _fault(story: IncidentContext) -> Fault:
     row, over_at = story.row, story.over_at
     return Fault(
-        row.id, row.generation, row.next_generation, story.step, row.fault_at.timestamp(), over_at.timestamp() if over_at else None
+        incident=row.id,
+        generation=row.generation,
+        next_generation=row.next_generation,
+        step=story.step,
+        began=row.fault_at.timestamp(),
+        ended=over_at.timestamp() if over_at else None,
+        wanted=row.cause is EndReason.NODE_REMOVED,
     )
 
 
@@ -173,7 +179,8 @@ def _summary(job: JobRow, result: TimeAccount) -> str:
         return "its steps are no longer kept; the history says when and why they were deleted"
     if result.goodput is None:
         return "no step was finished" if job.ended_at else "no step has been finished yet"
-    return f"{result.goodput:.1%} of {result.wall:.1f} s went into {plural(result.useful_steps, 'step')} that {'counts' if result.useful_steps == 1 else 'count'}"
+    steps = counted(result.useful_steps, "step")
+    return f"{result.goodput:.1%} of the {duration(result.wall)} since the job got its slots went into useful training ({steps})"
 
 
 def _not_started(job: JobRow, now: datetime) -> Goodput:

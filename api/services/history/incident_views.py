@@ -24,6 +24,7 @@ from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import incidents as incident_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import step_records
+from paceline.monitoring.words import counted
 from paceline.training.reporting.failure_kinds import first_line
 
 #: What is done without new processes for the survivors.
@@ -226,7 +227,7 @@ def how_it_ended(failure: Failure) -> str:
 
 
 def done(story: IncidentContext) -> str:
-    """The recovery in words: "ranks 0, 2 went on as generation 2 from step 8; no step was lost"."""
+    """The recovery in words: "ranks 0, 2 continued as generation 2 from step 8; no step was lost"."""
     row = story.row
     if row.action == "gave_up":
         return "the job was stopped"
@@ -236,15 +237,15 @@ def done(story: IncidentContext) -> str:
         one = len(story.survivors) == 1
         who = f"{'rank' if one else 'ranks'} {listed(story.survivors)}" if story.survivors else "the survivors"
         kept = "kept its process" if one else "kept their processes"
-        how = "went on" if row.action == "closed_up" else f"{kept} and fell back to a checkpoint"
+        how = "continued" if row.action == "closed_up" else f"{kept} and fell back to a checkpoint"
         return f"{who} {how}{generation}{from_step}{_cost(story)}"
     if row.next_generation is None:
-        return "the job is to be restarted as soon as its old ranks are gone and there are slots"
-    return f"all ranks were started again{generation}{from_step}{_cost(story)}"
+        return "the job restarts once its old ranks have ended and slots are free"
+    return f"all ranks restarted{generation}{from_step}{_cost(story)}"
 
 
 def _cost(story: IncidentContext) -> str:
     lost = story.steps_lost
     if lost is None:
-        return "; how many steps had to be done again is not known: the script does not tell of each" if story.is_script else ""
-    return "; no step was lost" if lost == 0 else f"; {lost} {'step' if lost == 1 else 'steps'} had to be done again"
+        return "; the number of repeated steps is unknown: the script does not report each step" if story.is_script else ""
+    return "; no step was lost" if lost == 0 else f"; {counted(lost, 'step')} had to be repeated"

@@ -151,14 +151,14 @@ def unknown_arithmetic(spec: JobSpec) -> str:
 
 def _explain(spec: JobSpec, flops: ModelFlops | None, names: Sequence[str], peaks: Sequence[Peak | None], value: float | None) -> str:
     if flops is None:
-        return f"n/a: {unknown_arithmetic(spec)}"
+        return f"not available: {unknown_arithmetic(spec)}"
     if not names:
-        return "n/a: it has no ranks yet"
+        return "not available: the job has no ranks yet"
     if CPU in names:
-        return "n/a: no peak is known of a CPU"
+        return "not available: no peak FLOP/s is published for this CPU"
     if None in peaks:
         unknown = next(name for name in names if peak_of(name, spec.precision) is None)
-        return f"n/a: the peak of {unknown} in {spec.precision} is not known"
+        return f"not available: no peak FLOP/s is known for {unknown} in {spec.precision}"
     if value is None:
-        return "n/a: no step is done yet"
+        return "not available: no step is done yet"
     return f"{value:.1%} of {', '.join(names)} in {spec.precision}"

@@ -14,7 +14,7 @@ from paceline.api.services.history.steps import CountedStep
 from paceline.cluster.history.samples import Audit, SampleSpan, Use, audit, extend
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
-from paceline.monitoring.words import plural
+from paceline.monitoring.words import counted, plural
 
 FIRST_SAMPLE, SAMPLES, EPOCH_SAMPLES = "first_sample", "samples", "epoch_samples"
 MAX_PLACE = 1 << 53
@@ -111,8 +111,8 @@ def _verdict(job: JobRow, result: Audit, findings: Sequence[str], discarded: int
     if not result.ranges:
         script = job.spec.is_script
         return "a script does not tell which samples it uses" if script else "no step has told which samples it used"
-    again = f"; {plural(discarded, 'step')} that a restart did again {'does' if discarded == 1 else 'do'} not count" if discarded else ""
+    again = f" ({counted(discarded, 'replayed step')} excluded)" if discarded else ""
     if findings:
         more = f" (and {plural(len(findings) - 1, 'more finding')})" if len(findings) > 1 else ""
         return f"not exactly once: {findings[0]}{more}{again}"
-    return f"exactly once: {plural(result.steps, 'step')} used {plural(result.samples, 'sample')}, none twice and none left out{again}"
+    return f"exactly once: {counted(result.steps, 'step')} used {counted(result.samples, 'sample')}: no duplicates, none skipped{again}"

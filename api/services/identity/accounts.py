@@ -18,11 +18,12 @@ from paceline.db.repositories import identity as repository
 
 
 def describe_user(row: UserRow) -> User:
-    return User.model_validate({"id": row.id, "name": row.name, "role": row.role, "disabled": row.disabled, "created_at": row.created_at})
+    return User.model_validate({name: getattr(row, name) for name in User.model_fields})
 
 
-def describe_key(row: ApiKeyRow) -> ApiKey:
-    return ApiKey.model_validate({name: getattr(row, name) for name in ApiKey.model_fields})
+def describe_key(row: ApiKeyRow, user: UserRow) -> ApiKey:
+    own = {name: getattr(row, name) for name in ApiKey.model_fields if name != "user_name"}
+    return ApiKey.model_validate({**own, "user_name": user.name})
 
 
 async def user_of(session: AsyncSession, user_id: str) -> UserRow:
@@ -71,14 +72,14 @@ async def create_key(session: AsyncSession, caller: Caller, wanted: ApiKeyCreate
     made_with = f" with key {parent.prefix}..." if parent else ""
     message = f"{caller.name} created API key {row.prefix}... ({row.name}){made_with}"
     await record(session, caller.actor, "key.created", "request", message, row.id, now)
-    return ApiKeyCreated(**describe_key(row).model_dump(), key=key)
+    return ApiKeyCreated(**describe_key(row, user).model_dump(), key=key)
 
 
 async def _parent_of(session: AsyncSession, caller: Caller, now: datetime) -> ApiKeyRow | None:
-    """The key that the caller came with, locked: it cannot be revoked before what it makes is there to be revoked with it."""
-    if caller.kind != "key":
+    """The key that the caller stands on, locked: it cannot be revoked before what it makes is there to be revoked with it."""
+    if caller.key is None:
         return None
-    parent = await repository.key_locked(session, caller.credential)
+    parent = await repository.key_locked(session, caller.key)
     if parent is None or parent.revoked_at is not None:
         raise ProblemError("invalid_credential", "this API key was revoked just now")
     return parent
@@ -93,7 +94,7 @@ def _expiry(wanted: ApiKeyCreate, parent: ApiKeyRow | None, now: datetime) -> da
         raise ProblemError(
             "forbidden",
             f"expires_in_days={wanted.expires_in_days} is later than the key that you use ({limit:%Y-%m-%d %H:%M} UTC), and a key never outlives "
-            "the one that made it; leave it out for the same end, or make this key while signed in to the dashboard",
+            "the one that made it; leave it out for the same end, or make this key while signed in to the dashboard with a link",
         )
     return limit
 
@@ -118,6 +119,7 @@ async def revoke_with_descendants(session: AsyncSession, key: ApiKeyRow, actor: 
             continue
         row.revoked_at = now
         await session.flush()
+        await repository.delete_sessions_of_key(session, row.id)
         why = "" if row.id == key.id else f", since key {key.prefix}... ({key.name}) was"
         message = f"{actor.name} revoked API key {row.prefix}... ({row.name}){why}"
         await record(session, actor, "key.revoked", cause, message, row.id, now)
@@ -125,7 +127,9 @@ async def revoke_with_descendants(session: AsyncSession, key: ApiKeyRow, actor: 
 
 
 async def create_login_link(session: AsyncSession, actor: Actor, user: UserRow, now: datetime, cause: str) -> tuple[str, datetime]:
-    """A new login link: (token, when it expires). Its bearer acts as that user, so the history names its creator."""
+    """A new login link: (token, when it expires). Its bearer acts as that user, so the history names its creator. Raises user_disabled."""
+    if user.disabled:
+        raise ProblemError("user_disabled", f"{user.name} is disabled, and a login link would let nobody in: enable the user first")
     token, expires = await identity.create_login_link(session, user, now)
     await record(session, actor, "auth.link_created", cause, f"{actor.name} made a login link for {user.name}", user.id, now)
     return token, expires

@@ -1,6 +1,6 @@
 """Keeps each job's `progress` near rank 0's newest record: collected in memory, written at most five times a second.
 
-The `progress` column is shared: this owns step, loss, rates, ETA and updated_at, and leaves every other key as it finds it.
+The `progress` column is shared: this owns step, losses, rates, ETA and updated_at, and leaves every other key as it finds it.
 Losing a pending write costs nothing, the next record brings it again.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -35,7 +37,11 @@ MINIMUM_SECONDS_BETWEEN_WRITES = 0.2
 SPEED_WINDOW_STEPS = 50
 LOSS = "loss"
 NOT_FINITE = "not_finite"
-_CARRIED = (LOSS, "tokens_per_second", "samples_per_second", "mfu")
+EVAL_LOSS = "eval_loss"
+LATEST = (LOSS, EVAL_LOSS)
+RATES = ("tokens_per_second", "samples_per_second", "mfu")
+#: Of a metric of which the lowest value is kept, where in the progress that is.
+_BEST = {LOSS: "best_loss", EVAL_LOSS: "best_eval_loss"}
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,9 @@ class JobTrack:
     generation: int
     steps: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SPEED_WINDOW_STEPS))
     values: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, deque[float]] = field(default_factory=dict)
+    #: The lowest values, by their name in the progress.
+    best: dict[str, float] = field(default_factory=dict)
     #: The earliest report that this process has heard of: its step, and its time in seconds since the epoch. Until it is written.
     earliest: tuple[int, float] | None = None
     watch: LossWatch = field(default_factory=LossWatch)
@@ -71,18 +80,31 @@ class JobTrack:
             self.bad.append(ReportedBadLoss(record.step, kind, loss, self.watch.limit if kind == "spike" else None))
         self.watch = self.watch.after(record.step, loss, kind)
 
+    def note_best(self, record: MetricRecord) -> None:
+        for name, best in _BEST.items():
+            value = float(record.values.get(name, math.nan))
+            if math.isfinite(value):
+                self.best[best] = min(value, self.best.get(best, value))
+
     def add(self, record: MetricRecord) -> None:
         if self.steps and record.step <= self.steps[-1][0]:
             return
         self.steps.append((record.step, record.time))
-        self.values.update({name: float(record.values[name]) for name in _CARRIED if name in record.values})
+        self.values.update({name: float(record.values[name]) for name in LATEST if name in record.values})
+        for name in RATES:
+            if name in record.values:
+                self.rates.setdefault(name, deque(maxlen=SPEED_WINDOW_STEPS)).append(float(record.values[name]))
 
-    def document(self, total_steps: int | None) -> dict[str, Any]:
+    def document(self, total_steps: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
+        """The progress now. `before`: as it is stored, with the best values of earlier generations."""
         step, time = self.steps[-1]
+        best = {name: min(value, before[name]) if before.get(name) is not None else value for name, value in self.best.items()}
         return {
             "step": step,
             **({} if total_steps is None else {"total_steps": total_steps}),
             **self.values,
+            **{name: rate_over(values) for name, values in self.rates.items()},
+            **best,
             "eta_seconds": self.eta(total_steps),
             "updated_at": datetime.fromtimestamp(time, UTC).isoformat(),
         }
@@ -93,6 +115,13 @@ class JobTrack:
         if total_steps is None or last == first or ended <= began:
             return None
         return max(0, total_steps - last) * (ended - began) / (last - first)
+
+
+def rate_over(rates: Sequence[float]) -> float:
+    """The rate over several steps of one size, from the rate of each: their harmonic mean, since a slow step lasts longer. The newest
+    rate where none of them is a positive number."""
+    positive = [rate for rate in rates if rate > 0 and math.isfinite(rate)]
+    return statistics.harmonic_mean(positive) if positive else rates[-1]
 
 
 @dataclass
@@ -120,6 +149,7 @@ class ProgressKeeper:
             track.add(record)
         for record in records:
             track.watch_loss(record)
+            track.note_best(record)
         self._dirty.add(batch.job_id)
         self._work.set()
 
@@ -181,7 +211,8 @@ class ProgressKeeper:
                     bad = tuple(track.bad)  # more may come meanwhile
                     news = await _record_bad_losses(session, job_id, track.generation, bad, state, self.services.now())
                     told.append((track, len(bad)))
-                    saved[job_id] = {**(state.progress or {}), **track.document(state.total_steps), **news}
+                    before = state.progress or {}
+                    saved[job_id] = {**before, **track.document(state.total_steps, before), **news}
                 if track.earliest is not None:
                     step, time = track.earliest
                     first = min(datetime.fromtimestamp(time, UTC), self.services.now())

@@ -58,8 +58,12 @@ async def find(session: AsyncSession, job_id: str, *, lock: bool = False) -> Job
 NOT_TOLD = ("not_finite", BAD_LOSS, COMMUNICATION, job_lifecycle.SET_BACK)
 
 
-def _progress(job: JobRow) -> JobProgress:
+def progress_of(job: JobRow) -> JobProgress:
+    """How far the job is. A completed one has done all its steps, though the metrics of the last ones may still be on their way here.
+    A script may end before the number of steps it announced, so its last report stands."""
     told = {name: value for name, value in (job.progress or {}).items() if name not in NOT_TOLD}
+    if job.state is JobState.COMPLETED and not job.spec.is_script and told.get("total_steps") is not None:
+        told |= {"step": told["total_steps"], "eta_seconds": 0.0}
     not_finite = not_finite_step(job.progress, job.generation)
     return JobProgress.model_validate(told | {"not_finite_step": not_finite, "bad_loss": bad_losses.shown(job)})
 
@@ -76,7 +80,7 @@ def summarize(job: JobRow, told: Notices) -> JobSummary:
         desired=job.desired,
         end_reason=job.end_reason,
         pending=Reason.model_validate(job.pending) if job.pending else None,
-        progress=_progress(job),
+        progress=progress_of(job),
         world_size=job.world_size,
         last_world_size=told.ended_with,
         generation=job.generation,
@@ -93,6 +97,8 @@ def summarize(job: JobRow, told: Notices) -> JobSummary:
         created_at=job.created_at,
         started_at=job.started_at,
         ended_at=job.ended_at,
+        ran_seconds=told.ran_seconds,
+        archived_at=job.archived_at,
     )
 
 
@@ -104,8 +110,10 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
     spec = readable_spec_of(job)
     size = generations[-1].world_size if generations else job.world_size
     places = dict(enumerate(places_in_mesh(spec, size))) if spec and ranks else {}
+    summary = summarize(job, (await notices.of_jobs(session, [job], now))[job.id])
     return Job(
-        **summarize(job, (await notices.of_jobs(session, [job], now))[job.id]).model_dump(),
+        **summary.model_dump(),
+        notes=job.notes,
         spec=spec,
         stored_spec=None if spec else job.spec.document,
         revision=job.version,
@@ -114,7 +122,7 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
         experiment=await _experiment_of(session, job),
         choice=await plan_auto.choice_of(session, job.id),
         communication=(job.progress or {}).get(COMMUNICATION),
-        **_time_of(job, spec, rows[-1] if rows else None, now),
+        **_time_left(summary, spec, rows[-1] if rows else None, now),
         actual_world_size=next((each.world_size for each in generations[-1:] if each.ended_at is None), None),
         ranks=[describe_rank(rank, node, places.get(rank.rank, {}), now) for rank, node in ranks],
         generations=generations,
@@ -129,15 +137,14 @@ async def _experiment_of(session: AsyncSession, job: JobRow) -> JobExperiment | 
     return JobExperiment(id=found.experiment_id, name=found.experiment_name, trial=found.trial) if found else None
 
 
-def _time_of(job: JobRow, spec: JobSpec | None, newest: GenerationRow | None, now: datetime) -> dict[str, Any]:
-    """How long the job has held slots, and what that leaves of its time limit."""
-    under_way = newest is not None and newest.ended_at is None
-    running = max(0.0, (now - newest.started_at).total_seconds()) if newest is not None and under_way else 0.0
-    ran, limit = job.ran_seconds + running, spec.time_limit if spec else None
-    told = {"ran_seconds": ran, "time_limit_seconds": limit}
+def _time_left(job: JobSummary, spec: JobSpec | None, newest: GenerationRow | None, now: datetime) -> dict[str, Any]:
+    """What the time for which the job has held slots leaves of its time limit."""
+    limit = spec.time_limit if spec else None
+    told = {"time_limit_seconds": limit}
     if limit is None or job.state in TERMINAL_JOB_STATES:
         return told
-    left = max(0.0, limit - ran)
+    under_way = newest is not None and newest.ended_at is None
+    left = max(0.0, limit - job.ran_seconds)
     return told | {"time_left_seconds": left, "time_limit_at": now + timedelta(seconds=left) if under_way else None}
 
 
@@ -319,8 +326,10 @@ def _refuse_size(job: JobRow, spec: JobSpec, blocks: int) -> None:
 
 def _refuse_finished(job: JobRow, participle: str) -> None:
     if job.state in TERMINAL_JOB_STATES:
-        ended = f" at {job.ended_at.isoformat(timespec='seconds')}" if job.ended_at else ""
-        raise ProblemError("job_finished", f"job {job.name} is {job.state.value}{ended} ({_why(job)}); it cannot be {participle} any more")
+        ended = f" at {job.ended_at:%Y-%m-%d %H:%M:%S} UTC" if job.ended_at else ""
+        reason = f" ({job.end_reason.value})" if job.end_reason and job.end_reason.value != job.state.value else ""
+        verb = "was cancelled" if job.state is JobState.CANCELLED else job.state.value
+        raise ProblemError("job_finished", f"{job.name} can't be {participle}: it {verb}{ended}{reason}")
 
 
 def _refuse_cancelled(job: JobRow) -> None:

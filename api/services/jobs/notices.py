@@ -1,4 +1,5 @@
-"""What neither state nor spec tells of jobs: a script that seems to hang, nodes that have fallen silent, how many ranks were left at the end."""
+"""What neither state nor spec tells of jobs: a script that seems to hang, nodes that have fallen silent, how many ranks were left at the end, how
+long slots were held."""
 
 from __future__ import annotations
 
@@ -25,20 +26,32 @@ class Notices:
     hang: HangNotice | None = None
     silent_nodes: tuple[SilentNode, ...] = ()
     ended_with: int | None = None  # ranks of the last generation; None: it has not ended, or never ran
+    ran_seconds: float = 0.0  # over all generations
 
 
 async def of_jobs(session: AsyncSession, jobs: Sequence[JobRow], now: datetime) -> dict[str, Notices]:
     """The notices by job, in two queries however many jobs there are."""
     under_way = [job for job in jobs if job.generation and job.state not in TERMINAL_JOB_STATES]
-    looked_at = [job for job in jobs if job.state is JobState.RUNNING or job.state in TERMINAL_JOB_STATES]
-    generations = {
-        row.job_id: row for row in (await job_rows.generations(session, [(job.id, job.generation) for job in looked_at])).values()
-    }
-    hangs = {row.job_id: _hang_notice(row, now) for row in generations.values() if row.ended_at is None}
+    newest = await job_rows.generations(session, [(job.id, job.generation) for job in jobs if job.generation])
+    generations = {row.job_id: row for row in newest.values()}
+    running = {job.id for job in jobs if job.state is JobState.RUNNING}
+    hangs = {row.job_id: _hang_notice(row, now) for row in generations.values() if row.ended_at is None and row.job_id in running}
     ended_with = {job.id: generations[job.id].world_size for job in jobs if job.state in TERMINAL_JOB_STATES and job.id in generations}
     unreachable = await job_rows.unreachable_ranks(session, [(job.id, job.generation) for job in under_way])
     silent = {job_id: _silent_nodes(list(ranks), now) for job_id, ranks in groupby(unreachable, lambda rank: rank.job_id)}
-    return {job.id: Notices(hangs.get(job.id), silent.get(job.id, ()), ended_with.get(job.id)) for job in jobs}
+    return {
+        job.id: Notices(
+            hangs.get(job.id), silent.get(job.id, ()), ended_with.get(job.id), job.ran_seconds + _held_for(generations.get(job.id), now)
+        )
+        for job in jobs
+    }
+
+
+def _held_for(newest: GenerationRow | None, now: datetime) -> float:
+    """How long the newest generation has held its slots. 0 once it has ended: then the job's own sum has it."""
+    if newest is None or newest.ended_at is not None:
+        return 0.0
+    return max(0.0, (now - newest.started_at).total_seconds())
 
 
 def _hang_notice(generation: GenerationRow, now: datetime) -> HangNotice | None:

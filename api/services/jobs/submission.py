@@ -13,7 +13,8 @@ from paceline.api.core.folder_looks import names_a_file
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Actor
 from paceline.api.schemas.jobs import Job
-from paceline.api.services.jobs import jobs
+from paceline.api.services.bundles import bundles
+from paceline.api.services.jobs import jobs, packages, secrets
 from paceline.api.services.jobs.idempotency import OnceOnly
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.nodes import shared_folder
@@ -29,6 +30,7 @@ ATTEMPTS = 4
 
 async def submit(services: Services, once: OnceOnly, spec: JobSpec, actor: Actor, plan_hash: str | None) -> Job:
     """The submitted job; or, for a repeated request, the answer of the first, for which nothing is chosen again."""
+    spec = await packages.with_files_read(services, spec)
     resolved, warnings = Resolved(spec), await _about_files(services, spec)
     for _ in range(ATTEMPTS):
         try:
@@ -66,6 +68,10 @@ async def store(session: AsyncSession, asked: JobSpec, resolved: Resolved, actor
 
     Raises ClusterChangedError where its plan is to be chosen again, and a ProblemError where the nodes share no folder."""
     await plan_auto.check_cluster_profile(session, asked, resolved)
+    await bundles.require(session, resolved.spec)
+    packages.require_read(resolved.spec)
+    await packages.require_engine(session, resolved.spec)
+    await secrets.require(session, resolved.spec)
     await shared_folder.check(session, resolved.spec)
     job = await job_lifecycle.submit(session, resolved.spec, actor, now)
     if resolved.choice is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -17,7 +18,7 @@ from paceline.api.services.lifecycle.state_change import compare_and_set
 from paceline.cluster.policy.placement import PlacementReason
 from paceline.cluster.states import JOB_TRANSITIONS, EndReason, Intent, JobState, check_transition
 from paceline.db.models.checkpoints import CheckpointRow
-from paceline.db.models.jobs import JobRow
+from paceline.db.models.jobs import JobRow, search_text
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.stored import StoredSpec
 
@@ -35,6 +36,7 @@ async def submit(session: AsyncSession, spec: JobSpec, actor: Actor, now: dateti
         state=JobState.QUEUED,
         spec=StoredSpec.of(spec),
         world_size=spec.world_size,
+        bundle=spec.environment.code.bundle if spec.environment.code else None,
         restored_from=restored_from.id if restored_from else None,
         created_by=actor.name,
         created_by_id=actor.id if actor.kind == "user" else None,
@@ -68,6 +70,36 @@ async def resize(session: AsyncSession, job: JobRow, world_size: int, actor: Act
     nudge_after_commit(session, bus.SCHEDULER)
 
 
+async def edit(session: AsyncSession, job: JobRow, changes: Mapping[str, Any], actor: Actor, now: datetime) -> None:
+    """Change name, project, priority, labels or notes of a job: in its row, and in the spec that a copy of it begins with. A new priority
+    counts from the scheduler's next pass."""
+    before = {name: getattr(job, name) for name in changes}
+    spec = StoredSpec({**job.spec.document, **{name: value for name, value in changes.items() if name != "notes"}})
+    after = {"name": job.name, "labels": job.labels, "notes": job.notes, **changes}
+    text = search_text(after["name"], spec, after["labels"], after["notes"])
+    await compare_and_set(session, job, spec=spec, search_text=text, **changes)
+    shown = {name: {"from": before[name], "to": value} for name, value in changes.items() if name != "notes"}
+    message = ", ".join(_told_change(name, before[name], value) for name, value in changes.items())
+    await record_event(session, job, "job.edited", actor, f"{actor.name} asked for it", message, now, {"changes": shown})
+    nudge_after_commit(session, bus.SCHEDULER)
+
+
+def _told_change(name: str, before: Any, after: Any) -> str:
+    if name == "notes":
+        return "notes changed"
+    if name != "labels":
+        return f"{name} {before} -> {after}"
+    given = [f"label {key}={value}" for key, value in after.items() if before.get(key) != value]
+    return ", ".join([*given, *(f"label {key} removed" for key in before if key not in after)])
+
+
+async def set_archived(session: AsyncSession, job: JobRow, since: datetime | None, actor: Actor, now: datetime) -> None:
+    """Put an ended job out of sight, or with None back into lists."""
+    await compare_and_set(session, job, archived_at=since)
+    verb = "unarchived" if since is None else "archived"
+    await record_event(session, job, f"job.{verb}", actor, f"{actor.name} asked for it", f"job {job.name} was {verb}", now)
+
+
 async def set_back(session: AsyncSession, job: JobRow, to: CheckpointRow, spec: JobSpec | None, actor: Actor, now: datetime) -> None:
     """Queue a paused or ended job again, which then continues from its checkpoint `to`. It is a new try: restarts are counted anew.
     `spec` replaces the stored one."""
@@ -86,6 +118,7 @@ async def set_back(session: AsyncSession, job: JobRow, to: CheckpointRow, spec: 
         pending=None,
         restarts=0,
         ended_at=None,
+        archived_at=None,
         queued_at=now,
         state_since=now,
         progress={**kept, "step": to.step, "last_checkpoint_step": to.step, SET_BACK: {"step": to.step, "generation": job.generation}},

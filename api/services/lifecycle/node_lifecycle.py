@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus
@@ -19,6 +20,7 @@ from paceline.cluster.states import NODE_TRANSITIONS, NodeState, RankState, chec
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
+from paceline.training.link import FailureReport
 
 
 async def bump_desired_revision(session: AsyncSession, *node_ids: str) -> None:
@@ -60,8 +62,9 @@ async def order_to_leave(session: AsyncSession, node: NodeRow, now: datetime) ->
     await record_event(session, node, "node.leaving", SYSTEM, "no job is left on it", f"{node.name} is told to leave", now)
 
 
-async def lose_ranks(session: AsyncSession, node: NodeRow, now: datetime) -> int:
-    """Give up every rank on this node, so that its jobs recover elsewhere; the new generation fences off processes that may still run."""
+async def lose_ranks(session: AsyncSession, node: NodeRow, now: datetime, *, removed_by: Actor | None = None) -> int:
+    """Give up every rank on this node, so that its jobs recover elsewhere; the new generation fences off processes that may still run.
+    `removed_by`: who wanted the node removed, which is then no fault."""
     lost = [
         rank
         for rank in await job_rows.open_ranks_of_node(session, node.id)
@@ -69,6 +72,10 @@ async def lose_ranks(session: AsyncSession, node: NodeRow, now: datetime) -> int
     ]
     for rank in lost:
         rank_lifecycle.move(rank, RankState.LOST, now)
+        if removed_by is not None:
+            message = f"removed by {removed_by.name}"
+            report = FailureReport(kind="node_removed", rank=rank.rank, message=message, step=rank.step, time=now.timestamp())
+            rank.failure = msgspec.to_builtins(report)
     await session.flush()
     nudge_after_commit(session, bus.SCHEDULER)
     return len(lost)

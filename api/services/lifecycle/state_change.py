@@ -1,10 +1,10 @@
 """The one way to change the row of a job, node or checkpoint: a compare-and-set on (state, version).
 
-Only `job_lifecycle`, `gang_lifecycle`, `node_lifecycle` and `checkpoint_lifecycle` use it: with `rank_lifecycle`, which changes rows that its
+Only `job_lifecycle`, `gang_lifecycle`, `node_lifecycle`, `launch_lifecycle` and `checkpoint_lifecycle` use it: with `rank_lifecycle`, which changes rows that its
 caller has locked, they are the only writers of states. Each moves along its noun's transition table and writes the event in the same
 transaction.
 
-Order of locks, so that no two transactions wait for each other: job, nodes (`job_snapshots.lock_ranks`), ranks, checkpoints, events.
+Order of locks, so that no two transactions wait for each other: job, nodes (`job_snapshots.lock_ranks`), launches, ranks, checkpoints, events.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from sqlalchemy.orm.attributes import set_committed_value
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.models.provisioning import LaunchRow
 
 
 class StaleStateError(Exception):
     """Another transaction changed the row since it was read: read it again and decide anew."""
 
 
-async def compare_and_set(session: AsyncSession, row: JobRow | NodeRow | CheckpointRow, **values: Any) -> None:
+async def compare_and_set(session: AsyncSession, row: JobRow | NodeRow | CheckpointRow | LaunchRow, **values: Any) -> None:
     model: Any = type(row)
     state: StrEnum = row.state
     values["version"] = row.version + 1

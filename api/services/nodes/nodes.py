@@ -10,19 +10,19 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.api.core import identity
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor
 from paceline.api.schemas.nodes import GpuReading, GpuStatus, HostReading, Node, NodeInvitation, SlotUse
-from paceline.api.services.lifecycle import events, node_lifecycle
+from paceline.api.services.lifecycle import events, launch_lifecycle, node_lifecycle
+from paceline.api.services.nodes import joining, notices
 from paceline.api.services.specs.node_facets import labels_of, taints_of
 from paceline.cluster.policy.requirements import facet, facets
 from paceline.cluster.states import NodeState, RankState
-from paceline.db.models.identity import JoinTokenRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import slots as slot_rows
 from paceline.db.repositories.slots import SlotHolder
+from paceline.tls.trust import travels_readable
 from paceline.training.schema.resources import MOST_LABELS
 
 NO_GPU = "no GPU"
@@ -63,11 +63,15 @@ def describe_with(node: NodeRow, holders: Sequence[SlotHolder], now: datetime) -
         versions=inventory.get("versions", {}),
         labels=labels_of(node),
         taints=taints_of(node),
+        container_engines=inventory.get("container_engines", []),
         clock_skew_seconds=node.clock_skew,
         heartbeat_age_seconds=_age(node, now),
         backlog_records=node.backlog,
         drain_blocked_by=_blockers(node, holders),
         joined_at=node.joined_at,
+        provider=node.provider,
+        pool=node.pool,
+        handle=node.handle,
         revision=node.version,
     )
 
@@ -122,13 +126,16 @@ def parse_states(status: str | None) -> frozenset[NodeState]:
 # --- what clients may ask
 
 
-async def invite(session: AsyncSession, actor: Actor, lifetime: timedelta, server: str, now: datetime) -> NodeInvitation:
-    token, expires = identity.new_secret(identity.JOIN_PREFIX), now + lifetime
-    session.add(JoinTokenRow(hash=identity.hash_secret(token), expires_at=expires, used_at=None, created_by=actor.name))
+async def invite(
+    session: AsyncSession, actor: Actor, lifetime: timedelta, server: str, authority: str | None, now: datetime
+) -> NodeInvitation:
+    """Make a join token and the command that uses it at the URL `server`. Over TLS the token carries the fingerprint of `authority`."""
+    token, expires = await joining.create_join_token(session, created_by=actor.name, now=now, lifetime=lifetime)
     cause = f"{actor.name} asked for it"
     await events.record(session, type="node.invited", actor=actor, cause=cause, message="a node was invited to join", time=now)
-    command = f"paceline worker --server {server} --token {token}"
-    return NodeInvitation(token=token, command=command, expires_at=expires, warning=warning_of_loopback(server))
+    shown = joining.pinned(token, server, authority)
+    command = f"paceline worker --server {server} --token {shown}{' --insecure-http' if travels_readable(server) else ''}"
+    return NodeInvitation(token=shown, command=command, expires_at=expires, warning=warning_of_loopback(server))
 
 
 def warning_of_loopback(server: str) -> str | None:
@@ -162,7 +169,9 @@ async def uncordon(session: AsyncSession, node: NodeRow, actor: Actor, now: date
         return
     if node.leaving:
         raise ProblemError("node_state", f"node {node.name} has been told to leave; let it join again with a new token")
+    await notices.forget(session, node)
     await _set_intended(session, node, NodeState.READY, {NodeState.CORDONED, NodeState.DRAINING}, "uncordoned", actor, now)
+    await launch_lifecycle.renew_wish_for_node(session, node, actor, now)
 
 
 async def taint(session: AsyncSession, node: NodeRow, taints: Mapping[str, str], actor: Actor, now: datetime) -> None:
@@ -189,22 +198,26 @@ async def change_taints(
     await taint(session, node, left | dict(added), actor, now)
 
 
-async def remove(session: AsyncSession, node: NodeRow, actor: Actor, now: datetime, *, force: bool) -> None:
-    """Drain, then remove. `force`: its jobs recover elsewhere at once. Asking twice is harmless."""
+async def remove(session: AsyncSession, node: NodeRow, actor: Actor, now: datetime, *, force: bool, why: str | None = None) -> None:
+    """Drain, then remove. `force`: its jobs recover elsewhere at once. Asking twice is harmless. `why`: for the history; None: somebody
+    has asked for it."""
     if node.state is NodeState.GONE:
         return
+    asked = why or f"removal asked for by {actor.name}"
+    await launch_lifecycle.drop_wish_for_node(session, node, actor, asked, now)
+    await notices.forget(session, node)
     if node.state in (NodeState.JOINING, NodeState.LOST) or (force and node.state is NodeState.UNREACHABLE):
-        await node_lifecycle.lose_ranks(session, node, now)
-        await node_lifecycle.move(session, node, NodeState.GONE, actor, f"removed by {actor.name}", now)
+        await node_lifecycle.lose_ranks(session, node, now, removed_by=actor)
+        await node_lifecycle.move(session, node, NodeState.GONE, actor, why or f"removed by {actor.name}", now)
         return
     if node.state is NodeState.UNREACHABLE:
         if node.state_before_unreachable is not NodeState.DRAINING:
-            await node_lifecycle.set_intended_state(session, node, NodeState.DRAINING, actor, f"removal asked for by {actor.name}", now)
+            await node_lifecycle.set_intended_state(session, node, NodeState.DRAINING, actor, asked, now)
         return
     if node.state is not NodeState.DRAINING:
-        await node_lifecycle.move(session, node, NodeState.DRAINING, actor, f"removal asked for by {actor.name}", now)
+        await node_lifecycle.move(session, node, NodeState.DRAINING, actor, asked, now)
     if force and not node.leaving:
-        await node_lifecycle.lose_ranks(session, node, now)
+        await node_lifecycle.lose_ranks(session, node, now, removed_by=actor)
         await node_lifecycle.order_to_leave(session, node, now)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from paceline.api.core.background import in_background
 from paceline.api.core.context import Services, nudge_after_commit
 from paceline.api.core.identity import node_actor
 from paceline.api.services.lifecycle import node_lifecycle
+from paceline.api.services.nodes import notices
 from paceline.cluster.protocol import AgentHello, Heartbeat
 from paceline.cluster.states import NodeState
 from paceline.db.errors import DatabaseError
@@ -30,7 +32,10 @@ from paceline.db.repositories import nodes as node_rows
 
 logger = logging.getLogger(__name__)
 #: A heartbeat is at most this much older in the row than it is: far below what makes a node unreachable, at any replica.
-SECONDS_BETWEEN_WRITES = 0.5
+SECONDS_BETWEEN_WRITES = 1.0
+#: A heartbeat that was held up makes its node's clock look late, and none makes it look early: the one of these that says the least is the
+#: one that took the shortest way.
+SKEW_HEARTBEATS = 60
 _PRESENT = frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING})
 _AWAY = frozenset({NodeState.JOINING, NodeState.UNREACHABLE, NodeState.LOST})
 
@@ -59,13 +64,14 @@ async def hello(session: AsyncSession, node_id: str, channel_id: str, message: A
 class NodeHeartbeat:
     message: Heartbeat
     heard_at: datetime
+    clock_skew: float
 
     def columns(self, node_id: str) -> dict[str, Any]:
         sample: dict[str, Any] = msgspec.to_builtins(self.message, str_keys=True)
         return {
             "node_id": node_id,
             "heartbeat_at": self.heard_at,
-            "clock_skew": self.message.time - self.heard_at.timestamp(),
+            "clock_skew": self.clock_skew,
             "backlog": self.message.backlog_records,
             "last_sample": {name: sample[name] for name in ("host", "gpus", "gpu_error")},
         }
@@ -78,15 +84,19 @@ class Heartbeats:
 
     services: Services
     _newest: dict[str, NodeHeartbeat] = field(default_factory=dict)
+    _skews: dict[str, deque[float]] = field(default_factory=dict)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note(self, node_id: str, message: Heartbeat, now: datetime) -> None:
-        self._newest[node_id] = NodeHeartbeat(message, now)
+        skews = self._skews.setdefault(node_id, deque(maxlen=SKEW_HEARTBEATS))
+        skews.append(message.time - now.timestamp())
+        self._newest[node_id] = NodeHeartbeat(message, now, max(skews))
         self._work.set()
 
     def forget(self, node_id: str) -> None:
         """Forget the heartbeat of a node that leaves: one that is not written yet must not bring it back."""
         self._newest.pop(node_id, None)
+        self._skews.pop(node_id, None)
 
     def running(self) -> AbstractAsyncContextManager[None]:
         return in_background("heartbeats", self._run)
@@ -151,6 +161,10 @@ async def leave(session: AsyncSession, node_id: str, channel_id: str, now: datet
     await session.flush()
     if node.state not in _PRESENT:
         return
+    returning = notices.state_on_return(node)
+    if returning is not None:
+        await notices.keep_place(session, node, returning, node_actor(node), now)
+        return
     why = "its agent was told to end"
     await node_lifecycle.move(session, node, NodeState.UNREACHABLE, node_actor(node), why, now, state_before_unreachable=node.state)
 
@@ -164,7 +178,10 @@ async def note_closed(session: AsyncSession, node_id: str, channel_id: str, now:
     node.channel_id = None
     await session.flush()
     nudge_after_commit(session, bus.SCHEDULER)
-    if node.leaving and node.state is not NodeState.GONE:
+    returning = notices.state_on_return(node)
+    if node.leaving and returning is not None and node.state is NodeState.DRAINING:
+        await notices.keep_place(session, node, returning, node_actor(node), now)
+    elif node.leaving and node.state is not NodeState.GONE:
         await node_lifecycle.move(session, node, NodeState.GONE, node_actor(node), "drained, and its agent has left", now)
 
 

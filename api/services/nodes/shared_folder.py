@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import FieldError
 from paceline.api.services.specs.job_views import requirements_of
-from paceline.api.services.specs.node_facets import labels_of, taints_of
+from paceline.api.services.specs.node_facets import label_facets_of, taints_of
 from paceline.cluster.policy.requirements import Requirements, facets
 from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
@@ -19,7 +19,10 @@ from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import ScriptWorkload
 
 POINTER = "/checkpoint/directory"
-WAY_OUT = "set checkpoint.directory to a path on a file system that all of them mount, or start agents with --checkpoints on one"
+WAY_OUT = (
+    "set checkpoint.directory to a path on a file system that all of them mount or to an object store (s3://BUCKET/PREFIX), "
+    "or start agents with --checkpoints on a shared one"
+)
 MOST_NAMED = 8
 #: Nodes that a job may still be placed on, now or when they are back.
 MAY_SERVE = (NodeState.READY, NodeState.CORDONED, NodeState.UNREACHABLE)
@@ -67,7 +70,7 @@ def warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = (
         return None
     if enough and all(_disk(kind[0]) and len({_disk(node) for node in kind}) == 1 for kind in kinds):
         return None
-    return "checkpoint.directory is not set: on several machines the agents' default folder must be one that they share"
+    return "checkpoint.directory is not set: on multiple machines, the default checkpoint folder must be on shared storage"
 
 
 def _needs_one(spec: JobSpec) -> bool:
@@ -109,7 +112,7 @@ def _kinds(spec: JobSpec, nodes: Iterable[NodeRow]) -> list[list[NodeRow]]:
 
 
 def _obstacle(wanted: Requirements, node: NodeRow) -> str | None:
-    return wanted.obstacle(node.device, facets(labels_of(node)), facets(taints_of(node)))
+    return wanted.obstacle(node.device, label_facets_of(node), facets(taints_of(node)))
 
 
 def _together(nodes: Sequence[NodeRow]) -> list[list[NodeRow]]:

@@ -14,8 +14,8 @@ from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 
 ON_TOP = {
-    CPU: "Python, torch's code and kernels' own work space come on top",
-    CUDA: "CUDA's context, gaps between allocations and kernels' own work space come on top",
+    CPU: "Excludes Python, PyTorch and kernel workspace",
+    CUDA: "Excludes the CUDA context, allocator gaps and kernel workspace",
 }
 KERNELS = {CPU: "CPU kernels", CUDA: "CUDA kernels"}
 
@@ -60,14 +60,14 @@ def _shown(found: RankMemory, gradient_copies: float, spec: JobSpec, kernels: Ke
 
 def _made_from(copies: float, spec: JobSpec, kernels: Kernels) -> str:
     samples = "1 sample" if derived.micro_batch_size(spec) == 1 else f"{derived.micro_batch_size(spec)} samples"
-    tree = f", {copies:.1f} copies of the gradients while the fixed tree adds them up" if derived.is_reproducible(spec) else ""
+    tree = f", {copies:.1f} gradient copies for deterministic sums" if derived.is_reproducible(spec) else ""
     return f"micro-batches of {samples} in {spec.precision}, {spec.optimizer.kind}{tree}, {KERNELS[kernels]}"
 
 
 def _note(found: RankMemory, spec: JobSpec, kernels: Kernels) -> str:
-    master = f"parameters, gradients and optimizer state stay fp32, {spec.precision} is for activations and copies of weights; "
+    master = f"Parameters, gradients and optimizer state stay fp32; {spec.precision} is for activations and copies of weights. "
     saves = (
-        f"; asynchronous saves keep copies in the host's memory, about {size(found.save_copies)}" if spec.checkpoint.asynchronous else ""
+        f". Asynchronous saves keep copies in the host's memory, about {size(found.save_copies)}" if spec.checkpoint.asynchronous else ""
     )
     return ("" if spec.precision == "fp32" else master) + ON_TOP[kernels] + saves
 

@@ -63,7 +63,7 @@ def _on(names: Sequence[str]) -> str:
 
 def _sentence(shares: Sequence[int], where: str, axes: Sequence[PlannedAxis], *, is_script: bool) -> str:
     if len(shares) == 1:
-        return f"nothing: all {shares[0]} ranks are on one node"
+        return f"no traffic, all {shares[0]} ranks are on one node"
     sizes = " + ".join(map(str, shares)) if len(shares) <= MOST_NAMED else f"{sum(shares)}"
     if is_script:
         return f"all that the script sends between nodes; {sizes} ranks on {where}"

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.api.services.checkpoints.checkpoints import store_options
 from paceline.api.services.scheduling import profiles, stacks
 from paceline.api.services.specs.stored_specs import stored_part
 from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment
@@ -23,6 +24,7 @@ from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import stacks as stack_rows
 from paceline.db.repositories.nodes import NodeAddress
+from paceline.objects.location import is_url
 from paceline.training.link import ProcessIdentity, World
 from paceline.training.schema.script import grace_of
 
@@ -76,6 +78,7 @@ async def desired_of(session: AsyncSession, nodes: Sequence[NodePlacement]) -> d
     ranks = [rank for rank in await job_rows.open_ranks_of_nodes(session, node_ids) if rank.state is not RankState.MOVED]
     gangs = await _gangs(session, sorted({(rank.job_id, rank.generation) for rank in ranks}))
     doomed = await checkpoint_rows.being_deleted_on(session, node_ids)
+    stores = await _store_options(session, doomed)
     profiled = await artifact_rows.jobs_with_requests(session, {job_id for job_id, _ in gangs})
     asked = await stack_rows.unanswered(session, gangs.keys())
     return {
@@ -89,12 +92,21 @@ async def desired_of(session: AsyncSession, nodes: Sequence[NodePlacement]) -> d
                 ]
             ),
             delete_checkpoints=tuple(
-                CheckpointToDelete(id=each.id, directory=each.directory) for each in doomed if each.node_id == node.id
+                CheckpointToDelete(id=each.id, directory=each.directory, options=stores.get(each.job_id, {}))
+                for each in doomed
+                if each.node_id == node.id
             ),
             leave=node.leaving,
         )
         for node in nodes
     }
+
+
+async def _store_options(session: AsyncSession, doomed: Sequence[CheckpointRow]) -> dict[str, dict[str, str]]:
+    """Where the object stores of these checkpoints are, by job, as far as the jobs' specs say."""
+    job_ids = {each.job_id for each in doomed if is_url(each.directory)}
+    jobs = await job_rows.by_id(session, job_ids) if job_ids else {}
+    return {job_id: store_options(job) for job_id, job in jobs.items()}
 
 
 def action_of(job: JobRow, generation: GenerationRow, rank: RankRow) -> Action:

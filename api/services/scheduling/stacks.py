@@ -134,9 +134,18 @@ async def _read(session: AsyncSession, job_id: str, only: Collection[int] | None
     answers = {rank.rank: answer_of(known.get(rank.rank)) for rank in members}
     positions = positions_of(members, answers)
     difference = stacks.compare(positions)
+    same = stacks.equals(answers)
     names = await node_rows.named(session, {rank.node_id for rank in members})
     described = [
-        _describe(rank, names.get(rank.node_id, rank.node_id), known.get(rank.rank), answers[rank.rank], positions[rank.rank], difference)
+        _describe(
+            rank,
+            names.get(rank.node_id, rank.node_id),
+            known.get(rank.rank),
+            answers[rank.rank],
+            positions[rank.rank],
+            difference,
+            same[rank.rank],
+        )
         for rank in members
         if only is None or rank.rank in only
     ]
@@ -153,12 +162,14 @@ def _describe(
     answer: stacks.StackSample | None,
     position: stacks.StackPosition,
     difference: stacks.Difference,
+    same_as: int,
 ) -> RankStacks:
     return RankStacks(
         rank=rank.rank,
         node_name=node_name,
         state=rank.state,
         differs=rank.rank in difference.ranks,
+        same_as=same_as,
         summary=position.described(several=False),
         taken_at=row.answered_at if row else None,
         cores=answer.cores if answer else None,

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from paceline.api.schemas.jobs import Failure
-from paceline.api.services.specs.node_facets import labels_of, taints_of
+from paceline.api.services.specs.node_facets import label_facets_of, taints_of
 from paceline.api.services.specs.script_stops import stop_of
 from paceline.api.services.specs.stored_specs import readable_spec_of, spec_of
 from paceline.cluster.policy import quiet
@@ -19,7 +19,7 @@ from paceline.cluster.policy.elastic import JoinFailure, RunningGang, SlotAssign
 from paceline.cluster.policy.failures import LEFT_EARLY, left_early, root_cause, share_of
 from paceline.cluster.policy.placement import NodeView, Request
 from paceline.cluster.policy.quiet import Suspicion
-from paceline.cluster.policy.requirements import Requirements, facets
+from paceline.cluster.policy.requirements import CONTAINER_ENGINE, Requirements, facets
 from paceline.cluster.policy.script_worlds import rests_until
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import JobState, NodeState, RankState
@@ -82,6 +82,7 @@ def job_view(
         target=job.world_size,
         is_elastic=spec is not None and derived.is_elastic_script(spec),
         is_script=is_script,
+        installs_packages=job.spec.installs_packages,
         stop=stop_of(job),
         saves=spec is not None and derived.saves_when_stopped(spec),
         grace_seconds=grace_of(job.spec.document),
@@ -194,7 +195,8 @@ def request_for(spec: JobSpec, job_id: str, world_size: int, priority: int, queu
 
 def requirements_of(spec: JobSpec) -> Requirements:
     resources = spec.resources
-    return Requirements(resources.device, facets(resources.labels), frozenset(resources.tolerations))
+    contained = {CONTAINER_ENGINE} if spec.environment.image is not None else set()
+    return Requirements(resources.device, facets(resources.labels) | contained, frozenset(resources.tolerations))
 
 
 def node_views(nodes: Sequence[NodeRow], holders: Sequence[SlotHolder]) -> list[NodeView]:
@@ -209,7 +211,7 @@ def node_views(nodes: Sequence[NodeRow], holders: Sequence[SlotHolder]) -> list[
             slots=node.slots,
             free=tuple(slot for slot in range(node.slots) if slot not in held[node.id]),
             schedulable=node.state is NodeState.READY,
-            labels=facets(labels_of(node)),
+            labels=label_facets_of(node),
             taints=facets(taints_of(node)),
         )
         for node in nodes
@@ -220,7 +222,8 @@ def describe_failure(ranks: Sequence[RankRow], node_names: Mapping[str, str]) ->
     """The culprit with its victims folded under it, as stored with the job; None when no rank has failed."""
     reports = [report for rank in ranks if (report := report_of(rank)) is not None]
     by_rank = {rank.rank: rank for rank in ranks}
-    lost = [_lost(rank, node_names) for rank in ranks if rank.state is RankState.LOST]
+    removed = {report.rank for report in reports if report.kind == "node_removed"}
+    lost = [_lost(rank, node_names) for rank in ranks if rank.state is RankState.LOST and rank.rank not in removed]
     culprit, victims = root_cause(reports)
     named = [_failure(report, by_rank[report.rank], node_names, culprit) for report in ([culprit, *victims] if culprit else [])]
     early = left_early(reports, [rank.rank for rank in ranks if rank.outcome == "completed"])
@@ -290,6 +293,7 @@ def _failure(report: FailureReport, rank: RankRow, node_names: Mapping[str, str]
         message=report.message,
         exception=report.exception,
         traceback=report.traceback,
+        users_traceback=report.users_traceback,
         where=report.where,
         share="victim" if culprit is None or report is culprit else share_of(report, culprit),
         step=report.step,

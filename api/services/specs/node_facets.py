@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from paceline.cluster.policy.requirements import CONTAINER_ENGINE, facets
 from paceline.db.models.nodes import NodeRow
 
 
 def labels_of(node: NodeRow) -> dict[str, str]:
     """The labels that the node's agent was started with."""
     return dict((node.inventory or {}).get("labels", {}))
+
+
+def label_facets_of(node: NodeRow) -> frozenset[str]:
+    """The node's labels as placement compares them, with the one of nodes that can run containers."""
+    own = {CONTAINER_ENGINE} if (node.inventory or {}).get("container_engines") else set()
+    return facets(labels_of(node)) | own
 
 
 def taints_of(node: NodeRow) -> dict[str, str]:

@@ -9,7 +9,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.services.checkpoints import artifacts
 from paceline.api.services.lifecycle import events
-from paceline.api.services.storage import readings
+from paceline.api.services.storage import files, readings
 from paceline.api.services.storage.keeping import Sweep
 from paceline.cluster.history.storage import CURVES, KeepPolicy, Removal, StorageKind, StoredData, eviction_order, excess
 from paceline.db.models.artifacts import ArtifactRow
@@ -132,19 +132,24 @@ async def old_artifacts(sweep: Sweep, policy: KeepPolicy) -> None:
         await _forget(services, row, f"older than {policy.artifacts.days} days", now)
     for row in stuck:
         await _forget(services, row, "the rest of it never came from its node", now)
+    await files.drop_old(sweep, policy.artifacts)
     await _orphans(sweep)
 
 
 async def _forget(services: Services, row: ArtifactRow, why: str, now: datetime) -> None:
     """Delete the row of a file that never arrived. A node that comes back with the file may offer it again."""
     await artifacts.remove(services, row)
+    if row.kind == "media":  # there may be tens of thousands
+        return
+    what = "trace" if row.path is None else "file"
+    subject = f"the trace of steps {row.first_step} to {row.last_step} of rank {row.rank}" if row.path is None else f"the file {row.path}"
     async with services.write() as session:
         await events.record(
             session,
-            type="job.trace_removed",
+            type=f"job.{what}_removed",
             actor=SYSTEM,
             cause=why,
-            message=f"the trace of steps {row.first_step} to {row.last_step} of rank {row.rank} was removed: {why}",
+            message=f"{subject} was removed: {why}",
             job_id=row.job_id,
             generation=row.generation,
             data={"artifact_id": row.id, "rank": row.rank, "bytes": row.bytes},

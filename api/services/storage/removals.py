@@ -21,7 +21,7 @@ from paceline.api.services.storage import rollups
 from paceline.api.services.storage.keeping import Sweep
 from paceline.cluster.states import TERMINAL_JOB_STATES, CheckpointState
 from paceline.db.models.storage import DataRemovalRow
-from paceline.db.repositories import aged, storage
+from paceline.db.repositories import aged, registry, storage
 from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import stacks as stack_rows
@@ -58,6 +58,10 @@ async def ask(session: AsyncSession, job_id: str, actor: Actor, now: datetime, *
         raise ProblemError(
             "job_not_ended", f"job {job.name} is {job.state.value}; its data can be deleted once it has ended: cancel it, or wait for it"
         )
+    if models := await registry.from_files_of_job(session, job_id):
+        raise ProblemError(
+            "model_in_use", f"files of job {job.name} are {', '.join(models)} in the registry of models: delete those versions first"
+        )
     if with_checkpoints:
         for checkpoint in await checkpoint_rows.present_of_job(session, job_id):
             if checkpoint.state is not CheckpointState.DELETING:
@@ -76,7 +80,7 @@ async def ask(session: AsyncSession, job_id: str, actor: Actor, now: datetime, *
 
 
 def _asked(with_checkpoints: bool) -> str:
-    return f"its points, curves, log lines, traces and gradients{' and its checkpoints' if with_checkpoints else ''} are deleted"
+    return f"its points, curves, log lines, traces, gradients and files{' and its checkpoints' if with_checkpoints else ''} are deleted"
 
 
 async def carry_out(sweep: Sweep) -> None:
@@ -97,18 +101,28 @@ async def _carry_out(sweep: Sweep, job_id: str, why: str) -> None:
     finished = await sweep.drop_everything(job_id, why)
     gone = sum(lost.bytes for (job, _), lost in sweep.losses.items() if job == job_id)
     sweep.forget(job_id)  # the end of it is told below
-    async with services.control.read() as session:
-        files = await aged.artifacts_of(session, job_id, BATCH)
-    for file in files:
-        await artifacts.remove(services, file)
-        gone += file.bytes
+    removed, left = await _remove_files(sweep, job_id)
+    gone += removed
     async with services.write() as session:
         row = await aged.removal(session, job_id)
         assert row is not None, f"the removal of job {job_id} is gone"
         row.bytes += gone
-        if finished and len(files) < BATCH:
+        if finished and not left:
             row.done_at = sweep.now
             await _record(session, job_id, "job.data_removed", SYSTEM, why, f"its data was removed: {why}", sweep.now)
+
+
+async def _remove_files(sweep: Sweep, job_id: str) -> tuple[int, bool]:
+    """Remove files for as long as the pass lasts. Returns their bytes, and whether any are left."""
+    gone = 0
+    while True:
+        async with sweep.services.control.read() as session:
+            files = await aged.artifacts_of(session, job_id, BATCH)
+        for file in files:
+            await artifacts.remove(sweep.services, file)
+            gone += file.bytes
+        if len(files) < BATCH or sweep.pace.over:
+            return gone, len(files) == BATCH
 
 
 async def remove_late_data(services: Services) -> None:

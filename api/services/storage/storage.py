@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -30,7 +31,7 @@ async def report(services: Services, session: AsyncSession) -> Storage:
         shrinks = not services.metrics.is_sqlite or await rows.can_shrink(points)
     policy, disk = services.settings.keep, services.disk.state()
     return Storage(
-        kinds=[*_kinds(kinds), StoredKind(kind="traces", **dict(zip(("rows", "bytes"), await aged.artifact_bytes(session), strict=True)))],
+        kinds=[*_kinds(kinds), await _artifacts("traces", session), await _artifacts("files", session)],
         stored_bytes=sum(stored for _, stored in kinds.values()),
         limit_bytes=policy.bytes or None,
         database_bytes=size,
@@ -53,6 +54,11 @@ def _kinds(kinds: Mapping[str, tuple[int, int]]) -> list[StoredKind]:
         StoredKind(kind="lines", rows=lines[0], bytes=lines[1]),
         StoredKind(kind="readings", rows=sum(count for count, _ in readings), bytes=sum(size for _, size in readings)),
     ]
+
+
+async def _artifacts(kind: Literal["traces", "files"], session: AsyncSession) -> StoredKind:
+    count, size = await aged.artifact_bytes(session, files=kind == "files")
+    return StoredKind(kind=kind, rows=count, bytes=size)
 
 
 def _disk(disk: Disk) -> DiskState:

@@ -17,7 +17,7 @@ from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.confinement import Confinement, rank_environment
 from paceline.cluster.agent.curves.link import Watch, WatchedRank, read_decoder
 from paceline.cluster.agent.isolation import Isolation
-from paceline.cluster.agent.ranks.launch import starts_in_work
+from paceline.cluster.agent.ranks.launch import starts_in_empty_work
 from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.cluster.protocol import RankKey
 from paceline.location import ROOT
@@ -192,11 +192,10 @@ def _watch(members: list[RankRecord], neighbours: set[str]) -> Watch:
 
 
 def _directory(rank: RankRecord) -> str | None:
-    if starts_in_work(rank.order.spec):
+    if starts_in_empty_work(rank.order.spec):
         work = RankFolder.at(Path(rank.order.folder)).work
         return str(work) if work.exists() else None  # an older agent started it in the rank's own folder
-    directory: str | None = rank.order.spec.part("environment", "working_directory")
-    return directory
+    return rank.order.working_directory
 
 
 def _started(rank: RankRecord) -> float:

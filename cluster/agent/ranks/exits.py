@@ -25,7 +25,7 @@ from paceline.training.reporting.failure_kinds import (
     shortened,
     without_middle,
 )
-from paceline.training.reporting.users_code import innermost, line_of_crash
+from paceline.training.reporting.users_code import folded, innermost, line_of_crash
 
 LAST_LINES = 30
 _LAST_BYTES = 64 << 10
@@ -138,6 +138,7 @@ def _exception(exception: str, message: str, traceback: str, rank: int, when: fl
         message=shortened(encodable(in_words(kind, original(exception, message)))),
         exception=shortened(encodable(exception)),
         traceback=without_middle(encodable(traceback), MAX_TRACEBACK_CHARACTERS),
+        users_traceback=without_middle(encodable(folded(traceback)), MAX_TRACEBACK_CHARACTERS),
         where=innermost(traceback),
         time=when,
     )

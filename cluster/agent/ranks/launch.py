@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
-from paceline.cluster.agent.account import Account
+from paceline.cluster.agent.account import ENTERED_BY_ALL, Account
+from paceline.cluster.agent.environments.own_python import variables_of
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.ranks.rendezvous import RendezvousPoint, agree_on_rendezvous
 from paceline.cluster.agent.spawner_link import Spawn
 from paceline.cluster.protocol import Desired
 from paceline.distributed.env import (
+    ARTIFACTS_FOLDER,
     LOG_FOLDER,
     RANK_FOLDER,
     VIRTUAL_LOCAL_RANK,
@@ -54,7 +57,7 @@ def keep(order: RankOrder, account: Account | None = None) -> None:
     if account is not None:
         account.open_up(folder.path.parents[1], folder.path)
         account.own(folder.path)
-    for shared in (folder.logs, *([folder.work] if starts_in_work(order.spec) else [])):
+    for shared in (folder.logs, *([folder.work] if starts_in_empty_work(order.spec) else [])):
         if not shared.exists():
             shared.mkdir()
             if account is not None:
@@ -62,9 +65,19 @@ def keep(order: RankOrder, account: Account | None = None) -> None:
     write_durably(folder.order, encode_order(order), mode=0o600)  # the job's variables and its store's token
 
 
-def starts_in_work(spec: StoredSpec) -> bool:
-    """Whether the ranks of a job start in the job's own folder on the node, `RankFolder.work`: those of a script without a working directory."""
-    return spec.is_script and spec.part("environment", "working_directory") is None
+def make_artifacts_folder(order: RankOrder, account: Account | None = None) -> None:
+    """Make the folder of a process that is about to start for files that are kept with the job."""
+    folder = RankFolder.at(Path(order.folder)).files
+    folder.mkdir(parents=True, exist_ok=True)
+    if account is not None:
+        folder.parent.chmod(ENTERED_BY_ALL)
+        account.own(folder)
+
+
+def starts_in_empty_work(spec: StoredSpec) -> bool:
+    """Whether the ranks of a job start in the job's own folder on the node with nothing in it: those of a script without code and without
+    a working directory."""
+    return spec.is_script and all(spec.part("environment", name) is None for name in ("working_directory", "code"))
 
 
 @dataclass(frozen=True)
@@ -90,20 +103,27 @@ class NoCardError(Exception):
 
 
 async def prepare(
-    order: RankOrder, cards: SlotCards, local_slots: Sequence[int], choose: Callable[[World, Script], Awaitable[RendezvousPoint]]
+    order: RankOrder,
+    cards: SlotCards,
+    local_slots: Sequence[int],
+    choose: Callable[[World, Script], Awaitable[RendezvousPoint]],
+    secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> Spawn:
     """Prepare the launch of a rank. `local_slots`: the slots of this generation's ranks on this node, by local rank. `choose`: decides the
-    rendezvous of a script's ranks, if this node does.
+    rendezvous of a script's ranks, if this node does. `secrets`: the job's, by variable; they are in the returned message alone, and in no file.
 
     A rank of the trainer sees its own card alone, a rank of a script those of all ranks beside it: as under torchrun, `LOCAL_RANK` is the
     index of its own, unless the script asks for `virtual_local_rank`. Raises UnreadableSpecError, NoCardError, or one of `distributed.errors`."""
     spec, world, folder = order.job_spec, order.world, RankFolder.at(Path(order.folder))
-    variables, mark = dict(spec.environment.variables), {RANK_FOLDER: order.folder, LOG_FOLDER: str(folder.logs)}
-    directory = spec.environment.working_directory
-    fresh = any(map(acts_at_start, variables))
+    variables = dict(spec.environment.variables) | dict(secrets)
+    mark = {RANK_FOLDER: order.folder, LOG_FOLDER: str(folder.logs), ARTIFACTS_FOLDER: str(folder.files)}
+    directory, python = order.working_directory, order.interpreter.python or sys.executable
+    fresh = any(map(acts_at_start, variables)) or (bool(order.interpreter.python) and not order.interpreter.spawner)
+    activated = {} if not order.interpreter.python else variables_of(Path(python))
     if not isinstance(spec.workload, ScriptWorkload):
         own = cards.shown(world, [world.slot])
-        return Spawn(order=order, environment=variables | mark, fresh=fresh, working_directory=directory, visible_devices=own)
+        environment = (path_with_commands_of(python) if activated else {}) | activated | variables | mark
+        return Spawn(order=order, environment=environment, fresh=fresh, working_directory=directory, visible_devices=own)
     script = spec.workload.script
     point = await agree_on_rendezvous(world, partial(choose, world, script))
     known = ScriptLaunch(
@@ -114,11 +134,11 @@ async def prepare(
         error_file=folder.error,
         interface=world.interface,
     )
-    environment = path_with_commands_of(sys.executable) | script_environment(world, known) | variables | rank_environment(world) | mark
+    environment = path_with_commands_of(python) | activated | script_environment(world, known) | variables | rank_environment(world) | mark
     shown = cards.shown(world, [world.slot] if script.virtual_local_rank else local_slots)
     environment |= ({} if shown is None else visible_devices(shown)) | (VIRTUAL_LOCAL_RANK if script.virtual_local_rank else {})
     fresh = fresh or script.command is not None
-    program = script.program(sys.executable)
+    program = script.program(python if spec.environment.image is None else "python")
     return Spawn(order=order, environment=environment, program=program, fresh=fresh, working_directory=directory or str(folder.work))
 
 

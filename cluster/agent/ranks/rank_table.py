@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -131,22 +131,23 @@ class RankTable:
             self.change(key, joined=True, step=max(rank.step, message.step), last_news=now)
         return not rank.joined
 
-    def refuse(self, key: RankKey, message: str) -> None:
-        """Record a rank that could not be started."""
+    def refuse(self, key: RankKey, message: str, kind: Literal["exit", "invalid_input"] = "exit", *, drained: bool = True) -> None:
+        """Record a rank that could not be started. `drained`: it has left nothing that is still to be sent."""
         log.error("rank %s: %s", key, message)
-        failure = FailureReport(kind="exit", rank=key.rank, message=message, time=time.time())
+        failure = FailureReport(kind=kind, rank=key.rank, message=message, time=time.time())
         ending = ExitCause(outcome="failed", time=time.time(), failure=failure)
-        self.change(key, phase=RankPhase.EXITED, ending=ending, drained=True)
+        self.change(key, phase=RankPhase.EXITED, ending=ending, drained=drained)
 
-    def apply(self, process_list: ProcessList, *, first: bool) -> list[RankKey]:
-        """Apply a process list; `first`: of a new connection, so that it is complete. Returns the ranks that turn out to have exited.
+    def apply(self, process_list: ProcessList, *, first: bool, spawner: str = "") -> list[RankKey]:
+        """Apply a process list of the spawner of this name; `first`: of a new connection, so that it is complete. Returns the ranks that turn
+        out to have exited.
 
         A rank whose end cannot be read is left as it was, and counted by `not_applied`."""
         living = dict(process_list.ranks)
         exited: list[RankKey] = []
         self.not_applied = 0
         for key, rank in list(self._ranks.items()):
-            if rank.phase is not RankPhase.ALIVE:
+            if rank.phase is not RankPhase.ALIVE or rank.order.interpreter.spawner != spawner:
                 continue
             self.not_applied += 1
             with self._isolation.of(f"rank {key}"):
@@ -185,6 +186,8 @@ class RankTable:
 def has_started(order: RankOrder) -> bool:
     """Whether the spawner has got the order of a rank: it makes the output file before it forks."""
     folder = RankFolder.at(Path(order.folder))
+    if folder.preparing.exists():
+        return False
     return folder.output.exists() or folder.exit_status.exists()
 
 

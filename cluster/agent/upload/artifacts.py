@@ -13,10 +13,13 @@ from pathlib import Path
 import httpx
 import msgspec
 
+from paceline.cluster.agent.upload.masking import NOTHING, SecretMask
+from paceline.cluster.agent.upload.withheld_files import MaskOf, has_secret, tell
 from paceline.cluster.protocol import ARTIFACTS_PATH
 from paceline.monitoring.artifacts import CHUNK_BYTES, NOTE_SUFFIX, Offer, RankArtifact, Received, file_of
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.files import UnfitFileError, open_file, read_file
+from paceline.training.rank_folder import RankFolder
 
 POLL_SECONDS = 1.0
 REQUEST_TIMEOUT_SECONDS = 30.0
@@ -34,8 +37,8 @@ class CoordinatorAwayError(Exception):
 class ArtifactUploader:
     """Uploads the artifacts of all ranks. `jobs` is the folder above all rank folders."""
 
-    def __init__(self, http: httpx.AsyncClient, jobs: Path) -> None:
-        self._http, self._jobs = http, jobs
+    def __init__(self, http: httpx.AsyncClient, jobs: Path, mask_of: MaskOf = lambda _: NOTHING) -> None:
+        self._http, self._jobs, self._mask_of = http, jobs, mask_of
 
     async def run(self) -> None:
         backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
@@ -67,7 +70,11 @@ class ArtifactUploader:
         if offer is None:
             note.rename(note.with_suffix(".damaged"))  # reported once, and kept for inspection
             return
-        await self._upload(offer, file_of(note))
+        mask = self._mask_of(offer.job_id)
+        if mask is None:
+            return  # its secrets are not known yet
+        if not mask or not await asyncio.to_thread(_is_withheld, note, mask):
+            await self._upload(offer, file_of(note))
         file_of(note).unlink(missing_ok=True)
         note.unlink()
 
@@ -93,6 +100,20 @@ class ArtifactUploader:
         if response.status_code != httpx.codes.OK:
             raise CoordinatorAwayError(f"{method} {path} answered {response.status_code}: {response.text[:500]}")
         return msgspec.json.decode(response.content, type=Received)
+
+
+def _is_withheld(note: Path, mask: SecretMask) -> bool:
+    """Whether a file, or its note, has a secret in it and so is not sent."""
+    try:
+        found = False
+        for path in (note, file_of(note)):
+            with open_file(path, owner=_owner_of(path)) as content:
+                found = found or has_secret(content, mask)
+    except OSError:
+        return False  # what reads it next tells why it cannot be read
+    if found:
+        tell(RankFolder.at(note.parents[1]), file_of(note).name, mask)
+    return found
 
 
 def read_offer(note: Path) -> Offer | None:

@@ -12,6 +12,9 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import msgspec
+
+from paceline.cluster.agent.upload.masking import NOTHING, SecretMask, shown
 from paceline.cluster.agent.upload.output_gaps import (
     DEFAULT_CAP_BYTES,
     FINAL_BYTES,
@@ -23,6 +26,7 @@ from paceline.cluster.agent.upload.output_gaps import (
     line_start,
     punch_hole,
 )
+from paceline.cluster.agent.upload.print_times import PrintTimes
 from paceline.monitoring.files import open_file
 from paceline.monitoring.points import LogLine
 
@@ -32,28 +36,34 @@ _CHUNK_BYTES = 1 << 20
 _TRIM_BYTES = 8 << 20  # so much is given back to the file system at once
 _CUT_NOTE = " … (line over 16 KiB, continued)"
 _NAMES = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
-#: What a line says of its level: a word that it begins with, also behind torch's `[rank1]: `; the word that `logging` puts behind date and time;
-#: the letter before them, as glog and torch's C++ code have it.
+_DATE = r"(?:\d{2,4}[-/]\d\d[-/]\d{2,4}[T ])?"
+#: What a line says of its level: a word that it begins with, also behind torch's `[rank1]: `; an exception, or a warning of Python's with its
+#: place; the word that `logging` puts behind date and time; the letter before them, as glog, torch's C++ code and tornado have it.
 _LEVEL = re.compile(
     rf"(?:\[rank\d+\]: ?)?(?:[\[\s]*({_NAMES}|Traceback \(most recent call last\))"
-    rf"|[\[(]?\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d\S*[\])]?\s.{{0,80}}?(?<![\w.])({_NAMES})(?![\w.])"
-    rf"|\[?(?:rank\d+\]:\[)?([DIWEF])\d{{4}} \d\d:\d\d:\d\d)"
+    rf"|((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception))(?::|$)"
+    rf"|(?:\S+:\d+: )?(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(Warning): "
+    rf"|[\[(]?{_DATE}\d\d:\d\d\S*[\])]?\s.{{0,80}}?(?<![\w.])({_NAMES})(?![\w.])"
+    rf"|\[?(?:rank\d+\]:\[)?([DIWEF])\d{{4}} \d\d:\d\d:\d\d"
+    rf"|\[([DIWEF]) [^\]]+\])"
 )
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _LEVELS: dict[str, Literal["debug", "info", "warning"]] = {
     **dict.fromkeys(("DEBUG", "D"), "debug"),
     **dict.fromkeys(("INFO", "I"), "info"),
-    **dict.fromkeys(("WARNING", "WARN", "W"), "warning"),
+    **dict.fromkeys(("WARNING", "Warning", "WARN", "W"), "warning"),
 }
 
 log = logging.getLogger(__name__)
 
 
 class OutputPiece(NamedTuple):
-    """One line's bytes; `end` is the offset of what follows."""
+    """One line's bytes; `end` is the offset of what follows. `continues`: its beginning was sent as a line before."""
 
     content: bytes
     end: int
     too_long: bool = False
+    continues: bool = False
 
 
 class ReadLine(NamedTuple):
@@ -69,6 +79,7 @@ class OutputReader:
         self.cuts = cuts
         self._cap = cap
         self._gaps = Gaps(path.with_suffix(".gaps"))
+        self._times = PrintTimes(path)
         self._allowance = Allowance()
         self._read_to = 0  # lines up to here have a number
         self._window_end = 0  # of a flood, lines up to here are sent before the next gap
@@ -76,24 +87,38 @@ class OutputReader:
         self._troubles: set[str] = set()
         self._waiting: tuple[int, float] | None = None  # offset of a partial line, and when it was first seen
 
-    def read(self, offset: int, seq: int, limit: int, now: float, *, final: bool) -> list[ReadLine]:
-        """Read at most `limit` lines after `offset`, numbered from `seq` + 1. `final`: nothing more will be written."""
+    def look(self, now: float) -> None:
+        """Note how much is printed by now: the more often, the better the times of lines."""
+        self._times.look(now)
+
+    def read(self, offset: int, seq: int, limit: int, now: float, *, final: bool, mask: SecretMask = NOTHING) -> list[ReadLine]:
+        """Read at most `limit` lines after `offset`, numbered from `seq` + 1. `final`: nothing more will be written. `mask`: covers secrets."""
+        self._times.forget_before(offset)
+        self.look(now)
         if limit < 1 or not self._may_send(offset, now, final=final):
             return []
         gap = next(iter(self._gaps.behind(offset)), None)
         if gap is not None and gap.start <= offset:
             pieces = [OutputPiece(gap.note(self._cap), gap.end)]
         else:
-            pieces = self._pieces(offset, gap, limit, now, final=final)
+            pieces = self._pieces(offset, gap, limit, now, final=final, mask=mask)
         for piece in pieces:
             self._allowance.spend(len(piece.content), piece.end)
             self._read_to = max(self._read_to, piece.end)
-        return [ReadLine(log_line(seq + number, piece, now), piece.end) for number, piece in enumerate(pieces, start=1)]
+        lines = [
+            ReadLine(log_line(seq + number, piece, self._times.by_when(piece.end, now)), piece.end)
+            for number, piece in enumerate(pieces, start=1)
+        ]
+        return [ReadLine(msgspec.structs.replace(line, text=shown(line.text)), end) for line, end in lines] if mask else lines
 
-    def _pieces(self, offset: int, gap: Gap | None, limit: int, now: float, *, final: bool) -> list[OutputPiece]:
+    def _pieces(
+        self, offset: int, gap: Gap | None, limit: int, now: float, *, final: bool, mask: SecretMask = NOTHING
+    ) -> list[OutputPiece]:
         """The lines up to the next gap, which ends a line wherever it begins."""
         size = _CHUNK_BYTES if gap is None else min(_CHUNK_BYTES, gap.start - offset)
-        buffer = self._chunk(offset, size)
+        before = min(offset, mask.longest)  # a secret may have begun in what was sent before
+        buffer = self._chunk(offset - before, size + before)
+        buffer = mask.cover(buffer, start=before) if mask else buffer[before:]
         pieces, position = split(buffer, offset, self.cuts, limit)
         rest = len(buffer) - position
         before_gap = gap is not None and offset + len(buffer) == gap.start
@@ -102,7 +127,7 @@ class OutputReader:
             end = offset + len(buffer)
             if not before_gap:
                 self.cuts.add(end)
-            pieces.append(OutputPiece(buffer[position:], end))
+            pieces.append(OutputPiece(buffer[position:], end, continues=offset + position in self.cuts))
         return pieces
 
     # -- floods
@@ -189,9 +214,8 @@ def split(buffer: bytes, offset: int, cuts: set[int], limit: int) -> tuple[list[
         stop, following = end
         after_cut = offset + position in cuts
         if stop > position or not after_cut:  # the newline of a line that was cut is not a line of its own
-            pieces.append(
-                OutputPiece(buffer[position:stop], offset + following, too_long=stop - position == MAX_LINE_BYTES == following - position)
-            )
+            too_long = stop - position == MAX_LINE_BYTES == following - position
+            pieces.append(OutputPiece(buffer[position:stop], offset + following, too_long, after_cut))
         elif pieces:
             pieces[-1] = pieces[-1]._replace(end=offset + following)
         position = following
@@ -211,13 +235,16 @@ def _end_of_line(buffer: bytes, start: int, offset: int, cuts: set[int]) -> tupl
     return None
 
 
-def log_line(seq: int, piece: OutputPiece, now: float) -> LogLine:
+def log_line(seq: int, piece: OutputPiece, time: float) -> LogLine:
+    """The line as a terminal shows it: a progress bar overwrites itself. Where what is overwritten was sent as a line before, a carriage
+    return at the beginning tells so."""
     text = piece.content.decode("utf-8", "replace").replace("\0", "\ufffd").rstrip("\r")
-    text = text[text.rfind("\r") + 1 :]  # as a terminal shows it: a progress bar overwrites itself
-    return LogLine(seq=seq, time=now, level=level_of(text), text=text + _CUT_NOTE if piece.too_long else text)
+    _, overwrites, visible = text.rpartition("\r")
+    level, end = level_of(visible), _CUT_NOTE if piece.too_long else ""
+    return LogLine(seq=seq, time=time, level=level, text=f"{overwrites if piece.continues else ''}{visible}{end}")
 
 
 def level_of(text: str) -> Literal["debug", "info", "warning", "error"]:
     """The level that a line names; `info` where it names none."""
-    found = _LEVEL.match(text)
+    found = _LEVEL.match(_COLOUR.sub("", text))
     return _LEVELS.get(next(filter(None, found.groups())), "error") if found else "info"

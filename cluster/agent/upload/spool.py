@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from paceline.cluster.agent.folders import set_aside
+from paceline.cluster.agent.upload.masking import NOTHING, SecretMask
 from paceline.cluster.agent.upload.output import OutputReader
 from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES
 from paceline.cluster.agent.upload.parcel import Budget, Parcel, Stream
@@ -51,15 +52,27 @@ class SpoolMarks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankSpool:
-    def __init__(self, folder: RankFolder, key: RankKey, output_cap: int = DEFAULT_CAP_BYTES) -> None:
+    def __init__(
+        self,
+        folder: RankFolder,
+        key: RankKey,
+        output_cap: int = DEFAULT_CAP_BYTES,
+        mask: Callable[[], SecretMask | None] = lambda: NOTHING,
+    ) -> None:
+        """Make a spool of a rank's folder. `mask`: the secrets of its job; None: not known yet, and nothing is sent before."""
         self.folder = folder
         self._key = key
         self.marks = _read_marks(folder.acknowledged)
         self._saved = self.marks
         self.set_aside = 0  # records that the coordinator has got a note of instead
+        self._mask = mask
         self._output = OutputReader(folder.output, set(self.marks.cuts), output_cap)
         self._refused: dict[Stream, dict[int, str]] = {"events": {}, "metrics": {}, "logs": {}}
         self._reported: set[Stream] = set()
+
+    def look(self, now: float) -> None:
+        """Note how much the rank has printed by now."""
+        self._output.look(now)
 
     def trim(self) -> None:
         """Keep the rank's output below its cap."""
@@ -72,6 +85,9 @@ class RankSpool:
         parcel.metrics = budget.take(self._read("metrics", self.folder.metrics, self.marks.metrics, MetricRecord))
 
     def _read(self, stream: Stream, path: Path, mark: SpoolMark, kind: type[R]) -> list[Item[R]]:
+        mask = self._mask()
+        if mask is None:
+            return []
         try:
             items = read_items(path, mark.seq, mark.offset, kind, self._refused[stream])
         except UnfitFileError as error:  # the rank has put something else in its place
@@ -80,12 +96,14 @@ class RankSpool:
         bad = next((item for item in items if item.set_aside), None)
         if bad is not None:
             self._report_once(stream, f"record {bad.record.seq} of {path} is set aside: {bad.set_aside}; the others go on")
-        return items
+        return [_masked(item, mask) for item in items] if mask else items
 
     def collect_logs(self, parcel: Parcel, budget: Budget, now: float, *, final: bool) -> bool:
         """Collect log lines. Returns False where lines must wait: a cut that cannot be remembered holds up the lines, and only these."""
-        mark = self.marks.logs
-        lines = self._output.read(mark.offset, mark.seq, budget.records, now, final=final)
+        mark, mask = self.marks.logs, self._mask()
+        if mask is None:
+            return False
+        lines = self._output.read(mark.offset, mark.seq, budget.records, now, final=final, mask=mask)
         if not self._output.cuts <= set(self._saved.cuts):
             try:
                 self._remember(self.marks)
@@ -166,6 +184,18 @@ class RankSpool:
         """Records not yet acknowledged: estimated from their bytes and the size of those before them."""
         files = ((self.folder.metrics, self.marks.metrics), (self.folder.events, self.marks.events), (self.folder.output, self.marks.logs))
         return sum(_records_behind(path, mark) for path, mark in files)
+
+
+def _masked(item: Item[R], mask: SecretMask) -> Item[R]:
+    """A record without the secrets of its job: in names of metrics, in texts of events."""
+    record = item.record
+    if isinstance(record, MetricRecord):
+        return item._replace(
+            record=msgspec.structs.replace(record, values=mask.document(record.values), set_aside=mask.text(record.set_aside))
+        )
+    if isinstance(record, RankEvent):
+        return item._replace(record=msgspec.structs.replace(record, data=mask.document(record.data)))
+    return item
 
 
 def _read_marks(path: Path) -> SpoolMarks:

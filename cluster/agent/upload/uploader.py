@@ -59,9 +59,12 @@ class Uploader:
         self._in_flight = asyncio.Lock()
         self._saved_at = 0.0
         self._failing = False
+        self._followed = asyncio.Event()
 
     def follow(self, key: RankKey, spool: RankSpool) -> None:
         self._spools[key] = spool
+        self._followed.set()
+        self.nudge()  # without ranks nothing is polled
 
     def exited(self, key: RankKey) -> None:
         """Note that a rank has exited, and writes nothing more."""
@@ -81,6 +84,12 @@ class Uploader:
         """Try again at once where an upload waits: the coordinator has just answered."""
         self._resting.clear()
         self._reachable.set()
+
+    async def any_spool(self) -> None:
+        """Wait until there is a rank whose output is followed."""
+        while not self._spools:
+            self._followed.clear()
+            await self._followed.wait()
 
     def spools(self) -> list[tuple[RankKey, RankSpool]]:
         return list(self._spools.items())
@@ -112,7 +121,7 @@ class Uploader:
 
     async def _wait_for_news(self) -> None:
         try:
-            async with asyncio.timeout(POLL_SECONDS):
+            async with asyncio.timeout(POLL_SECONDS if self._spools else None):
                 await self._news.wait()
         except TimeoutError:
             pass  # scripts do not nudge

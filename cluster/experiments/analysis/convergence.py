@@ -102,7 +102,7 @@ def _compare(
         loss_at_time=at_time.own if at_time else None,
         reference_loss_at_time=at_time.reference if at_time else None,
         same=_is_same(at_samples),
-        text=_text(own.label, int(samples), at_samples, seconds, at_time),
+        text=_text(own.label, int(samples), at_samples, seconds, at_time) + _doubt(at_samples, len(pairs)),
     )
 
 
@@ -118,6 +118,11 @@ def _is_same(losses: LossPair) -> bool:
 def _text(label: str, samples: int, at_samples: LossPair, seconds: float, at_time: LossPair | None) -> str:
     text = f"{label}: after {samples:,} samples {_beside(at_samples)}"
     return f"{text}; after {duration(seconds)} of training {_beside(at_time)}." if at_time else f"{text}."
+
+
+def _doubt(losses: LossPair, repeats: int) -> str:
+    """Say that another run might have ended otherwise, where there was only one."""
+    return " One repeat cannot tell this from chance." if repeats == 1 and not _is_same(losses) else ""
 
 
 def _beside(losses: LossPair) -> str:

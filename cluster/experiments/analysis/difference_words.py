@@ -38,10 +38,10 @@ def effect_text(figure: ComparedFigure, pairs: Sequence[ConfigurationPair], rati
 def verdict(figure: ComparedFigure, p_value: float | None, repeats: tuple[int, int], spread: str = "") -> str:
     """Write what a test says: shown, not shown, or not to be shown with so few repeats or with one seed."""
     told = f" ({spread})" if spread else ""
+    few = "one repeat of each" if repeats == (1, 1) else f"{repeats[0]} and {plural(repeats[1], 'repeat')}"
     if p_value is None and figure.one_seed:
-        return f" with this seed{told}"
+        return f" with this seed{told}, which {few if repeats == (1, 1) else 'one seed'} cannot show to be a difference"
     if p_value is None:
-        few = "one repeat of each" if repeats == (1, 1) else f"{repeats[0]} and {plural(repeats[1], 'repeat')}"
         return f" in the medians{told}, which {few} cannot show to be a difference"
     tested = f"({spread}; p {probability(p_value)})" if spread else f"(p {probability(p_value)})"
     return f" {tested}" if p_value < ALPHA else f", which is not shown to be a difference {tested}"

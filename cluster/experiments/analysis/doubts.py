@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ from paceline.monitoring.words import plural
 DISTURBED = 1.25
 #: Of the time from its start to its end, what a trial holds slots for at the least, unless it was paused.
 HELD = 0.8
+#: The part at the end of a trial in which its ranks are gone already, and its slots are given to the next.
+HANDOVER = 0.05
 #: Of outliers, of trials that failed or that lost their loss: more are counted, not told.
 MOST_TOLD = 4
 
@@ -33,6 +36,7 @@ def doubts(
         *_refusals(configurations),
         *_losses(trials),
         *_divergence(measured),
+        *_derived(measured),
         *_repeats(measured),
         *_disturbance(measured),
         *_overlap([trial for each in measured for trial in each.measured]),
@@ -148,9 +152,10 @@ def _disturbance(measured: Sequence[RepeatedTrials]) -> list[tuple[str, list[int
 
 
 def _overlap(trials: Sequence[TrialFacts]) -> list[tuple[str, list[int]]]:
-    """Trials that ran side by side may have slowed each other. Of one that was paused in between it is not known when it ran."""
+    """Trials that ran side by side may have slowed each other. Of one that was paused in between it is not known when it ran. One that
+    started while another was ending has taken over its slots: its first moment does not count."""
     spans = [
-        (trial.started_at, trial.ended_at)
+        (trial.started_at, trial.ended_at - HANDOVER * (trial.ended_at - trial.started_at))
         for trial in trials
         if trial.started_at is not None and trial.ended_at is not None and not _has_paused(trial, trial.ended_at - trial.started_at)
     ]
@@ -167,6 +172,23 @@ def _overlap(trials: Sequence[TrialFacts]) -> list[tuple[str, list[int]]]:
 def _has_paused(trial: TrialFacts, seconds: float) -> bool:
     """Whether a trial held its slots for clearly less than the `seconds` from its start to its end."""
     return trial.slot_hours is not None and trial.slot_hours * 3600 / trial.world_size < HELD * seconds
+
+
+def _derived(measured: Sequence[RepeatedTrials]) -> list[tuple[str, list[int]]]:
+    """Values that no configuration gives and in which they differ nevertheless: a comparison of strategies compares these as well."""
+    found = []
+    for path in sorted({path for each in measured for path in each.measured[0].derived}):
+        groups: dict[str, list[RepeatedTrials]] = {}
+        for each in measured:
+            if path in each.measured[0].derived:
+                groups.setdefault(json.dumps(each.measured[0].derived[path]), []).append(each)
+        if len(groups) > 1:
+            told = listed([f"{value} in {listed([each.label for each in members])}" for value, members in groups.items()])
+            indices = sorted(each.index for members in groups.values() for each in members)
+            found.append(
+                (f"{path} is not given and was derived as {told}: they are compared in this, too; give it to have it equal.", indices)
+            )
+    return found
 
 
 def _machines(measured: Sequence[RepeatedTrials]) -> list[tuple[str, list[int]]]:

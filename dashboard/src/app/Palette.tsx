@@ -1,5 +1,5 @@
 import { Modal, TextInput } from "@mantine/core";
-import { useDebouncedValue, useHotkeys } from "@mantine/hooks";
+import { useDebouncedValue } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useState, type KeyboardEvent } from "react";
@@ -16,17 +16,15 @@ interface Command {
 
 const TYPING_PAUSE_MS = 150;
 
-/** Cmd-K or Ctrl-K: go anywhere, or to any job or experiment by name. */
-export function Palette() {
-  const [opened, setOpened] = useState(false);
-  useHotkeys([["mod+K", () => setOpened((open) => !open)]], []);
+/** Leads to every page, and to any job or experiment by its name. */
+export function Palette({ opened, onClose }: { opened: boolean; onClose(): void }) {
   if (!opened) return null;
   return (
-    <Modal.Root opened={opened} onClose={() => setOpened(false)} size="lg" yOffset="14vh">
+    <Modal.Root opened onClose={onClose} size="lg" yOffset="14vh">
       <Modal.Overlay />
       <Modal.Content aria-label="Command palette">
         <Modal.Body p={0}>
-          <PaletteBody onDone={() => setOpened(false)} />
+          <PaletteBody onDone={onClose} />
         </Modal.Body>
       </Modal.Content>
     </Modal.Root>
@@ -133,7 +131,26 @@ function useCommands(text: string): Command[] {
       hint: "page",
       run: () => void navigate({ to: "/checkpoints", search: {} }),
     },
+    {
+      id: "models",
+      label: "Models: versions and aliases",
+      hint: "page",
+      run: () => void navigate({ to: "/models", search: {} }),
+    },
     { id: "storage", label: "Storage", hint: "page", run: () => void navigate({ to: "/storage" }) },
+    {
+      id: "notifications",
+      label: "Notifications",
+      hint: "page",
+      run: () => void navigate({ to: "/notifications", search: {} }),
+    },
+    { id: "people", label: "People", hint: "page", run: () => void navigate({ to: "/people", search: {} }) },
+    {
+      id: "audit",
+      label: "Audit: who did what",
+      hint: "page",
+      run: () => void navigate({ to: "/people", search: { tab: "audit" } }),
+    },
     {
       id: "add",
       label: "Add a node",

@@ -1,16 +1,35 @@
+import { Kbd } from "@mantine/core";
+import { useMergedRef } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
-import { Link, Outlet, useRouter } from "@tanstack/react-router";
-import { IconDatabase, IconDeviceFloppy, IconFlask, IconListDetails, IconPlus, IconServer2 } from "@tabler/icons-react";
-import { useEffect } from "react";
-import { meQuery } from "@/features/auth/api/session";
+import { Link, Outlet, useLocation, useRouter } from "@tanstack/react-router";
+import {
+  IconBell,
+  IconBook,
+  IconDatabase,
+  IconDeviceFloppy,
+  IconPackage,
+  IconFlask,
+  IconListDetails,
+  IconPlus,
+  IconSearch,
+  IconServer2,
+  IconUsers,
+} from "@tabler/icons-react";
+import { useEffect, useRef } from "react";
 import { MockBanner } from "@/features/auth/components/MockBanner";
 import { useLiveEvents } from "@/features/events/useLiveEvents";
 import { DiskBanner } from "@/features/storage/components/DiskBanner";
+import { meQuery } from "@/lib/me";
 import type { StreamStatus } from "@/lib/stream";
+import { useChosenInView } from "@/components/ui/useChosenInView";
+import { useSideways } from "@/components/ui/useSideways";
 import { Mark } from "@/components/ui/Mark";
+import { MOD_KEY } from "./modKey";
 import { Palette } from "./Palette";
 import classes from "./Shell.module.css";
 import { ShellFooter } from "./ShellFooter";
+import { ShortcutHelp } from "./ShortcutHelp";
+import { useShortcuts } from "./useShortcuts";
 
 const NAVIGATION = [
   { to: "/jobs", label: "Jobs", icon: IconListDetails },
@@ -18,7 +37,10 @@ const NAVIGATION = [
   { to: "/experiments", label: "Experiments", icon: IconFlask },
   { to: "/cluster", label: "Cluster", icon: IconServer2 },
   { to: "/checkpoints", label: "Checkpoints", icon: IconDeviceFloppy },
+  { to: "/models", label: "Models", icon: IconPackage },
   { to: "/storage", label: "Storage", icon: IconDatabase },
+  { to: "/notifications", label: "Notifications", icon: IconBell },
+  { to: "/people", label: "People", icon: IconUsers },
 ] as const;
 
 /** Pages below these are theirs. */
@@ -27,6 +49,11 @@ const DEEP: ReadonlySet<string> = new Set(["/cluster", "/experiments"]);
 export function Shell() {
   const status = useLiveEvents();
   useSignOutWhenExpired(status);
+  const { overlay, open, close } = useShortcuts();
+  const nav = useRef<HTMLElement>(null);
+  const sideways = useMergedRef(nav, useSideways());
+  // On a phone the pages are a strip.
+  useChosenInView(nav, "[data-active]", useLocation().pathname);
   return (
     <div className={classes.shell}>
       <a href="#content" className="skip-link">
@@ -37,7 +64,14 @@ export function Shell() {
           <Mark />
           <span>Paceline</span>
         </Link>
-        <nav className={classes.nav} aria-label="Main">
+        <button type="button" className={classes.search} aria-keyshortcuts="Control+K" onClick={() => open("palette")}>
+          <IconSearch size={15} aria-hidden />
+          <span>Go to…</span>
+          <Kbd size="xs" aria-hidden>
+            {MOD_KEY} K
+          </Kbd>
+        </button>
+        <nav className={`${classes.nav} sideways`} ref={sideways} aria-label="Main">
           {NAVIGATION.map(({ to, label, icon: Icon }) => (
             <Link
               key={to}
@@ -50,15 +84,20 @@ export function Shell() {
               {label}
             </Link>
           ))}
+          <a className={classes.link} href="/docs/index.html" target="_blank" rel="noopener">
+            <IconBook size={16} stroke={1.7} aria-hidden />
+            Docs
+          </a>
         </nav>
-        <ShellFooter status={status} />
+        <ShellFooter status={status} onHelp={() => open("help")} />
       </aside>
       <main id="content" className={classes.content} tabIndex={-1}>
         <MockBanner />
         <DiskBanner />
         <Outlet />
       </main>
-      <Palette />
+      <Palette opened={overlay === "palette"} onClose={close} />
+      <ShortcutHelp opened={overlay === "help"} onClose={close} />
     </div>
   );
 }
@@ -73,6 +112,6 @@ function useSignOutWhenExpired(status: StreamStatus) {
   const { data: me } = useQuery({ ...meQuery, refetchInterval: status === "waiting" && ASK_AGAIN_MS });
   const router = useRouter();
   useEffect(() => {
-    if (me === null) void router.navigate({ to: "/login", search: { next: router.state.location.href } });
+    if (me === null) void router.navigate({ to: "/login", search: { ended: true, next: router.state.location.href } });
   }, [me, router]);
 }

@@ -6,8 +6,11 @@ import {
   lazyRouteComponent,
   Outlet,
   redirect,
+  type AnyRoute,
+  type AsyncRouteComponent,
 } from "@tanstack/react-router";
-import { meQuery } from "@/features/auth/api/session";
+import { meQuery } from "@/lib/me";
+import { specSchemaQuery } from "@/lib/spec/query";
 import { JobsPage } from "./pages/JobsPage";
 import { LoginPage } from "./pages/LoginPage";
 import { NotFound, RouteError } from "./pages/Fallbacks";
@@ -20,7 +23,10 @@ import {
   jobSearch,
   jobsSearch,
   loginSearch,
+  modelsSearch,
   newExperimentSearch,
+  notificationsSearch,
+  peopleSearch,
   submitSearch,
 } from "./search";
 import { Shell } from "./Shell";
@@ -30,6 +36,9 @@ const SubmitPage = lazyRouteComponent(() => import("./pages/SubmitPage"), "Submi
 const JobPage = lazyRouteComponent(() => import("./pages/JobPage"), "JobPage");
 const ComparePage = lazyRouteComponent(() => import("./pages/ComparePage"), "ComparePage");
 const CheckpointsPage = lazyRouteComponent(() => import("./pages/CheckpointsPage"), "CheckpointsPage");
+const ModelsPage = lazyRouteComponent(() => import("./pages/ModelsPage"), "ModelsPage");
+const PeoplePage = lazyRouteComponent(() => import("./pages/PeoplePage"), "PeoplePage");
+const NotificationsPage = lazyRouteComponent(() => import("./pages/NotificationsPage"), "NotificationsPage");
 const StoragePage = lazyRouteComponent(() => import("./pages/StoragePage"), "StoragePage");
 const ExperimentsPage = lazyRouteComponent(() => import("./pages/ExperimentsPage"), "ExperimentsPage");
 const NewExperimentPage = lazyRouteComponent(() => import("./pages/NewExperimentPage"), "NewExperimentPage");
@@ -38,7 +47,6 @@ const ClusterPage = lazyRouteComponent(() => import("./pages/ClusterPage"), "Clu
 
 const root = createRootRouteWithContext<{ client: QueryClient }>()({
   component: Outlet,
-  notFoundComponent: NotFound,
   errorComponent: RouteError,
 });
 
@@ -77,6 +85,8 @@ const submit = createRoute({
   getParentRoute: () => shell,
   path: "/jobs/new",
   validateSearch: submitSearch,
+  // Beside the code of the page, not behind it.
+  loader: ({ context }) => void context.client.prefetchQuery(specSchemaQuery),
   component: SubmitPage,
 });
 const job = createRoute({
@@ -122,7 +132,29 @@ const checkpoints = createRoute({
   validateSearch: checkpointsSearch,
   component: CheckpointsPage,
 });
+
+const models = createRoute({
+  getParentRoute: () => shell,
+  path: "/models",
+  validateSearch: modelsSearch,
+  component: ModelsPage,
+});
 const storage = createRoute({ getParentRoute: () => shell, path: "/storage", component: StoragePage });
+const people = createRoute({
+  getParentRoute: () => shell,
+  path: "/people",
+  validateSearch: peopleSearch,
+  component: PeoplePage,
+});
+const notifications = createRoute({
+  getParentRoute: () => shell,
+  path: "/notifications",
+  validateSearch: notificationsSearch,
+  component: NotificationsPage,
+});
+
+/** Every other address, for people who are signed in. */
+const nowhere = createRoute({ getParentRoute: () => shell, path: "$", component: NotFound });
 
 const routeTree = root.addChildren([
   login,
@@ -137,12 +169,23 @@ const routeTree = root.addChildren([
     experiment,
     cluster,
     checkpoints,
+    models,
     storage,
+    people,
+    notifications,
+    nowhere,
   ]),
 ]);
 
 export function createAppRouter(client: QueryClient) {
   return createRouter({ routeTree, context: { client }, defaultPendingMs: 200, scrollRestoration: true });
+}
+
+/** Begins to load the code of the first page, which would otherwise wait for the answer about the session. */
+export function preloadFirstPage(router: AppRouter): void {
+  const routes: Record<string, AnyRoute> = router.routesById;
+  for (const { routeId } of router.matchRoutes(router.latestLocation))
+    void (routes[routeId]?.options.component as AsyncRouteComponent<unknown> | undefined)?.preload?.();
 }
 
 export type AppRouter = ReturnType<typeof createAppRouter>;

@@ -1,51 +1,99 @@
 /** What stands in the URL of each page, parsed once; anything malformed is dropped. */
 import type { CheckpointFilter } from "@/features/checkpoints/api/checkpoints";
-import { SORTS, type JobListView, type Sort } from "@/features/jobs/api/jobs";
+import {
+  ARCHIVED,
+  knownColumns,
+  SORTS,
+  timeOf,
+  type Archived,
+  type JobListView,
+  type Sort,
+} from "@/features/jobs/view";
+import { EVENT_KIND_NAMES, type EventKind } from "@/features/events/kinds";
 import { SORTS as EXPERIMENT_SORTS, type ExperimentFilter } from "@/features/experiments/api/experiments";
 import type { ResultsView } from "@/features/experiments/components/Results";
 import { COMPARED_BY } from "@/features/experiments/comparisons";
 import { EXPERIMENT_STATES } from "@/features/experiments/experiments";
 import { LOSS_AXES } from "@/features/experiments/losses";
-import { LEVELS, type Level } from "@/features/logs/api/logs";
+import { CONTEXTS, LEVELS, type Level } from "@/features/logs/api/logs";
+import { AXES, type Axis } from "@/features/metrics/axes";
 import type { HistoryView } from "@/features/metrics/components/NodeHistory";
 import { CARD_READINGS, WINDOWS, type CardReading, type Window } from "@/features/metrics/readings";
+import { SMOOTHINGS, smoothingOf, type SmoothingKind } from "@/features/metrics/smoothing";
+import type { AuditFilter } from "@/features/people/api/people";
 import { JOB_STATES } from "@/lib/jobs";
 import type { JobState } from "@/lib/types";
+import { labels, names, oneOf, text, trueOrFalse, whole } from "./searchValues";
 
 type Raw = Record<string, unknown>;
 
-export const TABS = ["curves", "performance", "incidents", "logs", "ranks", "checkpoints", "timeline", "spec"] as const;
+export const TABS = [
+  "curves",
+  "media",
+  "performance",
+  "incidents",
+  "logs",
+  "ranks",
+  "terminal",
+  "checkpoints",
+  "artifacts",
+  "timeline",
+  "spec",
+] as const;
 export type Tab = (typeof TABS)[number];
 
-export interface JobSearch {
-  tab?: Tab;
+/** How charts are drawn, and which steps they show. */
+interface DrawSearch {
   from?: number;
   to?: number;
+  axis?: Axis;
   log?: boolean;
   smooth?: number;
+  smoothing?: SmoothingKind;
+}
+
+export interface JobSearch extends DrawSearch {
+  tab?: Tab;
   rank?: number;
   logRank?: number;
   level?: Level;
   q?: string;
+  regex?: boolean;
+  context?: number;
   line?: number;
   /** The reading of the cards that is shown. */
   card?: CardReading;
   /** The step whose gradients are shown. */
   gradientStep?: number;
+  /** The kind of events that the timeline shows. */
+  events?: EventKind;
+  /** The folder of files that is shown. */
+  folder?: string;
+  /** The step whose images, histograms and tables are shown. */
+  mediaStep?: number;
+}
+
+/** What a model version is to be made of: it opens the dialog that registers one. */
+export interface ModelsSearch {
+  checkpoint?: string;
+  job?: string;
+  path?: string;
 }
 
 export interface ClusterSearch extends HistoryView {
   add?: boolean;
 }
 
-export interface CompareSearch {
-  /** Each is compared with the first one. */
+export interface CompareSearch extends DrawSearch {
+  mediaStep?: number;
+  /** Ids or names. Each is compared with the first one. */
   jobs?: string[];
-  metric?: string;
+  metrics?: string[];
 }
 
 /** As many as there are colours to tell them apart. */
 export const MOST_COMPARED = 6;
+const MOST_CHARTS = 12;
 
 export interface SubmitSearch {
   view?: "form" | "yaml";
@@ -68,43 +116,28 @@ export interface NewExperimentSearch {
   again?: string;
 }
 
+export const PEOPLE_TABS = ["users", "keys", "sessions", "secrets", "audit"] as const;
+
+export interface PeopleSearch extends AuditFilter {
+  tab?: (typeof PEOPLE_TABS)[number];
+}
+
+export interface NotificationsSearch {
+  /** The id of a channel, of which alone the history is shown. */
+  channel?: string;
+}
+
 export interface LoginSearch {
   token?: string;
+  /** Why the provider signed nobody in: a code of the coordinator. */
+  refused?: string;
+  /** The session ended by itself: it expired, or was taken away. */
+  ended?: boolean;
   next?: string;
 }
 
 export function checkpointsSearch(raw: Raw): CheckpointFilter {
   return { q: text(raw.q), cursor: text(raw.cursor) };
-}
-
-function text(value: unknown): string | undefined {
-  return value === undefined || value === null || value === "" ? undefined : String(value);
-}
-
-function trueOrFalse(value: unknown): boolean | undefined {
-  return value === true || value === "true" ? true : value === false || value === "false" ? false : undefined;
-}
-
-function whole(value: unknown): number | undefined {
-  const number = Number(value);
-  return value !== undefined && value !== "" && Number.isInteger(number) && number >= 0 ? number : undefined;
-}
-
-function oneOf<T extends string>(value: unknown, choices: readonly T[]): T | undefined {
-  return choices.find((choice) => choice === value);
-}
-
-/** Names in a list or, as one would write it by hand, between commas; each once. */
-function names(value: unknown): string[] | undefined {
-  const found = [
-    ...new Set(
-      String(value ?? "")
-        .split(",")
-        .map((name) => name.trim())
-        .filter((name) => name !== ""),
-    ),
-  ];
-  return found.length > 0 ? found.slice(0, MOST_COMPARED) : undefined;
 }
 
 export function jobsSearch(raw: Raw): JobListView {
@@ -113,30 +146,55 @@ export function jobsSearch(raw: Raw): JobListView {
     .filter((state): state is JobState => JOB_STATES.includes(state as JobState));
   return {
     status: status.length ? status : undefined,
+    project: names(raw.project),
+    user: names(raw.user),
+    model: names(raw.model),
+    label: labels(raw.label),
     q: text(raw.q),
+    since: timeOf(text(raw.since), 0) === undefined ? undefined : text(raw.since),
     experiment: text(raw.experiment),
+    archived: oneOf(raw.archived, Object.keys(ARCHIVED) as Archived[]),
     sort: oneOf<Sort>(raw.sort, SORTS),
     cursor: text(raw.cursor),
+    columns: knownColumns(names(raw.columns)),
     pick: names(raw.pick),
   };
 }
 
-export function jobSearch(raw: Raw): JobSearch {
-  const smooth = Number(raw.smooth);
+function drawSearch(raw: Raw): DrawSearch {
+  const kind = oneOf(raw.smoothing, SMOOTHINGS);
+  const smoothing = smoothingOf(kind, Number(raw.smooth));
   return {
-    tab: oneOf(raw.tab, TABS),
     from: whole(raw.from),
     to: whole(raw.to),
+    axis: oneOf(raw.axis, AXES),
     log: raw.log === true || raw.log === "true" || undefined,
-    smooth: smooth > 0 && smooth < 1 ? smooth : undefined,
+    smooth: smoothing?.amount,
+    smoothing: smoothing ? kind : undefined,
+  };
+}
+
+export function jobSearch(raw: Raw): JobSearch {
+  return {
+    ...drawSearch(raw),
+    tab: oneOf(raw.tab, TABS),
     rank: whole(raw.rank) || undefined,
     logRank: whole(raw.logRank),
     level: oneOf<Level>(raw.level, LEVELS),
     q: text(raw.q),
+    regex: trueOrFalse(raw.regex) || undefined,
+    context: CONTEXTS.find((lines) => lines === Number(raw.context)),
     line: whole(raw.line),
     card: oneOf(raw.card, CARD_READINGS),
     gradientStep: whole(raw.gradientStep),
+    events: oneOf(raw.events, EVENT_KIND_NAMES),
+    folder: text(raw.folder),
+    mediaStep: whole(raw.mediaStep),
   };
+}
+
+export function modelsSearch(raw: Raw): ModelsSearch {
+  return { checkpoint: text(raw.checkpoint), job: text(raw.job), path: text(raw.path) };
 }
 
 export function clusterSearch(raw: Raw): ClusterSearch {
@@ -149,7 +207,12 @@ export function clusterSearch(raw: Raw): ClusterSearch {
 }
 
 export function compareSearch(raw: Raw): CompareSearch {
-  return { jobs: names(raw.jobs), metric: text(raw.metric) };
+  return {
+    ...drawSearch(raw),
+    jobs: names(raw.jobs, MOST_COMPARED),
+    metrics: names(raw.metrics, MOST_CHARTS),
+    mediaStep: whole(raw.mediaStep),
+  };
 }
 
 export function submitSearch(raw: Raw): SubmitSearch {
@@ -191,8 +254,21 @@ export function newExperimentSearch(raw: Raw): NewExperimentSearch {
   };
 }
 
+export function peopleSearch(raw: Raw): PeopleSearch {
+  return { tab: oneOf(raw.tab, PEOPLE_TABS), user: text(raw.user), action: text(raw.action) };
+}
+
+export function notificationsSearch(raw: Raw): NotificationsSearch {
+  return { channel: text(raw.channel) };
+}
+
 /** `next` stays on this site: a path, never another origin. */
 export function loginSearch(raw: Raw): LoginSearch {
   const next = text(raw.next);
-  return { token: text(raw.token), next: next?.startsWith("/") && !next.startsWith("//") ? next : undefined };
+  return {
+    token: text(raw.token),
+    refused: text(raw.refused),
+    ended: trueOrFalse(raw.ended) || undefined,
+    next: next?.startsWith("/") && !next.startsWith("//") ? next : undefined,
+  };
 }

@@ -26,6 +26,12 @@ const dark: MantineColorsTuple = [
   "#0b0d11",
 ];
 
+/** The list of options scrolls by itself: Mantine's scroll area around it can be scrolled but not reached by keyboard. */
+const PLAIN_LIST = {
+  withScrollArea: false,
+  styles: { options: { maxHeight: "min(420px, 60vh)", overflowY: "auto" } },
+} as const;
+
 /** Dense and quiet; the tokens that carry meaning are in styles.css, checked for contrast in both schemes. */
 export const theme = createTheme({
   respectReducedMotion: true,
@@ -33,7 +39,7 @@ export const theme = createTheme({
   primaryColor: "pace",
   primaryShade: { light: 7, dark: 7 },
   fontFamily: '"Inter Variable", system-ui, sans-serif',
-  fontFamilyMonospace: '"JetBrains Mono Variable", ui-monospace, monospace',
+  fontFamilyMonospace: '"JetBrains Mono", ui-monospace, monospace',
   defaultRadius: 6,
   cursorType: "pointer",
   fontSizes: { xs: "12px", sm: "13px", md: "14px", lg: "16px", xl: "19px" },
@@ -41,10 +47,12 @@ export const theme = createTheme({
     Button: { defaultProps: { size: "xs" } },
     TextInput: { defaultProps: { size: "xs" } },
     NumberInput: { defaultProps: { size: "xs" } },
-    Select: { defaultProps: { size: "xs" } },
-    MultiSelect: { defaultProps: { size: "xs" } },
+    Select: { defaultProps: { size: "xs", ...PLAIN_LIST } },
+    MultiSelect: { defaultProps: { size: "xs", ...PLAIN_LIST } },
     Textarea: { defaultProps: { size: "xs" } },
     Checkbox: { defaultProps: { size: "xs" } },
+    // The focus goes to the first item, not to an empty element that a menu may not have in it.
+    Menu: { defaultProps: { withInitialFocusPlaceholder: false } },
     Switch: { defaultProps: { size: "xs" } },
     SegmentedControl: { defaultProps: { size: "xs" } },
     Tooltip: { defaultProps: { withArrow: true, openDelay: 250 } },

@@ -4,6 +4,26 @@
  */
 
 export interface paths {
+    "/api/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Audit
+         * @description List the actions of people, with the address that each came from, the newest first.
+         */
+        get: operations["list_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/auth/login": {
         parameters: {
             query?: never;
@@ -47,6 +67,60 @@ export interface paths {
         };
         /** Me */
         get: operations["me"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/auth/oidc/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Finish Oidc */
+        get: operations["finish_oidc"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/auth/oidc/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Start Oidc */
+        get: operations["start_oidc"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/auth/ways": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Ways
+         * @description List the ways in that the login page offers beside links and keys.
+         */
+        get: operations["list_ways"];
         put?: never;
         post?: never;
         delete?: never;
@@ -111,6 +185,46 @@ export interface paths {
          * @description Delete the checkpoint. Its folder is removed by the node that wrote it. By the owner of its job or an admin.
          */
         delete: operations["delete_checkpoint"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/checkpoints/{checkpoint_id}/download": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Checkpoint
+         * @description Download the checkpoint, where the coordinator's machine sees its folder, or may read the object store that it is in.
+         */
+        get: operations["download_checkpoint"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/checkpoints/{checkpoint_id}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Checkpoint Files
+         * @description The files of the checkpoint, or why they cannot be downloaded from here.
+         */
+        get: operations["checkpoint_files"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -214,6 +328,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/cluster/launches": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Launches
+         * @description Nodes that are to come, that are being ended at their providers, and that could not be started; those that have joined are nodes.
+         */
+        get: operations["list_launches"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/launches/{launch_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Cancel Launch
+         * @description Cancel a node that has not joined yet; one that could not be started is taken off the list.
+         */
+        delete: operations["cancel_launch"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/cluster/nodes": {
         parameters: {
             query?: never;
@@ -226,7 +380,8 @@ export interface paths {
         put?: never;
         /**
          * Add Node
-         * @description Make a single-use token, and the command to run on the new machine. Needs no body: every field has a default.
+         * @description Launch nodes of a pool, or of a provider that the body describes; without either, make a single-use token, and the command to run on the
+         *     new machine. Needs no body: every field has a default.
          */
         post: operations["add_node"];
         delete?: never;
@@ -335,6 +490,51 @@ export interface paths {
         put: operations["uncordon_node"];
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/pools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Pools
+         * @description All pools by name, each with how many nodes it has.
+         */
+        get: operations["list_pools"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/pools/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get Pool */
+        get: operations["get_pool"];
+        /**
+         * Apply Pool
+         * @description Create a pool, or replace it. Nodes that it has stay as they are; further ones are launched as it says now.
+         */
+        put: operations["apply_pool"];
+        post?: never;
+        /**
+         * Delete Pool
+         * @description Delete a pool that has no nodes, or with `drain` its nodes as well.
+         */
+        delete: operations["delete_pool"];
         options?: never;
         head?: never;
         patch?: never;
@@ -693,6 +893,481 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Models
+         * @description All models by name, each with its versions.
+         */
+        get: operations["list_models"];
+        put?: never;
+        /**
+         * Register Version
+         * @description Register a checkpoint, or a file that a job has left, as the next version of a model. It is kept as long as the version exists.
+         */
+        post: operations["register_version"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/models/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get Model */
+        get: operations["get_model"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/models/{name}/aliases/{alias}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Move Model Alias
+         * @description Point an alias, such as `production`, to a version.
+         */
+        put: operations["move_model_alias"];
+        post?: never;
+        /**
+         * Delete Model Alias
+         * @description Remove an alias; the version stays.
+         */
+        delete: operations["delete_model_alias"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/models/{name}/versions/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Model Version
+         * @description Delete a version, by whoever registered it or an admin. Its checkpoint is left to retention again; its number is not used again.
+         */
+        delete: operations["delete_model_version"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/notifications/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Channels
+         * @description All channels, in order of their names. Their addresses and secrets are never shown.
+         */
+        get: operations["list_channels"];
+        put?: never;
+        /**
+         * Create Channel
+         * @description Make a channel. The secret of a webhook is in this answer alone.
+         */
+        post: operations["create_channel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/notifications/channels/{channel_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Channel
+         * @description Delete a channel with its rules. Its deliveries stay in the history.
+         */
+        delete: operations["delete_channel"];
+        options?: never;
+        head?: never;
+        /** Update Channel */
+        patch: operations["update_channel"];
+        trace?: never;
+    };
+    "/api/v1/notifications/channels/{channel_id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Test Channel
+         * @description Send a test at once, and wait for its answer: up to 10 s, for e-mail 20 s.
+         */
+        post: operations["test_channel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/notifications/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Deliveries
+         * @description List deliveries of the last 90 days with their answers, the newest first.
+         */
+        get: operations["list_deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/notifications/deliveries/{delivery_id}/send-again": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send Delivery Again
+         * @description Send a message that has ended once more, as a delivery of its own: by admins and the maker of its rule.
+         */
+        post: operations["send_delivery_again"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/notifications/rules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Rules
+         * @description All rules, the oldest first.
+         */
+        get: operations["list_rules"];
+        put?: never;
+        /**
+         * Create Rule
+         * @description Make a rule about what happens from now on. Members make rules about their own jobs.
+         */
+        post: operations["create_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/notifications/rules/{rule_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Replace Rule
+         * @description Change a rule for what happens from now on, by its maker or an admin.
+         */
+        put: operations["replace_rule"];
+        post?: never;
+        /**
+         * Delete Rule
+         * @description Delete a rule, by its maker or an admin.
+         */
+        delete: operations["delete_rule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Secrets
+         * @description The secrets of a project, or of all, by name. No answer has their values.
+         */
+        get: operations["list_secrets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/secrets/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate Secrets Key
+         * @description Make a new key, seal everything with it, and delete the older keys.
+         */
+        post: operations["rotate_secrets_key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/secrets/{project}/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set Secret
+         * @description Set a secret of a project, or replace its value: by whoever made it, or an admin.
+         */
+        put: operations["set_secret"];
+        post?: never;
+        /**
+         * Delete Secret
+         * @description Delete a secret: by whoever made it, or an admin. Ranks that run keep their variable until they end.
+         */
+        delete: operations["delete_secret"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Sessions
+         * @description The browsers that are signed in as the caller; an admin gets those of all users. The newest first.
+         */
+        get: operations["list_sessions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sessions/{session_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** End Session */
+        delete: operations["end_session"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/bundles/{digest}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Bundle
+         * @description Look at a bundle.
+         */
+        get: operations["get_bundle"];
+        /**
+         * Offer Bundle
+         * @description Offer a bundle before it is sent. The answer tells the chunk to send next, or that it is here already. Harmless again.
+         */
+        put: operations["offer_bundle"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/bundles/{digest}/chunks/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Store Bundle Chunk
+         * @description Send one chunk of the archive, 1 MiB but for the last one, as the bytes of the body. The last one completes the bundle.
+         */
+        put: operations["store_bundle_chunk"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/bundles/{digest}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Bundle Content
+         * @description Download the archive: tar, compressed by zstd.
+         */
+        get: operations["bundle_content"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/charts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Charts
+         * @description The charts of a project, in their order.
+         */
+        get: operations["list_charts"];
+        put?: never;
+        /**
+         * Create Chart
+         * @description Add a chart behind the others of its project, for everybody.
+         */
+        post: operations["create_chart"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/charts/order": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Order Charts
+         * @description Put the charts of a project in another order.
+         */
+        put: operations["order_charts"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/charts/{chart_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Chart
+         * @description Return one chart, with its revision.
+         */
+        get: operations["get_chart"];
+        /**
+         * Change Chart
+         * @description Change a chart's name and what it draws.
+         */
+        put: operations["change_chart"];
+        post?: never;
+        /**
+         * Delete Chart
+         * @description Delete a chart for everybody.
+         */
+        delete: operations["delete_chart"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/training/compare": {
         parameters: {
             query?: never;
@@ -713,6 +1388,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/training/job-facets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Facets
+         * @description The projects, users, models and labels that jobs have, archived ones among them: what a list can be filtered by.
+         */
+        get: operations["job_facets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/training/jobs": {
         parameters: {
             query?: never;
@@ -722,7 +1417,7 @@ export interface paths {
         };
         /**
          * List Jobs
-         * @description List jobs. Labels are filtered with `label.KEY=VALUE`.
+         * @description List jobs. Labels are filtered with `label.KEY=VALUE`; archived jobs are left out unless asked for.
          */
         get: operations["list_jobs"];
         put?: never;
@@ -753,6 +1448,30 @@ export interface paths {
          * @description Stop the job for good; its checkpoints stay. By its owner or an admin.
          */
         delete: operations["cancel_job"];
+        options?: never;
+        head?: never;
+        /**
+         * Edit Job
+         * @description Change name, project, priority, notes or labels of a job, whatever it does: a JSON merge patch. What it trains stays as it is.
+         */
+        patch: operations["edit_job"];
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Archive Job
+         * @description Put an ended job out of sight: lists leave it out unless asked. Nothing of it is deleted.
+         */
+        put: operations["archive_job"];
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -848,6 +1567,70 @@ export interface paths {
         };
         /** Job Events */
         get: operations["job_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Files
+         * @description A folder of the job's files: its folders, each with all that is in it, and a page of its own files.
+         */
+        get: operations["job_files"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete File
+         * @description Delete the file for good. By the owner of the job or an admin.
+         */
+        delete: operations["delete_file"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/files/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Folder Archive
+         * @description All files of a folder, and of those below it, as a zip.
+         */
+        get: operations["folder_archive"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/files/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * File Content
+         * @description The content of a file, or a part of it.
+         */
+        get: operations["file_content"];
         put?: never;
         post?: never;
         delete?: never;
@@ -962,6 +1745,106 @@ export interface paths {
         };
         /** Download Logs */
         get: operations["download_logs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/media": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Media
+         * @description The keys under which ranks have logged images, histograms and tables, with their steps.
+         */
+        get: operations["job_media"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/media/histograms": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Media Histograms
+         * @description A rank's histograms of one key over steps, evenly chosen where there are more than `most`.
+         */
+        get: operations["media_histograms"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/media/object": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Media Object
+         * @description The objects of ranks under a key at a step: histograms and tables whole, of images all but their files.
+         */
+        get: operations["media_object"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/media/steps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Media Steps
+         * @description The objects under a key, step by step and rank by rank, without their contents.
+         */
+        get: operations["media_steps"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/media/{object_id}/images/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Media Image
+         * @description The file of one image.
+         */
+        get: operations["media_image"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1123,10 +2006,30 @@ export interface paths {
         };
         /**
          * Job Event Files
-         * @description Every scalar of the job as TensorBoard event files, zipped: each step once, as it stands.
+         * @description Every scalar, image and histogram of the job as TensorBoard event files, zipped: each step once, as it stands.
          */
         get: operations["job_event_files"];
         put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/unarchive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Unarchive Job
+         * @description Bring an archived job back into lists.
+         */
+        put: operations["unarchive_job"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1170,6 +2073,50 @@ export interface paths {
          */
         post: operations["plan_job"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/saved-views": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Saved Views
+         * @description All named views of the list of jobs, in order of their names.
+         */
+        get: operations["list_saved_views"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/saved-views/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Save View
+         * @description Save a view under this name, or change the one that there is: its owner or an admin may.
+         */
+        put: operations["save_view"];
+        post?: never;
+        /**
+         * Delete View
+         * @description Delete a view, by its owner or an admin.
+         */
+        delete: operations["delete_view"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1313,7 +2260,7 @@ export interface components {
             beta2_decay: number;
             /**
              * Clip Threshold
-             * @description largest root mean square of an update, in units of the learning rate
+             * @description Largest root mean square of an update, in units of the learning rate.
              * @default 1
              */
             clip_threshold: number;
@@ -1471,6 +2418,10 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "member" | "admin";
+            /** User Id */
+            user_id: string;
+            /** User Name */
+            user_name: string;
         };
         /** ApiKeyCreate */
         ApiKeyCreate: {
@@ -1523,6 +2474,10 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "member" | "admin";
+            /** User Id */
+            user_id: string;
+            /** User Name */
+            user_name: string;
         };
         /** Artifact */
         Artifact: {
@@ -1548,7 +2503,7 @@ export interface components {
             job_id: string;
             /**
              * Kind
-             * @description trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing; gradients: a rank's record of a step, which `gradients/{step}` reads; snapshot: its gradients by name, as torch.save writes them
+             * @description trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing; gradients: a rank's record of a step, which `gradients/{step}` reads; snapshot: its gradients by name, as torch.save writes them; file: left in $PACELINE_ARTIFACTS
              */
             kind: string;
             /** Last Step */
@@ -1558,6 +2513,11 @@ export interface components {
              * @description of the file
              */
             name: string;
+            /**
+             * Path
+             * @description of a file in $PACELINE_ARTIFACTS: where `files` has it
+             */
+            path: string | null;
             /** Rank */
             rank: number;
             /**
@@ -1572,6 +2532,32 @@ export interface components {
              * @enum {string}
              */
             state: "arriving" | "ready" | "failed";
+        };
+        /** AuditEntry */
+        AuditEntry: {
+            /** Action */
+            action: string;
+            /** Address */
+            address: string | null;
+            /** Job Id */
+            job_id: string | null;
+            /** Message */
+            message: string;
+            /** Node Id */
+            node_id: string | null;
+            /** Seq */
+            seq: number;
+            /**
+             * Time
+             * Format: date-time
+             */
+            time: string;
+            /** User Id */
+            user_id: string;
+            /** User Name */
+            user_name: string;
+            /** Via */
+            via: string | null;
         };
         /**
          * AxisTraffic
@@ -1641,6 +2627,55 @@ export interface components {
             what: string;
         };
         /**
+         * BrowserSession
+         * @description A browser that is signed in to the dashboard.
+         */
+        BrowserSession: {
+            /** Address */
+            address: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Current
+             * @description the session that asks
+             */
+            current: boolean;
+            /**
+             * Device
+             * @description browser and system, as the browser names them
+             */
+            device: string | null;
+            /**
+             * Expires At
+             * Format: date-time
+             */
+            expires_at: string;
+            /** Id */
+            id: string;
+            /**
+             * Key Prefix
+             * @description of the key that signed in: the session ends with it
+             */
+            key_prefix: string | null;
+            /**
+             * Last Used At
+             * @description to the minute
+             */
+            last_used_at: string | null;
+            /**
+             * Signed In By
+             * @description null: before this was recorded
+             */
+            signed_in_by: ("login_link" | "api_key" | "oidc") | null;
+            /** User Id */
+            user_id: string;
+            /** User Name */
+            user_name: string;
+        };
+        /**
          * Bubble
          * @description The idle time of a pipeline, as a share of a step.
          */
@@ -1657,6 +2692,58 @@ export interface components {
             measured: number | null;
             /** Text */
             text: string;
+        };
+        /** Bundle */
+        Bundle: {
+            /**
+             * Bytes
+             * @description of the archive: tar, compressed by zstd
+             */
+            bytes: number;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /**
+             * Digest
+             * @description SHA-256 of the tar archive, in hexadecimal digits
+             */
+            digest: string;
+            /** Files */
+            files: number;
+            /**
+             * Next Chunk
+             * @description the number of the chunk of 1 MiB to send next; null: all of it is here
+             */
+            next_chunk: number | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "arriving" | "ready";
+            /** Unpacked Bytes */
+            unpacked_bytes: number;
+        };
+        /**
+         * BundleOffer
+         * @description Facts of an archive that is about to be sent.
+         */
+        BundleOffer: {
+            /**
+             * Bytes
+             * @description of the archive: tar, compressed by zstd
+             */
+            bytes: number;
+            /** Files */
+            files: number;
+            /**
+             * Unpacked Bytes
+             * @description of the tar archive
+             */
+            unpacked_bytes: number;
         };
         /**
          * CardCurve
@@ -1741,6 +2828,193 @@ export interface components {
          * @enum {string}
          */
         Cause: "stepping" | "redone" | "evaluating_and_saving" | "starting" | "waiting" | "incident" | "resizing" | "pausing" | "stopping" | "unaccounted";
+        /** ChangedChart */
+        ChangedChart: {
+            definition: components["schemas"]["ChartDefinition-Input"];
+            /** Name */
+            name: string;
+        };
+        /**
+         * ChannelCreate
+         * @description A channel: `url` for a webhook or Slack, `recipients` for e-mail.
+         */
+        ChannelCreate: {
+            /**
+             * For Members
+             * @description members may make rules that send to it
+             * @default true
+             */
+            for_members: boolean;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "webhook" | "slack" | "email";
+            /**
+             * Name
+             * @description 1 to 63 letters, digits, spaces, '.', '_' and '-'; first a letter or digit
+             */
+            name: string;
+            /**
+             * Recipients
+             * @default []
+             */
+            recipients: string[];
+            /**
+             * Url
+             * @description where requests go; it is never shown again, since it may hold a secret
+             */
+            url?: string | null;
+        };
+        /** ChannelCreated */
+        ChannelCreated: {
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /** Enabled */
+            enabled: boolean;
+            /** For Members */
+            for_members: boolean;
+            /** Id */
+            id: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "webhook" | "slack" | "email";
+            /** @description the newest message that was sent or tried */
+            last: components["schemas"]["NotificationDelivery"] | null;
+            /** Name */
+            name: string;
+            /**
+             * Recipients
+             * @description of an e-mail channel, for admins; empty for others
+             * @default []
+             */
+            recipients: string[];
+            /**
+             * Secret
+             * @description of a webhook: signs its requests; shown once
+             */
+            secret: string | null;
+            /**
+             * Target
+             * @description host of the url, or how many recipients: the url itself is never shown
+             */
+            target: string;
+        };
+        /**
+         * ChannelUpdate
+         * @description A change of a channel: what is left out stays.
+         */
+        ChannelUpdate: {
+            /**
+             * Enabled
+             * @description false: nothing is sent until it is true again, and what happens meanwhile is not told later
+             */
+            enabled?: boolean | null;
+            /** For Members */
+            for_members?: boolean | null;
+            /** Name */
+            name?: string | null;
+        };
+        /**
+         * Chart
+         * @description A chart that everybody sees in the jobs of its project, and every member may change.
+         */
+        Chart: {
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            definition: components["schemas"]["ChartDefinition-Output"];
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Project */
+            project: string;
+            /**
+             * Revision
+             * @description for If-Match: a change of an older one is refused
+             */
+            revision: number;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+            /** Updated By */
+            updated_by: string;
+        };
+        /**
+         * ChartDefinition
+         * @description Metrics and runs that a chart draws. A metric with another unit than the first has its axis on the right.
+         */
+        "ChartDefinition-Input": {
+            /**
+             * Axis
+             * @description what the x axis counts; null: as the page says
+             */
+            axis?: ("step" | "time" | "samples" | "tokens" | "epoch") | null;
+            /** Metrics */
+            metrics: string[];
+            /**
+             * Runs
+             * @description ids of jobs that are drawn beside the page's own
+             * @default []
+             */
+            runs: string[];
+            /**
+             * Scale
+             * @description of the left axis; null: as the page says
+             */
+            scale?: ("linear" | "log") | null;
+        };
+        /**
+         * ChartDefinition
+         * @description Metrics and runs that a chart draws. A metric with another unit than the first has its axis on the right.
+         */
+        "ChartDefinition-Output": {
+            /**
+             * Axis
+             * @description what the x axis counts; null: as the page says
+             */
+            axis: ("step" | "time" | "samples" | "tokens" | "epoch") | null;
+            /** Metrics */
+            metrics: string[];
+            /**
+             * Runs
+             * @description ids of jobs that are drawn beside the page's own
+             * @default []
+             */
+            runs: string[];
+            /**
+             * Scale
+             * @description of the left axis; null: as the page says
+             */
+            scale: ("linear" | "log") | null;
+        };
+        /** ChartOrder */
+        ChartOrder: {
+            /**
+             * Ids
+             * @description of charts, in the wanted order; those that are left out stay behind them
+             */
+            ids: string[];
+            /**
+             * Project
+             * @description 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit
+             */
+            project: string;
+        };
         /** Checkpoint */
         Checkpoint: {
             /**
@@ -1809,22 +3083,59 @@ export interface components {
              */
             write_seconds: number | null;
         };
+        /** CheckpointFile */
+        CheckpointFile: {
+            /** Bytes */
+            bytes: number;
+            /** Name */
+            name: string;
+            /** Sha256 */
+            sha256: string;
+        };
+        /**
+         * CheckpointFiles
+         * @description The files of a checkpoint, and whether they can be downloaded from this coordinator.
+         */
+        CheckpointFiles: {
+            /** Files */
+            files: components["schemas"]["CheckpointFile"][];
+            /**
+             * Readable
+             * @description the coordinator's machine sees its folder
+             */
+            readable: boolean;
+            /**
+             * Reason
+             * @description why not, and the way out
+             */
+            reason: string | null;
+            /**
+             * Weights
+             * @description its weights can be had as safetensors
+             */
+            weights: boolean;
+            /**
+             * Weights Reason
+             * @description why not, and the way out
+             */
+            weights_reason: string | null;
+        };
         /** CheckpointPolicy */
         CheckpointPolicy: {
             /**
              * Asynchronous
-             * @description training goes on while a checkpoint is written, from a copy in the host's memory; false: it waits
+             * @description Write checkpoints during training, from a copy in the host's memory. False: training waits for each write.
              * @default true
              */
             asynchronous: boolean;
             /**
              * Directory
-             * @description absolute path that every node of the job sees; default: the agents' own
+             * @description Absolute path on storage that every node of the job sees, or a place in an object store: s3://BUCKET/PREFIX, gs://, az://. Default: the agents' own folder.
              */
             directory?: string | null;
             /**
              * Every Steps
-             * @description null: only at the end and on pause
+             * @description Steps between checkpoints. Null: only at the end and on pause.
              * @default 100
              */
             every_steps: number | null;
@@ -1840,7 +3151,7 @@ export interface components {
             keep_last: number;
             /**
              * Metric
-             * @description what best means
+             * @description Evaluation result that decides which checkpoint is the best one.
              * @default eval_loss
              */
             metric: string;
@@ -1850,6 +3161,8 @@ export interface components {
              * @enum {string}
              */
             mode: "min" | "max";
+            /** @description Set where the object store is. Credentials come from the nodes' environment, never from here. */
+            options?: components["schemas"]["ObjectStoreOptions"] | null;
         };
         /**
          * CheckpointState
@@ -1932,59 +3245,91 @@ export interface components {
              */
             updated_at: string;
         };
+        /**
+         * Code
+         * @description The folder that was sent along with the job. Only `bundle` has an effect: the rest is for people.
+         */
+        Code: {
+            /**
+             * Branch
+             * @description Branch of git that was checked out.
+             */
+            branch?: string | null;
+            /**
+             * Bundle
+             * @description The folder's content, as `paceline submit --workdir` has stored it.
+             */
+            bundle: string;
+            /**
+             * Commit
+             * @description Commit of git that was checked out.
+             */
+            commit?: string | null;
+            /**
+             * Folder
+             * @description Name of the folder where it came from.
+             */
+            folder?: string | null;
+            /**
+             * Uncommitted
+             * @description Files that differed from the commit, the first hundred.
+             * @default []
+             */
+            uncommitted: string[];
+        };
         Communication: "auto" | {
             /**
              * Algorithm
-             * @description how gradients are summed over the replicas. backend: by gloo or NCCL; ring: over a ring of Paceline's own, machine by machine; hierarchical: within each machine and then between machines, where every machine has as many ranks, else as ring. On GPUs always by NCCL, which knows the machine's links. auto: whichever makes steps fastest, by measurement
+             * @description How gradients are summed over the replicas. backend: by Gloo or NCCL. ring: over a ring of Paceline's own, machine by machine. hierarchical: within each machine, then between machines with equally many ranks, else as ring. auto: measure, then use the fastest. GPUs always use NCCL, which knows the machine's links.
              * @default backend
              * @enum {string}
              */
             algorithm: "backend" | "ring" | "hierarchical" | "auto";
             /**
              * Bucket Mb
-             * @description ddp: MiB of gradients that are sent together; default: torch's, 25 after a first bucket of 1
+             * @description ddp: MiB of gradients sent together. Default: torch's, 25 after a first bucket of 1.
              */
             bucket_mb?: number | null;
             /**
              * Compression
-             * @description of gradients on their way between replicas. bf16, fp16: half the bytes, rounded; top_k: the largest elements only; power_sgd: two thin factors of each matrix. What top_k and power_sgd leave out is added to the next step's (error feedback). auto: none, bf16, top_k or power_sgd, whichever makes steps fastest by enough; given up again where the loss does not hold up
+             * @description Compress gradients sent between replicas. bf16, fp16: half the bytes, rounded. top_k: only the largest elements. power_sgd: two thin factors of each matrix. What top_k and power_sgd leave out is added to the next step (error feedback). auto: measure, use the fastest of none, bf16, top_k and power_sgd, and stop if the loss suffers.
              * @default none
              * @enum {string}
              */
             compression: "none" | "bf16" | "fp16" | "top_k" | "power_sgd" | "auto";
             /**
              * Dense Steps
-             * @description top_k, power_sgd: first steps of the job whose gradients are sent whole, while they change most
+             * @description top_k, power_sgd: send the gradients of this many first steps uncompressed, while they change most.
              * @default 10
              */
             dense_steps: number;
             /**
              * Exclude
-             * @description top_k, power_sgd: parameters that are sent whole, by patterns such as head.*; biases, norms and embeddings always are
+             * @description top_k, power_sgd: send these parameters uncompressed. Patterns such as head.*. Biases, norms and embeddings always are.
              * @default []
              */
             exclude: string[];
             /**
              * Rank
-             * @description power_sgd: columns of each factor
+             * @description power_sgd: columns of each factor.
              * @default 2
              */
             rank: number;
             /**
              * Ratio
-             * @description top_k: share of the elements that is sent in a step
+             * @description top_k: share of the elements sent in a step.
              * @default 0.01
              */
             ratio: number;
             /**
              * Static Graph
-             * @description ddp: promises that every step uses the same parameters in the same order, which saves DDP a search of the graph
+             * @description ddp: set if every step uses the same parameters in the same order. Saves DDP a search of the graph.
              * @default false
              */
             static_graph: boolean;
             /**
              * Threshold
-             * @description top_k: how the largest elements are found: all are compared, or a sample says above which size an element is sent
+             * @description top_k: find the largest elements by comparing all of them (exact) or by estimating the limit from a sample (sampled).
              * @default sampled
              * @enum {string}
              */
@@ -2248,24 +3593,31 @@ export interface components {
          * Curve
          * @description One metric of one rank within one generation, columnar: index i of every list is bucket i.
          *
-         *     `bucket_steps` 1 means raw points (min = max = last).
+         *     `bucket_steps` 1 means raw points (minimum = maximum = mean = last).
          */
         Curve: {
             /** Bucket Steps */
             bucket_steps: number;
+            /**
+             * Count
+             * @description points in the bucket
+             */
+            count: number[];
             /** Generation */
             generation: number;
             /** Last */
             last: (number | ("NaN" | "Infinity" | "-Infinity"))[];
             /** Maximum */
             maximum: (number | ("NaN" | "Infinity" | "-Infinity"))[];
+            /** Mean */
+            mean: (number | ("NaN" | "Infinity" | "-Infinity"))[];
             /** Minimum */
             minimum: (number | ("NaN" | "Infinity" | "-Infinity"))[];
             /** Name */
             name: string;
             /**
              * Nan Count
-             * @description points in the bucket that were NaN; minimum and maximum are of the others
+             * @description points in the bucket that were NaN; minimum, maximum and mean are of the others
              */
             nan_count: number[];
             /** Rank */
@@ -2396,16 +3748,51 @@ export interface components {
          * @description Why a job stopped, ended, or is being stopped.
          * @enum {string}
          */
-        EndReason: "completed" | "cancelled" | "paused" | "rank_crashed" | "out_of_memory" | "node_lost" | "hang" | "start_timeout" | "stop_timeout" | "checkpoint_failed" | "invalid_input" | "loss_not_finite" | "loss_spike" | "rolled_back" | "preempted" | "resized" | "time_limit";
+        EndReason: "completed" | "cancelled" | "paused" | "rank_crashed" | "out_of_memory" | "node_lost" | "node_removed" | "hang" | "start_timeout" | "stop_timeout" | "checkpoint_failed" | "invalid_input" | "loss_not_finite" | "loss_spike" | "rolled_back" | "preempted" | "resized" | "time_limit";
         /** Environment */
         Environment: {
+            /** @description Folder that is sent along. The ranks start in a copy of it, in the job's own folder on each node. */
+            code?: components["schemas"]["Code"] | null;
+            /**
+             * Image
+             * @description Container image that the ranks run in, by podman, docker or apptainer on the node.
+             */
+            image?: string | null;
+            /**
+             * Mounts
+             * @description Folders of the nodes that the container sees, as /data or /data:/inside:ro. The job's own folders are always there.
+             * @default []
+             */
+            mounts: string[];
+            /**
+             * Own Torch
+             * @description Take torch from requirements in place of the node's. For scripts only.
+             * @default false
+             */
+            own_torch: boolean;
+            /**
+             * Python
+             * @description Absolute path of an interpreter on the nodes, of a virtual or conda environment. Its torch has to be the node's, but for scripts.
+             */
+            python?: string | null;
+            /**
+             * Requirements
+             * @description Packages that each node installs for this job, on top of its torch: lines of a requirements file, or the name of the file. It is read once, at submit.
+             */
+            requirements?: string[] | null;
+            /**
+             * Secrets
+             * @description Names of the project's secrets. The ranks get each as a variable of that name.
+             * @default []
+             */
+            secrets: string[];
             /** Variables */
             variables?: {
                 [key: string]: string;
             };
             /**
              * Working Directory
-             * @description absolute folder on the nodes; first on sys.path of the ranks
+             * @description Absolute folder on the nodes. It comes first on sys.path of the ranks.
              */
             working_directory?: string | null;
         };
@@ -2842,6 +4229,12 @@ export interface components {
              */
             traceback: string;
             /**
+             * Users Traceback
+             * @description the traceback without the frames of libraries; empty: none is the user's
+             * @default
+             */
+            users_traceback: string;
+            /**
              * Victims
              * @default []
              */
@@ -2863,7 +4256,7 @@ export interface components {
         FaultTolerance: {
             /**
              * Hang Seconds
-             * @description a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case. A script hangs that has no output and no step on any rank for so long; default: it is never ended, and told of after 5 minutes
+             * @description Longest time for one step while other ranks wait for it; then the rank counts as hung. Default: ten times the measured step time plus 30 s. Stopped processes and silent machines are noticed sooner. Scripts: longest time without output or a step; by default never ended, with a notice after 5 minutes.
              */
             hang_seconds?: (number | string) | null;
             /**
@@ -2873,14 +4266,14 @@ export interface components {
             max_restarts: number;
             /**
              * On Nan
-             * @description what to do about a step whose loss is NaN or infinite. warn: an event and a notice; stop: the job fails; skip_update: the step changes nothing, and training goes on, for 20 such steps in a row at most; roll_back: all ranks restart from the newest checkpoint, as one of max_restarts, and skip the update of that step then. Whatever is not warn comes before the update, and looks at the gradients too. A script has warn and stop
+             * @description Action after a step whose loss is NaN or infinite. warn: an event and a notice. stop: the job fails. skip_update: the step changes nothing, for at most 20 such steps in a row. roll_back: all ranks restart from the newest checkpoint (one of max_restarts) and skip that step's update. All but warn act before the update, and check the gradients too. Scripts have warn and stop.
              * @default warn
              * @enum {string}
              */
             on_nan: "warn" | "stop" | "skip_update" | "roll_back";
             /**
              * On Spike
-             * @description the same for a loss far above those of the last 64 steps: the formula is in monitoring/loss_watch.py
+             * @description Action after a loss far above those of the last 64 steps (formula: monitoring/loss_watch.py).
              * @default warn
              * @enum {string}
              */
@@ -2893,7 +4286,7 @@ export interface components {
             recovery: "restart" | "close_up";
             /**
              * Spares
-             * @description ranks kept warm in slots of their own, to take the place of lost ones at once
+             * @description Ranks kept warm in slots of their own. They replace lost ranks at once.
              * @default 0
              */
             spares: number;
@@ -2904,6 +4297,11 @@ export interface components {
             code: string;
             /** Hint */
             hint: string | null;
+            /**
+             * Line
+             * @description line of a YAML body, from 1
+             */
+            line: number | null;
             /** Message */
             message: string;
             /**
@@ -2952,6 +4350,18 @@ export interface components {
             /** Text */
             text: string;
         };
+        /**
+         * FileLimits
+         * @description The limits of the files of a job.
+         */
+        FileLimits: {
+            /** File Bytes */
+            file_bytes: number;
+            /** Job Bytes */
+            job_bytes: number;
+            /** Job Files */
+            job_files: number;
+        };
         /** FirstDifference */
         FirstDifference: {
             /** Step */
@@ -2994,6 +4404,41 @@ export interface components {
              * @description largest |fitted / measured - 1|
              */
             worst_residual: number;
+        };
+        /**
+         * FolderPage
+         * @description One folder of a job's files: its folders, and a page of its files.
+         */
+        FolderPage: {
+            /**
+             * Arriving
+             * @description files of the job that are on their way
+             */
+            arriving: number;
+            /** Bytes */
+            bytes: number;
+            /**
+             * Files
+             * @description in it and in all folders below it
+             */
+            files: number;
+            /** Folders */
+            folders: components["schemas"]["LeftFolder"][];
+            /**
+             * Items
+             * @description files directly in it, by path
+             */
+            items: components["schemas"]["LeftFile"][];
+            limits: components["schemas"]["FileLimits"];
+            /** Next Cursor */
+            next_cursor: string | null;
+            /**
+             * Not Kept
+             * @description what is told of limits that the job's files have passed
+             */
+            not_kept: string[];
+            /** Prefix */
+            prefix: string;
         };
         /** Generation */
         Generation: {
@@ -3086,13 +4531,13 @@ export interface components {
         GptModel: {
             /**
              * Context
-             * @description tokens per sequence
+             * @description Tokens per sequence.
              * @default 128
              */
             context: number;
             /**
              * Dim
-             * @description width of the residual stream
+             * @description Width of the residual stream.
              * @default 256
              */
             dim: number;
@@ -3118,7 +4563,7 @@ export interface components {
             layers: number;
             /**
              * Preset
-             * @description a named size; fields that are given beside it win. A stored job has the numbers instead of the name
+             * @description Named size. Explicit fields override it, and a submitted job stores the numbers instead of the name.
              */
             preset?: ("gpt-1m" | "gpt-10m" | "gpt-30m" | "gpt-124m" | "gpt-350m" | "gpt-774m" | "gpt-1b" | "gpt-3b" | "gpt-7b" | "gpt-13b" | "gpt-30b" | "gpt-70b") | null;
             /**
@@ -3248,18 +4693,18 @@ export interface components {
         Gradients: {
             /**
              * Bins
-             * @description of each histogram, an even number: half of them for negative numbers
+             * @description Bins of each histogram. An even number, half of them for negative values.
              * @default 64
              */
             bins: number;
             /**
              * Every
-             * @description record each step that this number divides, beside `steps`
+             * @description Also record every N-th step.
              */
             every?: number | null;
             /**
              * Names
-             * @description trainable parameters, by patterns such as blocks.0.* or *.weight; default: all
+             * @description Trainable parameters to record. Patterns such as blocks.0.* or *.weight. Default: all.
              * @default [
              *       "*"
              *     ]
@@ -3267,13 +4712,13 @@ export interface components {
             names: string[];
             /**
              * Snapshots
-             * @description keep the gradients themselves too, as a file of each rank and step
+             * @description Also keep the gradients themselves, as one file per rank and step.
              * @default false
              */
             snapshots: boolean;
             /**
              * Steps
-             * @description optimizer steps to record
+             * @description Optimizer steps to record.
              * @default []
              */
             steps: number[];
@@ -3371,14 +4816,14 @@ export interface components {
         HfModel: {
             /**
              * Config
-             * @description as in a config.json: model_type (llama, gpt2, ...) and what differs from its defaults
+             * @description As in a config.json: model_type (llama, gpt2, ...) and what differs from its defaults.
              */
             config?: {
                 [key: string]: components["schemas"]["JsonValue"];
             } | null;
             /**
              * Context
-             * @description tokens per sequence
+             * @description Tokens per sequence.
              * @default 128
              */
             context: number;
@@ -3389,9 +4834,15 @@ export interface components {
             kind: "hf";
             /**
              * Path
-             * @description absolute path of a folder on every node, as save_pretrained writes it
+             * @description Absolute path of a folder on every node, as save_pretrained writes it.
              */
             path?: string | null;
+        };
+        /** HistogramAtStep */
+        HistogramAtStep: {
+            histogram: components["schemas"]["LoggedHistogram"];
+            /** Step */
+            step: number;
         };
         /** HostReading */
         HostReading: {
@@ -3582,6 +5033,11 @@ export interface components {
              */
             actual_world_size: number | null;
             /**
+             * Archived At
+             * @description when it was archived: lists leave it out unless asked; null: it is not
+             */
+            archived_at: string | null;
+            /**
              * As Of Seq
              * @description the events stream continues from here
              */
@@ -3651,6 +5107,11 @@ export interface components {
             model: string;
             /** Name */
             name: string;
+            /**
+             * Notes
+             * @default
+             */
+            notes: string;
             /** @description why a queued or recovering job is not running, or a running one has fewer ranks or spares than it should */
             pending: components["schemas"]["Reason"] | null;
             /**
@@ -3685,7 +5146,7 @@ export interface components {
             restored_from: string | null;
             /**
              * Revision
-             * @description the ETag; send it as If-Match with pause, resume, resize and cancel
+             * @description the ETag; send it as If-Match with whatever changes the job
              */
             revision: number;
             /**
@@ -3739,6 +5200,39 @@ export interface components {
             world_size: number;
         };
         /**
+         * JobEdit
+         * @description A change of a job, whatever the job does at the moment: a JSON merge patch (RFC 7396). Fields that are left out stay.
+         */
+        JobEdit: {
+            /**
+             * Labels
+             * @description labels to add or change, and with null those to remove; others stay
+             */
+            labels?: {
+                [key: string]: string | null;
+            } | null;
+            /**
+             * Name
+             * @description null is as if left out
+             */
+            name?: string | null;
+            /**
+             * Notes
+             * @description null is as if left out
+             */
+            notes?: string | null;
+            /**
+             * Priority
+             * @description higher is placed first; null is as if left out
+             */
+            priority?: number | null;
+            /**
+             * Project
+             * @description null is as if left out
+             */
+            project?: string | null;
+        };
+        /**
          * JobExperiment
          * @description The experiment that a job was submitted by.
          */
@@ -3753,6 +5247,25 @@ export interface components {
              */
             trial: number;
         };
+        /**
+         * JobFacets
+         * @description The values that jobs have, by which a list can be filtered.
+         */
+        JobFacets: {
+            /**
+             * Labels
+             * @description by the label's name, its values
+             */
+            labels: {
+                [key: string]: string[];
+            };
+            /** Models */
+            models: string[];
+            /** Projects */
+            projects: string[];
+            /** Users */
+            users: string[];
+        };
         /** JobGradients */
         JobGradients: {
             /** Job Id */
@@ -3762,6 +5275,16 @@ export interface components {
              * @description in rising order
              */
             steps: components["schemas"]["GradientStep"][];
+        };
+        /** JobMedia */
+        JobMedia: {
+            /** Job Id */
+            job_id: string;
+            /**
+             * Keys
+             * @description by name; a key of two kinds is there twice
+             */
+            keys: components["schemas"]["MediaKey"][];
         };
         /** JobMetrics */
         JobMetrics: {
@@ -3793,6 +5316,26 @@ export interface components {
              */
             names: string[];
         };
+        /** JobPage */
+        JobPage: {
+            /**
+             * First
+             * @description with `count=true`: the number in the list of the first job of this page, from 1; null: the page is empty
+             */
+            first: number | null;
+            /** Items */
+            items: components["schemas"]["JobSummary"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+            /**
+             * Total
+             * @description with `count=true`: how many jobs match on all pages
+             */
+            total: number | null;
+        };
         /**
          * JobProgress
          * @description The last report of rank 0.
@@ -3800,8 +5343,23 @@ export interface components {
         JobProgress: {
             /** @description the newest one, for the next 500 steps; null: none */
             bad_loss: components["schemas"]["BadLoss"] | null;
+            /**
+             * Best Eval Loss
+             * @description the lowest of any evaluation; null: there was none
+             */
+            best_eval_loss: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /**
+             * Best Loss
+             * @description the lowest that was reported of any step; null: not known
+             */
+            best_loss: number | ("NaN" | "Infinity" | "-Infinity") | null;
             /** Eta Seconds */
             eta_seconds: number | null;
+            /**
+             * Eval Loss
+             * @description of the newest evaluation; null: there was none
+             */
+            eval_loss: number | ("NaN" | "Infinity" | "-Infinity") | null;
             /** Last Checkpoint Step */
             last_checkpoint_step: number | null;
             /** Loss */
@@ -3860,7 +5418,7 @@ export interface components {
             communication: components["schemas"]["Communication"];
             /**
              * Compile
-             * @description torch.compile of the model's blocks: faster steps, equal to rounding, after a first one that takes a minute or so. Every node needs a C++ compiler, or Triton for its GPUs
+             * @description Use torch.compile on the model's blocks. The first step takes about a minute, later ones are faster and numerically equivalent. Every node needs a C++ compiler, or Triton for GPUs.
              * @default false
              */
             compile: boolean;
@@ -3873,7 +5431,7 @@ export interface components {
             description: string;
             /**
              * Entrypoint
-             * @description module:function that returns a paceline.Task
+             * @description Function that returns a paceline.Task, as module:function.
              */
             entrypoint?: string | null;
             /**
@@ -3892,11 +5450,11 @@ export interface components {
              *     }
              */
             fault_tolerance: components["schemas"]["FaultTolerance"];
-            /** @description steps at which each rank records its own gradients, before ranks exchange them: norm, zeros, NaN, infinities, a histogram */
+            /** @description Steps at which each rank records its own gradients before they are exchanged: norm, zeros, NaN, infinities, histogram. */
             gradients?: components["schemas"]["Gradients"] | null;
             /**
              * Initial Weights
-             * @description safetensors that the model starts with in place of random numbers: a file, or a folder as `paceline export` and save_pretrained write it; absolute path on every node
+             * @description Start from these safetensors instead of random weights: a file, or a folder written by `paceline export` or save_pretrained. Absolute path on every node.
              */
             initial_weights?: string | null;
             /** Labels */
@@ -3941,14 +5499,14 @@ export interface components {
             parallelism: components["schemas"]["Parallelism"];
             /**
              * Precision
-             * @description of matrix products and activations; parameters, gradients and optimizer state stay fp32. fp16 scales the loss, and skips the update of a step whose gradients overflow
+             * @description Precision of matrix products and activations. Parameters, gradients and optimizer state stay fp32. With fp16 the loss is scaled, and steps whose gradients overflow are skipped.
              * @default fp32
              * @enum {string}
              */
             precision: "fp32" | "bf16" | "fp16";
             /**
              * Priority
-             * @description higher is placed first
+             * @description Jobs with higher priority are placed first.
              * @default 50
              */
             priority: number;
@@ -3961,7 +5519,7 @@ export interface components {
             project: string;
             /**
              * Reproducible
-             * @description losses and parameters are the same to the last bit on any number of ranks, of fsdp with a given shard, and of pipelines, on any number of replicas; default: true, false for script, fsdp, tensor, pipeline, context and where communication is not the default
+             * @description Bit-identical losses and parameters on any number of ranks (with fsdp and pipelines: of replicas). Default: true, but false for scripts, fsdp, tensor, pipeline, context and any communication but the default.
              */
             reproducible?: boolean | null;
             /**
@@ -3985,7 +5543,7 @@ export interface components {
             script?: components["schemas"]["Script"] | null;
             /**
              * Time Limit
-             * @description how long the job may hold slots, over all its generations and without pauses and queues, in seconds or as 1h30m; then it saves and ends, failed with time_limit; default: no limit
+             * @description How long the job may hold slots, in seconds or as 1h30m. Restarts count, time paused or queued does not. At the limit the job saves and fails. Default: no limit.
              */
             time_limit?: number | string | null;
             training?: components["schemas"]["TrainingLength"] | null;
@@ -4022,6 +5580,11 @@ export interface components {
         JobState: "queued" | "starting" | "running" | "recovering" | "resizing" | "stopping" | "paused" | "completed" | "failed" | "cancelled";
         /** JobSummary */
         JobSummary: {
+            /**
+             * Archived At
+             * @description when it was archived: lists leave it out unless asked; null: it is not
+             */
+            archived_at: string | null;
             /**
              * Can Pause
              * @description by what it runs, whatever its state: a script only with `script.saves_on_sigterm`
@@ -4079,6 +5642,12 @@ export interface components {
             progress: components["schemas"]["JobProgress"];
             /** Project */
             project: string;
+            /**
+             * Ran Seconds
+             * @description how long it has held slots, over all generations: what `spec.time_limit` counts
+             * @default 0
+             */
+            ran_seconds: number;
             /** Restarts */
             restarts: number;
             /**
@@ -4124,6 +5693,182 @@ export interface components {
             slot_hours: number;
         };
         JsonValue: unknown;
+        /** KeyRotation */
+        KeyRotation: {
+            /**
+             * Drop Unreadable
+             * @description delete the secrets, and switch off the channels, whose key is lost; they have to be set again
+             * @default false
+             */
+            drop_unreadable: boolean;
+        };
+        /**
+         * KubernetesSettings
+         * @description Agents as Jobs of a Kubernetes cluster, each with one pod.
+         */
+        KubernetesSettings: {
+            /**
+             * Api Server
+             * @description URL of the API server. Default: that of the cluster which the coordinator runs in.
+             */
+            api_server?: string | null;
+            /**
+             * Ca File
+             * @description Certificate authority of the API server. Default: its pod's service account, or the system's.
+             */
+            ca_file?: string | null;
+            /**
+             * Checkpoint Claim
+             * @description Mount this PersistentVolumeClaim for checkpoints, read and written by all.
+             */
+            checkpoint_claim?: string | null;
+            /**
+             * Cpu
+             * @description Ask for this much CPU in each pod, such as 8.
+             */
+            cpu?: string | null;
+            /**
+             * Drain Seconds
+             * @description Seconds that a pod has to move its jobs away before it is killed.
+             * @default 120
+             */
+            drain_seconds: number;
+            /**
+             * Gpu Resource
+             * @description Resource that GPUs are asked for by.
+             * @default nvidia.com/gpu
+             */
+            gpu_resource: string;
+            /**
+             * Gpus
+             * @description Ask for this many GPUs in each pod.
+             * @default 0
+             */
+            gpus: number;
+            /**
+             * Image
+             * @description Run this image: the target `agent` of the Dockerfile, pushed to a registry that the cluster reaches.
+             */
+            image: string;
+            /**
+             * Memory
+             * @description Limit each pod to this much memory, and ask for it, such as 64Gi.
+             */
+            memory?: string | null;
+            /**
+             * Namespace
+             * @description Make Jobs and Secrets in this namespace.
+             * @default paceline
+             */
+            namespace: string;
+            /**
+             * Node Selector
+             * @description Run on machines with these labels alone.
+             * @default {}
+             */
+            node_selector: {
+                [key: string]: string;
+            };
+            /**
+             * Priority Class
+             * @description Priority class of the pods.
+             */
+            priority_class?: string | null;
+            /**
+             * Service Account
+             * @description Service account of the pods. They get no token of it.
+             */
+            service_account?: string | null;
+            /**
+             * Shared Memory
+             * @description Size of /dev/shm, which data loaders and NCCL use.
+             * @default 2Gi
+             */
+            shared_memory: string;
+            /**
+             * Token Secret
+             * @description Environment variable of the coordinator that holds a token. Default: its pod's service account.
+             */
+            token_secret?: string | null;
+            /**
+             * Tolerate
+             * @description Run on machines with taints of these keys too.
+             * @default []
+             */
+            tolerate: string[];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "kubernetes";
+        };
+        /**
+         * LaunchState
+         * @description The state of a node that a provider is to start. Whether it is still wanted is an intent, not a state.
+         * @enum {string}
+         */
+        LaunchState: "requested" | "pending" | "running" | "joined" | "terminating" | "ended" | "failed";
+        /**
+         * LeftFile
+         * @description A file that a rank left in $PACELINE_ARTIFACTS; of each path the newest version is kept.
+         */
+        LeftFile: {
+            /** Bytes */
+            bytes: number;
+            /**
+             * Changed At
+             * Format: date-time
+             * @description on its node
+             */
+            changed_at: string;
+            /**
+             * Generation
+             * @description in which the rank's process started
+             */
+            generation: number;
+            /** Id */
+            id: string;
+            /**
+             * Media Type
+             * @description as the content is served; never one that a browser would run
+             */
+            media_type: string;
+            /** Name */
+            name: string;
+            /**
+             * Path
+             * @description in the job, the folder of the rank first: rank0/eval/scores.csv
+             */
+            path: string;
+            /** Rank */
+            rank: number;
+            /** Sha256 */
+            sha256: string;
+            /**
+             * Stored At
+             * Format: date-time
+             */
+            stored_at: string;
+        };
+        /**
+         * LeftFolder
+         * @description A folder, with all that is below it.
+         */
+        LeftFolder: {
+            /** Bytes */
+            bytes: number;
+            /**
+             * Changed At
+             * Format: date-time
+             */
+            changed_at: string;
+            /** Files */
+            files: number;
+            /** Name */
+            name: string;
+            /** Path */
+            path: string;
+        };
         /**
          * ListedCheckpoint
          * @description A checkpoint in the list over all jobs, with what one needs to know of its job.
@@ -4207,6 +5952,12 @@ export interface components {
         };
         /** LogEntry */
         LogEntry: {
+            /**
+             * Context
+             * @description it does not match, and is there as context of a line that does
+             * @default false
+             */
+            context: boolean;
             /** Generation */
             generation: number;
             /**
@@ -4214,6 +5965,12 @@ export interface components {
              * @enum {string}
              */
             level: "debug" | "info" | "warning" | "error";
+            /**
+             * Overwrites
+             * @description it takes the place of the line before it of the same rank, as a progress bar does
+             * @default false
+             */
+            overwrites: boolean;
             /** Rank */
             rank: number;
             /**
@@ -4226,11 +5983,24 @@ export interface components {
             /**
              * Time
              * Format: date-time
+             * @description when the line was printed, as its agent saw it
              */
             time: string;
         };
         /** LogPage */
         LogPage: {
+            /**
+             * Arriving
+             * @description the job has ended, and its last lines are still on their way
+             * @default false
+             */
+            arriving: boolean;
+            /**
+             * At End
+             * @description no later line that matches is stored
+             * @default false
+             */
+            at_end: boolean;
             /**
              * Complete
              * @description the job has ended and every line is stored: nothing will follow
@@ -4243,6 +6013,72 @@ export interface components {
              * @description pass as after= to read on
              */
             next_after: number;
+            /**
+             * Next Before
+             * @description pass as before= to read further back; null: nothing earlier matches
+             */
+            next_before: number | null;
+        };
+        /**
+         * LoggedHistogram
+         * @description Counts of finite values by bin, with one edge more than counts; the statistics are of the finite values.
+         */
+        LoggedHistogram: {
+            /** Counts */
+            counts: number[];
+            /** Edges */
+            edges: number[];
+            /** Infs */
+            infs: number;
+            /** Least */
+            least: number | null;
+            /** Mean */
+            mean: number | null;
+            /** Most */
+            most: number | null;
+            /** Nans */
+            nans: number;
+            /** Std */
+            std: number | null;
+            /**
+             * Values
+             * @description finite or not
+             */
+            values: number;
+        };
+        /**
+         * LoggedImage
+         * @description An image, whose file is at `media/{id}/images/{number}`, with the id of its object.
+         */
+        LoggedImage: {
+            /** Caption */
+            caption: string;
+            /**
+             * Format
+             * @enum {string}
+             */
+            format: "png" | "jpeg";
+            /** Height */
+            height: number;
+            /** Number */
+            number: number;
+            /** Width */
+            width: number;
+        };
+        /** LoggedTable */
+        LoggedTable: {
+            /** Columns */
+            columns: string[];
+            /**
+             * Rows
+             * @description the first 10,000; NaN and the infinities are "NaN", "Infinity", "-Infinity"
+             */
+            rows: (string | number | boolean | null)[][];
+            /**
+             * Total Rows
+             * @description as many as were logged
+             */
+            total_rows: number;
         };
         /** LoginLink */
         LoginLink: {
@@ -4261,9 +6097,20 @@ export interface components {
         LoginRequest: {
             /**
              * Token
-             * @description from a single-use login link
+             * @description of a single-use login link, or an API key
              */
             token: string;
+        };
+        /**
+         * ManualSettings
+         * @description Nodes that people start: each launch is a command to run on a machine.
+         */
+        ManualSettings: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "manual";
         };
         /** Me */
         Me: {
@@ -4272,6 +6119,12 @@ export interface components {
              * @description send as X-CSRF-Token with every unsafe request; null for API keys
              */
             csrf_token: string | null;
+            /**
+             * Exec By
+             * @description who may run commands beside the ranks of a job
+             * @enum {string}
+             */
+            exec_by: "owners" | "admins" | "nobody";
             /**
              * Guest
              * @description an admin without signing in, as on loopback with MOCK_DB: there is nothing to sign out of
@@ -4299,6 +6152,117 @@ export interface components {
             role: "viewer" | "member" | "admin";
             /** User Id */
             user_id: string;
+        };
+        /** MediaAtStep */
+        MediaAtStep: {
+            /** Generation */
+            generation: number;
+            /** Job Id */
+            job_id: string;
+            /** Key */
+            key: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "images" | "histogram" | "table";
+            /** Objects */
+            objects: components["schemas"]["MediaObject"][];
+            /**
+             * Ranks
+             * @description all that logged it, asked for or not
+             */
+            ranks: number[];
+            /** Step */
+            step: number;
+        };
+        /**
+         * MediaEntry
+         * @description One rank's object, without its content. `count`: images, values of a histogram, or rows.
+         */
+        MediaEntry: {
+            /** Bytes */
+            bytes: number;
+            /** Count */
+            count: number;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Id */
+            id: string;
+            /** Rank */
+            rank: number;
+        };
+        /**
+         * MediaHistograms
+         * @description A rank's histograms of one key over steps, evenly chosen where there are more than were asked for.
+         */
+        MediaHistograms: {
+            /** Items */
+            items: components["schemas"]["HistogramAtStep"][];
+            /** Job Id */
+            job_id: string;
+            /** Key */
+            key: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Steps
+             * @description how many there are in the range
+             */
+            steps: number;
+        };
+        /**
+         * MediaKey
+         * @description A key under which something is logged. Steps that a recovery takes back are left out until they are done again.
+         */
+        MediaKey: {
+            /** Bytes */
+            bytes: number;
+            /** Key */
+            key: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "images" | "histogram" | "table";
+            /** Ranks */
+            ranks: number[];
+            /**
+             * Steps
+             * @description in order
+             */
+            steps: number[];
+        };
+        /**
+         * MediaObject
+         * @description An object that one rank logged under a key at a step. `error`: why its content cannot be read.
+         */
+        MediaObject: {
+            /** Error */
+            error: string | null;
+            histogram: components["schemas"]["LoggedHistogram"] | null;
+            /** Id */
+            id: string;
+            /** Images */
+            images: components["schemas"]["LoggedImage"][];
+            /** Rank */
+            rank: number;
+            table: components["schemas"]["LoggedTable"] | null;
+        };
+        /** MediaStep */
+        MediaStep: {
+            /** Generation */
+            generation: number;
+            /**
+             * Objects
+             * @description by rank
+             */
+            objects: components["schemas"]["MediaEntry"][];
+            /** Step */
+            step: number;
         };
         /**
          * MemoryEstimate
@@ -4401,7 +6365,7 @@ export interface components {
             kind: "mlp";
             /**
              * Preset
-             * @description a named size; fields that are given beside it win. A stored job has the numbers instead of the name
+             * @description Named size. Explicit fields override it, and a submitted job stores the numbers instead of the name.
              */
             preset?: ("mlp-small" | "mlp-medium" | "mlp-large") | null;
         };
@@ -4412,7 +6376,7 @@ export interface components {
         Mnist: {
             /**
              * Fallback
-             * @description where there is no MNIST: train on the digits that come with Paceline, enlarged, and say so; for jobs on one node
+             * @description Without MNIST, train on the enlarged digits that come with Paceline, and say so. For jobs on one node.
              */
             fallback?: "digits" | null;
             /**
@@ -4422,9 +6386,64 @@ export interface components {
             kind: "mnist";
             /**
              * Path
-             * @description folder on the nodes; default: fetched into the agent's cache
+             * @description Folder on the nodes. Default: fetched into the agent's cache.
              */
             path?: string | null;
+        };
+        /** ModelVersion */
+        ModelVersion: {
+            /** Aliases */
+            aliases: string[];
+            /** Bytes */
+            bytes: number;
+            /** Checkpoint Id */
+            checkpoint_id: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /**
+             * Download
+             * @description address of its content: add format=safetensors for the weights of a checkpoint
+             */
+            download: string;
+            /** Job Id */
+            job_id: string;
+            /** Job Name */
+            job_name: string;
+            /**
+             * Metrics
+             * @description of the checkpoint's step
+             */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Model */
+            model: string;
+            /** Notes */
+            notes: string;
+            /** Number */
+            number: number;
+            /**
+             * Path
+             * @description of the file in the job's artifacts, where it is no checkpoint
+             */
+            path: string | null;
+            /**
+             * Sha256
+             * @description of the file, or of the checkpoint's manifest
+             */
+            sha256: string;
+            /** Step */
+            step: number | null;
+        };
+        /** MoveAlias */
+        MoveAlias: {
+            /** Version */
+            version: number;
         };
         /**
          * NAdam
@@ -4489,6 +6508,17 @@ export interface components {
              */
             text: string;
         };
+        /** NewChart */
+        NewChart: {
+            definition: components["schemas"]["ChartDefinition-Input"];
+            /** Name */
+            name: string;
+            /**
+             * Project
+             * @description 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit
+             */
+            project: string;
+        };
         /** Node */
         Node: {
             /** Address */
@@ -4497,6 +6527,12 @@ export interface components {
             backlog_records: number;
             /** Clock Skew Seconds */
             clock_skew_seconds: number | null;
+            /**
+             * Container Engines
+             * @description that work, the preferred one first; jobs with `environment.image` need one
+             * @default []
+             */
+            container_engines: string[];
             /** Cpu Count */
             cpu_count: number;
             /**
@@ -4517,6 +6553,11 @@ export interface components {
             gpu_note: string | null;
             /** Gpus */
             gpus: components["schemas"]["GpuReading"][];
+            /**
+             * Handle
+             * @description its provider's own name for it
+             */
+            handle: string | null;
             /** Heartbeat Age Seconds */
             heartbeat_age_seconds: number | null;
             host: components["schemas"]["HostReading"] | null;
@@ -4539,6 +6580,17 @@ export interface components {
             name: string;
             /** Platform */
             platform: string;
+            /**
+             * Pool
+             * @description the pool that it was launched for
+             */
+            pool: string | null;
+            /**
+             * Provider
+             * @description what started it: `manual`, a person with a command; else the type of its provider
+             * @default manual
+             */
+            provider: string;
             /** Revision */
             revision: number;
             /** Slots */
@@ -4580,6 +6632,76 @@ export interface components {
              */
             warning: string | null;
         };
+        /**
+         * NodeLaunch
+         * @description A node that a provider is to start, or has failed to.
+         */
+        NodeLaunch: {
+            /**
+             * Command
+             * @description what to run on the new machine, where people start the nodes; shown once
+             */
+            command: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Failure
+             * @description why it was given up; empty: it was not
+             */
+            failure: string;
+            /**
+             * Handle
+             * @description its provider's own name for it
+             */
+            handle: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Name
+             * @description that its node will have
+             */
+            name: string;
+            /** Pool */
+            pool: string | null;
+            /** Provider */
+            provider: string;
+            /**
+             * Reason
+             * @description where it waits
+             */
+            reason: string;
+            /**
+             * Remedy
+             * @description the way out
+             */
+            remedy: string;
+            /** Requested By */
+            requested_by: string;
+            state: components["schemas"]["LaunchState"];
+            /**
+             * State Since
+             * Format: date-time
+             */
+            state_since: string;
+            /**
+             * Wanted
+             * @description false: it was cancelled or removed, and is being ended
+             */
+            wanted: boolean;
+        };
+        /**
+         * NodeLaunches
+         * @description The launches that a request has made.
+         */
+        NodeLaunches: {
+            /** Launches */
+            launches: components["schemas"]["NodeLaunch"][];
+            /** Warning */
+            warning: string | null;
+        };
         /** NodeMetrics */
         NodeMetrics: {
             /**
@@ -4604,21 +6726,93 @@ export interface components {
             node_name: string;
         };
         /**
+         * NodePool
+         * @description A pool, and how many nodes it has.
+         */
+        NodePool: {
+            /**
+             * Coming
+             * @description that were asked for, and have not joined
+             */
+            coming: number;
+            /** Labels */
+            labels: {
+                [key: string]: string;
+            };
+            /** Max Nodes */
+            max_nodes: number;
+            /** Min Nodes */
+            min_nodes: number;
+            /** Name */
+            name: string;
+            /**
+             * Nodes
+             * @description that have joined, and are wanted
+             */
+            nodes: number;
+            /** Provider */
+            provider: components["schemas"]["ManualSettings"] | components["schemas"]["SshSettings"] | components["schemas"]["SlurmSettings"] | components["schemas"]["KubernetesSettings"] | components["schemas"]["RaySettings"];
+            /**
+             * Server
+             * @description the coordinator's URL, as its nodes reach it
+             */
+            server: string;
+            /** Slots */
+            slots: number | null;
+            /** Spot */
+            spot: boolean;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
+        /**
          * NodeRequest
-         * @description Add nodes. `manual` answers with a join token and the command to run on the new machine.
+         * @description Add nodes. Without `pool` and `provider`, the answer is a join token and the command to run on the new machine.
          */
         NodeRequest: {
             /**
+             * Count
+             * @description how many; default: 1 of a pool, all hosts of a provider
+             */
+            count?: number | null;
+            /**
              * Expires In Seconds
+             * @description of the token of a command
              * @default 3600
              */
             expires_in_seconds: number;
             /**
+             * Labels
+             * @description of nodes without a pool
+             * @default {}
+             */
+            labels: {
+                [key: string]: string;
+            };
+            /**
+             * Pool
+             * @description launch nodes of this pool
+             */
+            pool?: string | null;
+            /**
+             * Provider
+             * @description launch nodes without a pool, such as on hosts with SSH
+             */
+            provider?: (components["schemas"]["ManualSettings"] | components["schemas"]["SshSettings"] | components["schemas"]["SlurmSettings"] | components["schemas"]["KubernetesSettings"] | components["schemas"]["RaySettings"]) | null;
+            /**
              * Provisioner
+             * @description without `pool` and `provider`
              * @default manual
              * @constant
              */
             provisioner: "manual";
+            /**
+             * Slots
+             * @description of each node without a pool; default: what the machine has
+             */
+            slots?: number | null;
         };
         /**
          * NodeState
@@ -4658,6 +6852,160 @@ export interface components {
                 [key: string]: string;
             };
         };
+        /** NotificationChannel */
+        NotificationChannel: {
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /** Enabled */
+            enabled: boolean;
+            /** For Members */
+            for_members: boolean;
+            /** Id */
+            id: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "webhook" | "slack" | "email";
+            /** @description the newest message that was sent or tried */
+            last: components["schemas"]["NotificationDelivery"] | null;
+            /** Name */
+            name: string;
+            /**
+             * Recipients
+             * @description of an e-mail channel, for admins; empty for others
+             * @default []
+             */
+            recipients: string[];
+            /**
+             * Target
+             * @description host of the url, or how many recipients: the url itself is never shown
+             */
+            target: string;
+        };
+        /** NotificationDelivery */
+        NotificationDelivery: {
+            /**
+             * Answer
+             * @description to the newest attempt; null: there was none
+             */
+            answer: string | null;
+            /** Attempts */
+            attempts: number;
+            /** Channel Id */
+            channel_id: string;
+            /** Channel Name */
+            channel_name: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Digest Id
+             * @description the delivery that carried it as one line of a digest; null: it went alone
+             */
+            digest_id: string | null;
+            /**
+             * Event
+             * @description one of a rule's events, test or digest
+             */
+            event: string;
+            /** Finished At */
+            finished_at: string | null;
+            /**
+             * Id
+             * @description also the header Idempotency-Key of its requests
+             */
+            id: string;
+            /** Job Id */
+            job_id: string | null;
+            /**
+             * Next Attempt At
+             * @description null: none follows
+             */
+            next_attempt_at: string | null;
+            /**
+             * Rule Id
+             * @description null: a test, a digest, or sent again by hand
+             */
+            rule_id: string | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "pending" | "delivered" | "failed";
+            /** Title */
+            title: string;
+        };
+        /**
+         * NotificationEvent
+         * @description The kinds of facts that a rule can ask for.
+         * @enum {string}
+         */
+        NotificationEvent: "failed" | "finished" | "cancelled" | "degraded" | "nan" | "queued_long" | "goodput_low" | "disk_low";
+        /** NotificationRule */
+        NotificationRule: {
+            /** Channel Id */
+            channel_id: string;
+            /** Channel Name */
+            channel_name: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /** Created By Id */
+            created_by_id: string | null;
+            /** Events */
+            events: components["schemas"]["NotificationEvent"][];
+            /** Goodput Below */
+            goodput_below: number | null;
+            /** Id */
+            id: string;
+            /**
+             * Owner Id
+             * @description the user whose jobs alone it is about; null: everybody's
+             */
+            owner_id: string | null;
+            /** Project */
+            project: string | null;
+            /** Queued Minutes */
+            queued_minutes: number | null;
+            /**
+             * Text
+             * @description the rule in words
+             */
+            text: string;
+        };
+        /**
+         * ObjectStoreOptions
+         * @description Facts about the store of a URL that its nodes' environment does not say. Credentials are not among them: nodes bring those.
+         */
+        ObjectStoreOptions: {
+            /**
+             * Account
+             * @description Storage account of an az:// container. Default: the node's AZURE_STORAGE_ACCOUNT_NAME.
+             */
+            account?: string | null;
+            /**
+             * Endpoint
+             * @description URL of a store that is not its maker's own, such as MinIO. Default: the node's AWS_ENDPOINT_URL, else the maker's.
+             */
+            endpoint?: string | null;
+            /**
+             * Region
+             * @description Region of an s3:// bucket. Default: the node's AWS_REGION, else us-east-1.
+             */
+            region?: string | null;
+        };
         /** Outlier */
         Outlier: {
             /** Figure */
@@ -4693,6 +7041,26 @@ export interface components {
              */
             next_cursor: string | null;
         };
+        /** Page[AuditEntry] */
+        Page_AuditEntry_: {
+            /** Items */
+            items: components["schemas"]["AuditEntry"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
+        /** Page[BrowserSession] */
+        Page_BrowserSession_: {
+            /** Items */
+            items: components["schemas"]["BrowserSession"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
         /** Page[Checkpoint] */
         Page_Checkpoint_: {
             /** Items */
@@ -4713,16 +7081,6 @@ export interface components {
              */
             next_cursor: string | null;
         };
-        /** Page[JobSummary] */
-        Page_JobSummary_: {
-            /** Items */
-            items: components["schemas"]["JobSummary"][];
-            /**
-             * Next Cursor
-             * @description pass as cursor= for the next page; null on the last
-             */
-            next_cursor: string | null;
-        };
         /** Page[ListedCheckpoint] */
         Page_ListedCheckpoint_: {
             /** Items */
@@ -4733,10 +7091,60 @@ export interface components {
              */
             next_cursor: string | null;
         };
+        /** Page[MediaStep] */
+        Page_MediaStep_: {
+            /** Items */
+            items: components["schemas"]["MediaStep"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
+        /** Page[NodeLaunch] */
+        Page_NodeLaunch_: {
+            /** Items */
+            items: components["schemas"]["NodeLaunch"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
+        /** Page[NodePool] */
+        Page_NodePool_: {
+            /** Items */
+            items: components["schemas"]["NodePool"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
         /** Page[Node] */
         Page_Node_: {
             /** Items */
             items: components["schemas"]["Node"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
+        /** Page[NotificationDelivery] */
+        Page_NotificationDelivery_: {
+            /** Items */
+            items: components["schemas"]["NotificationDelivery"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
+        /** Page[RegisteredModel] */
+        Page_RegisteredModel_: {
+            /** Items */
+            items: components["schemas"]["RegisteredModel"][];
             /**
              * Next Cursor
              * @description pass as cursor= for the next page; null on the last
@@ -4774,68 +7182,68 @@ export interface components {
         Parallelism: {
             /**
              * Activation Checkpointing
-             * @description activations of the model's blocks that backward computes again: all (full), or only what is cheap to compute (selective)
+             * @description Recompute activations in backward to save memory. full: all of each block. selective: only what is cheap to compute.
              * @default none
              * @enum {string}
              */
             activation_checkpointing: "none" | "selective" | "full";
             /**
              * Context
-             * @description ranks that have a part of every sequence each, and attend to all of it (gpt); cp is another name of it
+             * @description Ranks that share each sequence and attend to all of it (gpt). Also written cp.
              * @default 1
              */
             context: number;
             /**
              * Cpu Offload
-             * @description fsdp: parameters, gradients and optimizer state stay in the host's memory, and are updated there
+             * @description fsdp: keep and update parameters, gradients and optimizer state in the host's memory.
              * @default false
              */
             cpu_offload: boolean;
             /**
              * Pipeline
-             * @description ranks that the model's layers are laid over, in stages; micro-batches go through one behind the other; pp is another name of it
+             * @description Ranks that the model's layers are split over, in stages. Micro-batches pass through one after the other. Also written pp.
              * @default 1
              */
             pipeline: number;
             /**
              * Pipeline Schedule
-             * @description pipeline: in which order a rank computes forwards and backwards
+             * @description pipeline: order of forward and backward passes on a rank.
              * @default 1f1b
              * @enum {string}
              */
             pipeline_schedule: "gpipe" | "1f1b" | "interleaved_1f1b" | "zero_bubble" | "zero_bubble_v";
             /**
              * Replicate
-             * @description fsdp: replicas of the whole model; default: one, or what shard leaves; dp_replicate is another name of it
+             * @description fsdp: replicas of the whole model. Default: one, or what shard leaves. Also written dp_replicate.
              */
             replicate?: number | null;
             /**
              * Reshard After Forward
-             * @description fsdp: false keeps whole parameters from forward to backward: more memory, less traffic (ZeRO-2)
+             * @description fsdp: free whole parameters after forward. False uses more memory and less traffic (ZeRO-2).
              * @default true
              */
             reshard_after_forward: boolean;
             /**
              * Servers
-             * @description parameter_server: the first ranks, which update a part of the parameters each and compute no batches
+             * @description parameter_server: number of ranks that hold and update parameters. They compute no batches.
              * @default 1
              */
             servers: number;
             /**
              * Shard
-             * @description fsdp: ranks that hold one replica in parts; default: all that replicate leaves; dp_shard is another name of it
+             * @description fsdp: ranks that hold one replica in parts. Default: all that replicate leaves. Also written dp_shard.
              */
             shard?: number | null;
             /**
              * Stages By
-             * @description pipeline: what makes stages equal: operations counted, or the time that rank 0 measures as the job starts
+             * @description pipeline: balance stages by counted operations, or by time measured on rank 0 at the start.
              * @default operations
              * @enum {string}
              */
             stages_by: "operations" | "time";
             /**
              * Stages Per Rank
-             * @description pipeline: stages that each rank has, where the schedule takes several; default: the fewest
+             * @description pipeline: stages on each rank, for schedules that take several. Default: the fewest.
              */
             stages_per_rank?: number | null;
             /**
@@ -4846,7 +7254,7 @@ export interface components {
             strategy: "single" | "ddp" | "fsdp" | "parameter_server" | "auto";
             /**
              * Tensor
-             * @description ranks that hold one model's matrices in parts: gpt, with the sequence between them, and hf, by the model's own plan; tp is another name of it
+             * @description Ranks that share each matrix of the model: gpt (with the sequence split between them) and hf (by the model's own plan). Also written tp.
              * @default 1
              */
             tensor: number;
@@ -5142,6 +7550,54 @@ export interface components {
             place: number;
         };
         /**
+         * PoolSpec
+         * @description Nodes of one kind: the provider that starts them, and how many there may be.
+         */
+        PoolSpec: {
+            /**
+             * Labels
+             * @description Labels of its nodes, besides pool=NAME.
+             * @default {}
+             */
+            labels: {
+                [key: string]: string;
+            };
+            /**
+             * Max Nodes
+             * @description Have at most this many nodes. Default: all hosts of an SSH pool, else 1.
+             */
+            max_nodes?: number | null;
+            /**
+             * Min Nodes
+             * @description Keep at least this many nodes.
+             * @default 0
+             */
+            min_nodes: number;
+            /**
+             * Name
+             * @description 1 to 40 lower-case letters, digits and '-'; first and last a letter or digit
+             */
+            name: string;
+            /** Provider */
+            provider: components["schemas"]["ManualSettings"] | components["schemas"]["SshSettings"] | components["schemas"]["SlurmSettings"] | components["schemas"]["KubernetesSettings"] | components["schemas"]["RaySettings"];
+            /**
+             * Server
+             * @description Coordinator's URL as the nodes reach it. Default: its public URL, or the address of the request.
+             */
+            server?: string | null;
+            /**
+             * Slots
+             * @description Slots that each node offers. Default: what the machine has.
+             */
+            slots?: number | null;
+            /**
+             * Spot
+             * @description Expect the provider to take nodes away at any time.
+             * @default false
+             */
+            spot: boolean;
+        };
+        /**
          * Prediction
          * @description The cost model's time of a step on machines that were not measured.
          */
@@ -5246,7 +7702,7 @@ export interface components {
         ProfileWindow: {
             /**
              * First Step
-             * @description not the first: the step before it warms the profiler up
+             * @description First step to trace, at least 2. The step before it warms up the profiler.
              * @default 10
              */
             first_step: number;
@@ -5416,6 +7872,11 @@ export interface components {
             processes: components["schemas"]["StackProcess"][];
             /** Rank */
             rank: number;
+            /**
+             * Same As
+             * @description the first rank whose processes have the very same stacks: itself where no earlier one has
+             */
+            same_as: number;
             state: components["schemas"]["RankState"];
             /**
              * Summary
@@ -5434,6 +7895,70 @@ export interface components {
          * @enum {string}
          */
         RankState: "assigned" | "starting" | "parked" | "running" | "stopping" | "exited" | "lost" | "moved";
+        /**
+         * RaySettings
+         * @description Agents as actors of a running Ray cluster, each in a placement group of its own.
+         */
+        RaySettings: {
+            /**
+             * Address
+             * @description Address of Ray's head, such as 10.0.0.1:6379 from a machine of its cluster.
+             */
+            address: string;
+            /**
+             * Checkpoints
+             * @description Folder for checkpoints that the nodes share. Default: a folder of each node.
+             */
+            checkpoints?: string | null;
+            /**
+             * Cpus
+             * @description Ask for this many CPUs for each node.
+             * @default 1
+             */
+            cpus: number;
+            /**
+             * Directory
+             * @description Folder on Ray's machines for the agents' own files.
+             * @default ~/.paceline/nodes
+             */
+            directory: string;
+            /**
+             * Drain Seconds
+             * @description Seconds that a node has to move its jobs away before it is ended.
+             * @default 120
+             */
+            drain_seconds: number;
+            /**
+             * Gpus
+             * @description Ask for this many GPUs for each node. Without GPUs it offers CPU slots.
+             * @default 0
+             */
+            gpus: number;
+            /**
+             * Namespace
+             * @description Make actors in this namespace.
+             * @default paceline
+             */
+            namespace: string;
+            /**
+             * Paceline
+             * @description Path of the paceline command on Ray's machines. Default: where the coordinator's own is.
+             */
+            paceline?: string | null;
+            /**
+             * Resources
+             * @description Ask for these custom resources for each node.
+             * @default {}
+             */
+            resources: {
+                [key: string]: number;
+            };
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "ray";
+        };
         /**
          * ReadingCurve
          * @description One metric of a node, of one of its cards or network interfaces, columnar: index i of every list is bucket i. Buckets without a
@@ -5483,6 +8008,57 @@ export interface components {
             text: string;
         };
         /**
+         * RegisterVersion
+         * @description A new version of a model, which is made if there is none of this name: of a checkpoint, or of a file that a job has left.
+         */
+        RegisterVersion: {
+            /**
+             * Aliases
+             * @description to move to it
+             * @default []
+             */
+            aliases: string[];
+            /** Checkpoint Id */
+            checkpoint_id?: string | null;
+            /**
+             * Job Id
+             * @description with `path`: the job that has left the file
+             */
+            job_id?: string | null;
+            /**
+             * Name
+             * @description 1 to 64 letters, digits, '.', '_' and '-'; the first one is a letter or digit
+             */
+            name: string;
+            /**
+             * Notes
+             * @default
+             */
+            notes: string;
+            /**
+             * Path
+             * @description of the file in the job's artifacts
+             */
+            path?: string | null;
+        };
+        /** RegisteredModel */
+        RegisteredModel: {
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /** Name */
+            name: string;
+            /**
+             * Versions
+             * @description the newest first
+             */
+            versions: components["schemas"]["ModelVersion"][];
+        };
+        /**
          * Resize
          * @description The size that the job should have: either `nodes` or `slots`, whose number is that of its ranks.
          */
@@ -5510,7 +8086,7 @@ export interface components {
             depth: number;
             /**
              * Form
-             * @description cifar: three stages behind a 3x3 stem; imagenet: 7x7 stem with pooling, four stages, bottlenecks at depth 50
+             * @description cifar: three stages after a 3x3 stem. imagenet: 7x7 stem with pooling, four stages, bottlenecks at depth 50.
              * @default cifar
              * @enum {string}
              */
@@ -5522,17 +8098,17 @@ export interface components {
             kind: "resnet";
             /**
              * Num Layers
-             * @description another way to give the depth: 18, 34 and 50 mean the ImageNet form with a width of 64
+             * @description Depth as 18, 34 or 50: the ImageNet form with a width of 64.
              */
             num_layers?: number | null;
             /**
              * Preset
-             * @description a named size; fields that are given beside it win. A stored job has the numbers instead of the name
+             * @description Named size. Explicit fields override it, and a submitted job stores the numbers instead of the name.
              */
             preset?: ("resnet-20" | "resnet-32" | "resnet-44" | "resnet-56" | "resnet-110" | "resnet-38-wide" | "resnet-18" | "resnet-34" | "resnet-50") | null;
             /**
              * Width
-             * @description channels of the first stage
+             * @description Channels of the first stage.
              * @default 16
              */
             width: number;
@@ -5545,67 +8121,67 @@ export interface components {
         Resources: {
             /**
              * Device
-             * @description the kind of slots: GPUs or CPU slots; default: either, GPUs first, and never both in one job
+             * @description Kind of slots. Default: GPUs first, then CPU slots, never both in one job.
              */
             device?: ("cuda" | "cpu") | null;
             /**
              * Labels
-             * @description only on nodes that have all of these labels (paceline worker --label)
+             * @description Use only nodes with all of these labels (set with paceline worker --label).
              */
             labels?: {
                 [key: string]: string;
             };
             /**
              * Max Nodes
-             * @description a job grows to this size in slots that nobody waits for; a script is started again for that. Default: nodes
+             * @description Maximum nodes when spare slots are available. Default: same as Nodes. Scripts restart to grow.
              */
             max_nodes?: number | null;
             /**
              * Max Slots
-             * @description as max_nodes, of a job that asks for slots
+             * @description Like Max nodes, for a job that sets Slots.
              */
             max_slots?: number | null;
             /**
              * Memory Per Slot
-             * @description what a rank may hold on its device, in bytes or as 512MiB: strategy auto and micro_batch_size auto keep within it; default: what the device has
+             * @description Memory limit of each rank, in bytes or as 512MiB, for strategy auto and micro_batch_size auto. Default: what the device has.
              */
             memory_per_slot?: number | string | null;
             /**
              * Min Nodes
-             * @description how many nodes' worth of ranks a job that closes up starts with and goes on with (default: nodes, and the ranks of one replica); how many nodes a script starts with, and starts again with when others are lost (default: nodes)
+             * @description Minimum nodes needed to start or keep running. Default: same as Nodes to start, one replica to keep running. Scripts restart with this many when others are lost.
              */
             min_nodes?: number | null;
             /**
              * Min Slots
-             * @description as min_nodes, of a job that asks for slots
+             * @description Like Min nodes, for a job that sets Slots.
              */
             min_slots?: number | null;
             /**
              * Nodes
-             * @description so many times slots_per_node; several of them may be on one node, unless spread is true
+             * @description How many groups of slots_per_node. Several may be on one node, unless spread is true.
              * @default 1
              */
             nodes: number;
             /**
              * Slots
-             * @description in place of nodes and slots_per_node: so many slots, on the fewest nodes, as many on each as there are
+             * @description Total slots, in place of nodes and slots_per_node. They are placed on as few nodes as possible.
              */
             slots?: number | null;
             /**
              * Slots Per Node
-             * @description slots that are on one node together
+             * @description Slots placed together on one node.
              * @default 1
              */
             slots_per_node: number;
             /**
              * Spread
-             * @description true: no two of the nodes are the same one, so that the loss of a node costs slots_per_node ranks
+             * @description Place each group on a node of its own, so that losing a node costs only slots_per_node ranks.
              * @default false
              */
             spread: boolean;
             /**
              * Tolerations
-             * @description taints of nodes that do not keep the job off: a key, or key=value (paceline nodes taint)
+             * @description Node taints to accept: a key, or key=value (set with paceline nodes taint).
              * @default []
              */
             tolerations: string[];
@@ -5664,6 +8240,68 @@ export interface components {
              * @default 0
              */
             weight_decay: number;
+        };
+        /** RotatedKey */
+        RotatedKey: {
+            /**
+             * Channels
+             * @description how many channels of notifications were sealed anew
+             */
+            channels: number;
+            /**
+             * Deleted Keys
+             * @description how many older keys were deleted; those in PACELINE_SECRETS_KEY are deleted by hand
+             */
+            deleted_keys: number;
+            /**
+             * Dropped
+             * @description secrets, as project/name, and channels that could not be opened and are gone
+             */
+            dropped: string[];
+            /**
+             * Key Id
+             * @description of the key that everything is sealed with now
+             */
+            key_id: string;
+            /**
+             * Secrets
+             * @description how many values of secrets were sealed anew
+             */
+            secrets: number;
+        };
+        /**
+         * RuleCreate
+         * @description A rule: which facts a channel is told.
+         */
+        RuleCreate: {
+            /**
+             * Channel
+             * @description name or id
+             */
+            channel: string;
+            /** Events */
+            events: components["schemas"]["NotificationEvent"][];
+            /**
+             * Goodput Below
+             * @description for goodput_low; null: 0.8
+             */
+            goodput_below?: number | null;
+            /**
+             * Mine
+             * @description of the caller's own jobs alone; a member's rules must be
+             * @default false
+             */
+            mine: boolean;
+            /**
+             * Project
+             * @description of jobs of this project alone; null: of all
+             */
+            project?: string | null;
+            /**
+             * Queued Minutes
+             * @description for queued_long; null: 30
+             */
+            queued_minutes?: number | null;
         };
         /** SampleAudit */
         SampleAudit: {
@@ -5743,6 +8381,11 @@ export interface components {
             /** Samples */
             samples: number;
         };
+        /** SaveView */
+        SaveView: {
+            /** Query */
+            query: string;
+        };
         /**
          * SavedFile
          * @description The newest file below a script's working directory that looks like a checkpoint, whichever program wrote it: Paceline can neither
@@ -5769,6 +8412,28 @@ export interface components {
             time: string;
         };
         /**
+         * SavedView
+         * @description A named view of the list of jobs. Everybody sees it. Its owner and admins change it.
+         */
+        SavedView: {
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /** Created By Id */
+            created_by_id: string | null;
+            /** Name */
+            name: string;
+            /**
+             * Query
+             * @description filters, order and columns, as the page's address has them: `status=failed&project=vision`
+             */
+            query: string;
+        };
+        /**
          * Schedule
          * @description Learning rate: linear warm-up to the optimizer's lr, then `kind`: constant; cosine down to `min_ratio * lr` at the last step; step,
          *     multiplied by `gamma` after every `step_size` steps; warm_restarts, cosine in cycles that begin anew at lr.
@@ -5776,17 +8441,17 @@ export interface components {
         Schedule: {
             /**
              * Cycle Growth
-             * @description warm_restarts: each cycle has so many times the steps of the one before; default 1
+             * @description warm_restarts: length of each cycle relative to the one before. Default: 1.
              */
             cycle_growth?: number | null;
             /**
              * Cycle Steps
-             * @description warm_restarts: steps of the first cycle after the warm-up
+             * @description warm_restarts: steps of the first cycle after the warm-up.
              */
             cycle_steps?: number | null;
             /**
              * Gamma
-             * @description step: factor of the learning rate; default 0.1
+             * @description step: factor of the learning rate. Default: 0.1.
              */
             gamma?: number | null;
             /**
@@ -5802,7 +8467,7 @@ export interface components {
             min_ratio: number;
             /**
              * Step Size
-             * @description step: so many steps after the warm-up, and again
+             * @description step: number of steps after which the rate is multiplied by gamma, counted from the warm-up.
              */
             step_size?: number | null;
             /**
@@ -5819,40 +8484,40 @@ export interface components {
         Script: {
             /**
              * Args
-             * @description of path or module; numbers are passed on as they are typed
+             * @description Arguments of path or module. Numbers are passed on as typed.
              * @default []
              */
             args: string[];
             /**
              * Command
-             * @description a program and its arguments, or both in one text; no shell reads it (for one: [bash, -c, ...])
+             * @description Program and its arguments, as a list or one text. No shell reads it; for a shell write [bash, -c, ...].
              */
             command?: string[] | null;
             /**
              * Grace Seconds
-             * @description whenever Paceline ends the ranks they get SIGTERM, and so long to save and exit before SIGKILL; in seconds, or as 2m
+             * @description Time between SIGTERM and SIGKILL when Paceline ends the ranks, to save and exit. In seconds, or as 2m.
              * @default 30
              */
             grace_seconds: number | string;
             /**
              * Module
-             * @description a Python module, as in `python -m`; found from environment.working_directory
+             * @description Python module, as in `python -m`. Found from environment.working_directory.
              */
             module?: string | null;
             /**
              * Path
-             * @description a Python file on the nodes, relative to environment.working_directory or absolute
+             * @description Python file on the nodes, absolute or relative to environment.working_directory.
              */
             path?: string | null;
             /**
              * Saves On Sigterm
-             * @description the ranks save when they get SIGTERM, and go on from there when they are started again: the job can be paused
+             * @description Set if the ranks save on SIGTERM and continue from there when started again. The job can then be paused.
              * @default false
              */
             saves_on_sigterm: boolean;
             /**
              * Virtual Local Rank
-             * @description each rank sees its own GPU alone, as cuda:0, and LOCAL_RANK is 0 in all of them: torchrun's --virtual-local-rank; else a rank sees the GPUs of all ranks beside it, and LOCAL_RANK is the index of its own
+             * @description Show each rank only its own GPU, as cuda:0 with LOCAL_RANK 0 (torchrun's --virtual-local-rank). False: a rank sees the GPUs of all ranks beside it, and LOCAL_RANK is the index of its own.
              * @default false
              */
             virtual_local_rank: boolean;
@@ -5880,6 +8545,42 @@ export interface components {
             seed: number;
             /** Trials */
             trials: number;
+        };
+        /**
+         * Secret
+         * @description A secret without its value.
+         */
+        Secret: {
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /**
+             * Name
+             * @description of the variable that ranks get
+             */
+            name: string;
+            /** Project */
+            project: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+            /** Updated By */
+            updated_by: string;
+        };
+        /** SecretValue */
+        SecretValue: {
+            /**
+             * Value
+             * Format: password
+             * @description 8 characters to 32 KiB of text; no answer has it
+             */
+            value: string;
         };
         /**
          * Sentence
@@ -5945,6 +8646,14 @@ export interface components {
              */
             weight_decay: number;
         };
+        /** SignInWays */
+        SignInWays: {
+            /**
+             * Oidc
+             * @description what to call the OpenID provider that signs users in; null: there is none
+             */
+            oidc: string | null;
+        };
         /**
          * SilentNode
          * @description A node with ranks of the job whose agent has not been heard of for some time. Withdrawn with its next heartbeat.
@@ -5976,6 +8685,104 @@ export interface components {
             job_name: string | null;
             /** Rank */
             rank: number | null;
+        };
+        /**
+         * SlurmSettings
+         * @description Agents as jobs of a Slurm cluster: one job for each node, submitted on the coordinator's machine.
+         */
+        SlurmSettings: {
+            /**
+             * Account
+             * @description Charge this account. Default: the user's.
+             */
+            account?: string | null;
+            /**
+             * Checkpoints
+             * @description Folder for checkpoints that the nodes share. Default: a folder of each node.
+             */
+            checkpoints?: string | null;
+            /**
+             * Cpus
+             * @description Ask for this many CPUs on each node.
+             */
+            cpus?: number | null;
+            /**
+             * Directory
+             * @description Folder for the agents' own files. With requeue it must be one that all compute nodes share.
+             * @default ~/.paceline/nodes
+             */
+            directory: string;
+            /**
+             * Drain Seconds
+             * @description Move jobs away this long before the time limit ends. In seconds.
+             * @default 120
+             */
+            drain_seconds: number;
+            /**
+             * Exclusive
+             * @description Set to get whole machines.
+             * @default false
+             */
+            exclusive: boolean;
+            /**
+             * Gres
+             * @description Ask for these generic resources on each node, such as gpu:4. Without GPUs it offers CPU slots.
+             */
+            gres?: string | null;
+            /**
+             * Kill Wait
+             * @description Seconds between SIGTERM and SIGKILL: KillWait of slurm.conf, or the partition's GraceTime.
+             * @default 30
+             */
+            kill_wait: number;
+            /**
+             * Memory
+             * @description Ask for this much memory on each node, such as 64G.
+             */
+            memory?: string | null;
+            /**
+             * Options
+             * @description Further options of sbatch, each on its own.
+             * @default []
+             */
+            options: string[];
+            /**
+             * Paceline
+             * @description Path of the paceline command on the compute nodes. Default: where the coordinator's own is.
+             */
+            paceline?: string | null;
+            /**
+             * Partition
+             * @description Submit to this partition. Default: the cluster's.
+             */
+            partition?: string | null;
+            /**
+             * Qos
+             * @description Ask for this quality of service.
+             */
+            qos?: string | null;
+            /**
+             * Requeue
+             * @description Set to queue a job again when its time limit has ended.
+             * @default false
+             */
+            requeue: boolean;
+            /**
+             * Setup
+             * @description Lines of bash to run before the agent, such as module load.
+             * @default []
+             */
+            setup: string[];
+            /**
+             * Time
+             * @description Ask for this time limit, such as 12:00:00. Default: the partition's.
+             */
+            time?: string | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "slurm";
         };
         /**
          * Span
@@ -6018,6 +8825,122 @@ export interface components {
              * @description as JSON, one for each of the two jobs; 'absent' where it is not there
              */
             values: string[];
+        };
+        /**
+         * SshHost
+         * @description One machine, and what is special about it.
+         */
+        SshHost: {
+            /**
+             * Address
+             * @description Tell other nodes to reach it here. Default: the address that reaches the coordinator.
+             */
+            address?: string | null;
+            /**
+             * Host
+             * @description a host name or an address
+             */
+            host: string;
+            /**
+             * Host Key
+             * @description Accept the host key with this fingerprint, besides those in known_hosts.
+             */
+            host_key?: string | null;
+            /**
+             * Port
+             * @description Port of its SSH server. Default: the pool's.
+             */
+            port?: number | null;
+            /**
+             * Slots
+             * @description Offer this many slots. Default: the pool's.
+             */
+            slots?: number | null;
+            /**
+             * User
+             * @description Sign in as this user. Default: the pool's.
+             */
+            user?: string | null;
+        };
+        /**
+         * SshSettings
+         * @description Machines that an SSH server lets the coordinator into: a node on each.
+         */
+        SshSettings: {
+            /**
+             * Checkpoints
+             * @description Folder for checkpoints that the nodes share. Default: a folder of each node.
+             */
+            checkpoints?: string | null;
+            /**
+             * Environment
+             * @description Python of an environment that has Paceline already, such as /opt/paceline/bin/python: nothing is installed.
+             */
+            environment?: string | null;
+            /**
+             * Folder
+             * @description Folder on each machine for what is installed and what its agent keeps.
+             * @default ~/.paceline
+             */
+            folder: string;
+            /**
+             * Gpus
+             * @description GPUs to offer, as 'paceline worker --gpus' takes them.
+             */
+            gpus?: string | null;
+            /**
+             * Hosts
+             * @description Machines, each as user@host:port or with fields of its own.
+             */
+            hosts: components["schemas"]["SshHost"][];
+            /**
+             * Key File
+             * @description Private key on the coordinator's machine. Default: those of its SSH agent and in its ~/.ssh.
+             */
+            key_file?: string | null;
+            /**
+             * Known Hosts
+             * @description File of known host keys on the coordinator. Default: ~/.ssh/known_hosts.
+             */
+            known_hosts?: string | null;
+            /**
+             * Packages Of
+             * @description Python of an environment whose packages are used, such as its own torch. Only what is missing is installed.
+             */
+            packages_of?: string | null;
+            /**
+             * Password Secret
+             * @description Environment variable of the coordinator that holds the password. Default: keys alone.
+             */
+            password_secret?: string | null;
+            /**
+             * Pip Options
+             * @description Options of pip install, such as --index-url and its address.
+             * @default []
+             */
+            pip_options: string[];
+            /**
+             * Port
+             * @description Port of the SSH servers.
+             * @default 22
+             */
+            port: number;
+            /**
+             * Python
+             * @description Python on each machine that makes the environment, 3.11 or newer.
+             * @default python3
+             */
+            python: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "ssh";
+            /**
+             * User
+             * @description Sign in as this user. Default: the one that the coordinator runs as.
+             */
+            user?: string | null;
         };
         /** StackFrame */
         StackFrame: {
@@ -6082,7 +9005,7 @@ export interface components {
         StdlibText: {
             /**
              * Holdout
-             * @description share of files held out for evaluation
+             * @description Share of files held out for evaluation.
              * @default 0.1
              */
             holdout: number;
@@ -6199,7 +9122,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "points" | "curves" | "lines" | "readings" | "traces";
+            kind: "points" | "curves" | "lines" | "readings" | "traces" | "files";
             /** Rows */
             rows: number;
         };
@@ -6221,12 +9144,13 @@ export interface components {
         };
         /**
          * Tokens
-         * @description Token files that `paceline data tokenize` has made, memory-mapped; the same ones in the same place on every node.
+         * @description Token files that `paceline data tokenize` has made, memory-mapped; the same ones in the same place on every node, or in an object
+         *     store, from which each node fetches them once.
          */
         Tokens: {
             /**
              * Holdout
-             * @description share of documents held out for evaluation; 0: no evaluation
+             * @description Share of documents held out for evaluation. 0: no evaluation.
              * @default 0.1
              */
             holdout: number;
@@ -6235,19 +9159,21 @@ export interface components {
              * @enum {string}
              */
             kind: "tokens";
+            /** @description Set where the object store is. Credentials come from the nodes' environment, never from here. */
+            options?: components["schemas"]["ObjectStoreOptions"] | null;
             /**
              * Path
-             * @description absolute folder on the nodes
+             * @description Absolute folder on the nodes, or a place in an object store: s3://BUCKET/PREFIX, gs://, az://.
              */
             path: string;
             /**
              * Sha256
-             * @description of its manifest, as `paceline data tokenize` tells it: a node that has other files refuses to train
+             * @description SHA-256 of the manifest, as `paceline data tokenize` prints it. Nodes with other files refuse to train.
              */
             sha256?: string | null;
             /**
              * Verify
-             * @description every rank compares every byte with its SHA-256 before it starts; sizes are compared anyway
+             * @description Compare every byte with its SHA-256 on every rank before training. Sizes are always compared.
              * @default false
              */
             verify: boolean;
@@ -6259,7 +9185,7 @@ export interface components {
         TrainingLength: {
             /**
              * Data Workers
-             * @description threads of each rank that compute its next micro-batches while it trains; the numbers stay the same
+             * @description Threads per rank that prepare the next micro-batches during training. Results do not change.
              * @default 0
              */
             data_workers: number;
@@ -6272,19 +9198,19 @@ export interface components {
             eval_every_steps: number | null;
             /**
              * Eval Samples
-             * @description held-out samples per evaluation; null: all
+             * @description Held-out samples per evaluation. All of them if null.
              * @default 512
              */
             eval_samples: number | null;
             /**
              * Generate Tokens
-             * @description length of the sample logged at the end (gpt only)
+             * @description Length of the text generated and logged at the end (gpt only).
              * @default 0
              */
             generate_tokens: number;
             /**
              * Global Batch Size
-             * @description samples per optimizer step over all ranks
+             * @description Samples per optimizer step, over all ranks.
              * @default 32
              */
             global_batch_size: number;
@@ -6295,12 +9221,12 @@ export interface components {
             gradient_clip_norm: number | null;
             /**
              * Micro Batch Size
-             * @description samples per forward; default: global batch / 8 for each rank of a replica (not reproducible: / world size; pipeline: / 4 for each rank), rounded up; auto: the most that fit a slot's memory, found by trying real steps before the first one
+             * @description Samples per forward pass. `auto`: largest size that fits in memory, found with trial steps. Default: global batch / 8 per rank of a replica (/ 4 per rank of a pipeline, / world size if not reproducible), rounded up.
              */
             micro_batch_size?: number | string | null;
             /**
              * Pause At Steps
-             * @description steps, in rising order, after which the job evaluates, saves and pauses; it holds no slots until it is resumed
+             * @description Steps, in rising order, after which the job evaluates, saves and pauses. It holds no slots until resumed.
              */
             pause_at_steps?: number[] | null;
             /**
@@ -6414,6 +9340,11 @@ export interface components {
             disabled: boolean;
             /** Id */
             id: string;
+            /**
+             * Last Active At
+             * @description to the minute; null: not since this is recorded
+             */
+            last_active_at: string | null;
             /** Name */
             name: string;
             /**
@@ -6492,6 +9423,46 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    list_audit: {
+        parameters: {
+            query?: {
+                /** @description what the user of this name did */
+                user?: string | null;
+                /** @description what was done, such as key.revoked, or to what kind of thing, such as key */
+                action?: string | null;
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_AuditEntry_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     login: {
         parameters: {
             query?: never;
@@ -6570,6 +9541,103 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Me"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    finish_oidc: {
+        parameters: {
+            query?: {
+                code?: string;
+                state?: string;
+                iss?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    start_oidc: {
+        parameters: {
+            query?: {
+                /** @description page to go on to */
+                next?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_ways: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignInWays"];
                 };
             };
             /** @description Client Error */
@@ -6715,6 +9783,74 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Checkpoint"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    download_checkpoint: {
+        parameters: {
+            query?: {
+                /** @description checkpoint: its folder in a tar; safetensors: the weights alone, a single file, or a tar of several */
+                format?: "checkpoint" | "safetensors";
+            };
+            header?: never;
+            path: {
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": unknown;
+                    "application/x-tar": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    checkpoint_files: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckpointFiles"];
                 };
             };
             /** @description Client Error */
@@ -6902,6 +10038,72 @@ export interface operations {
             };
         };
     };
+    list_launches: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_NodeLaunch_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    cancel_launch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                launch_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeLaunch"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     list_nodes: {
         parameters: {
             query?: {
@@ -6961,7 +10163,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["NodeInvitation"];
+                    "application/json": components["schemas"]["NodeInvitation"] | components["schemas"]["NodeLaunches"];
                 };
             };
             /** @description Client Error */
@@ -7222,6 +10424,141 @@ export interface operations {
             };
         };
     };
+    list_pools: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_NodePool_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    get_pool: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodePool"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    apply_pool: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PoolSpec"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodePool"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_pool: {
+        parameters: {
+            query?: {
+                /** @description its nodes too: they are drained, then ended */
+                drain?: boolean;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     cluster_storage: {
         parameters: {
             query?: never;
@@ -7297,7 +10634,7 @@ export interface operations {
                 /** @description states, comma-separated */
                 status?: string | null;
                 project?: string | null;
-                /** @description part of a name, or an id */
+                /** @description part of a name, or at least 6 characters from the beginning of an id */
                 q?: string | null;
                 sort?: "created_at" | "-created_at" | "name" | "-name";
                 /** @description of each item, these alone, comma-separated; default: all */
@@ -7987,6 +11324,1123 @@ export interface operations {
             };
         };
     };
+    list_models: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_RegisteredModel_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    register_version: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RegisterVersion"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RegisteredModel"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    get_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RegisteredModel"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    move_model_alias: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                alias: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MoveAlias"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RegisteredModel"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_model_alias: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                alias: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RegisteredModel"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_model_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_channels: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotificationChannel"][];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    create_channel: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelCreate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelCreated"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    update_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelUpdate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotificationChannel"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    test_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotificationDelivery"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_deliveries: {
+        parameters: {
+            query?: {
+                /** @description those of the channel of this name or id alone */
+                channel?: string | null;
+                /** @description those in this state alone */
+                state?: ("pending" | "delivered" | "failed") | null;
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_NotificationDelivery_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    send_delivery_again: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                delivery_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotificationDelivery"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_rules: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotificationRule"][];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    create_rule: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RuleCreate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotificationRule"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    replace_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RuleCreate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NotificationRule"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_secrets: {
+        parameters: {
+            query?: {
+                /** @description those of this project */
+                project?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secret"][];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    rotate_secrets_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyRotation"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RotatedKey"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    set_secret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecretValue"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secret"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_secret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_sessions: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_BrowserSession_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    end_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    get_bundle: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description SHA-256 of the tar archive */
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Bundle"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    offer_bundle: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description SHA-256 of the tar archive */
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BundleOffer"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Bundle"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    store_bundle_chunk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description SHA-256 of the tar archive */
+                digest: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Bundle"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    bundle_content: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description SHA-256 of the tar archive */
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/zstd": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_charts: {
+        parameters: {
+            query: {
+                project: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Chart"][];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    create_chart: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewChart"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Chart"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    order_charts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChartOrder"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Chart"][];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    get_chart: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                chart_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Chart"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    change_chart: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag or revision: 412 when stale; absent: the change is made whatever it is now */
+                "If-Match"?: string | null;
+            };
+            path: {
+                chart_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChangedChart"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Chart"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_chart: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag or revision: 412 when stale; absent: the change is made whatever it is now */
+                "If-Match"?: string | null;
+            };
+            path: {
+                chart_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     compare_jobs: {
         parameters: {
             query: {
@@ -8020,22 +12474,67 @@ export interface operations {
             };
         };
     };
+    job_facets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobFacets"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     list_jobs: {
         parameters: {
             query?: {
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
-                /** @description states, comma-separated */
-                status?: string | null;
-                project?: string | null;
-                /** @description part of a name, or an id */
-                q?: string | null;
-                /** @description id of an experiment: the jobs of its trials */
-                experiment?: string | null;
                 sort?: "created_at" | "-created_at" | "name" | "-name" | "priority" | "-priority";
+                /** @description tell `total` and `first` as well */
+                count?: boolean;
                 /** @description of each item, these alone, comma-separated; default: all */
                 fields?: string | null;
+                /** @description states, comma-separated */
+                status?: string | null;
+                /** @description projects, comma-separated */
+                project?: string | null;
+                /** @description names of users who submitted jobs, comma-separated */
+                user?: string | null;
+                /** @description gpt, hf, mlp, resnet, entrypoint or script; comma-separated */
+                model?: string | null;
+                /** @description the whole name */
+                name?: string | null;
+                /** @description part of a name, description, label (as key=value) or note; or the beginning of an id, 6 characters at least */
+                q?: string | null;
+                /** @description id or name of an experiment: the jobs of its trials */
+                experiment?: string | null;
+                /** @description with a time zone; submitted then or later */
+                created_after?: string | null;
+                /** @description with a time zone; submitted before then */
+                created_before?: string | null;
+                /** @description whether archived jobs are among them */
+                archived?: "exclude" | "include" | "only";
             };
             header?: never;
             path?: never;
@@ -8049,7 +12548,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_JobSummary_"];
+                    "application/json": components["schemas"]["JobPage"];
                 };
             };
             /** @description Client Error */
@@ -8180,10 +12679,84 @@ export interface operations {
             };
         };
     };
+    edit_job: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the job's ETag or revision: 412 when stale; absent: the change is made whatever the job is now */
+                "If-Match"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobEdit"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    archive_job: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the job's ETag or revision: 412 when stale; absent: the change is made whatever the job is now */
+                "If-Match"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     job_artifacts: {
         parameters: {
             query?: {
-                kind?: ("trace" | "gradients" | "snapshot") | null;
+                kind?: ("trace" | "gradients" | "snapshot" | "media") | null;
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
@@ -8357,6 +12930,163 @@ export interface operations {
             };
         };
     };
+    job_files: {
+        parameters: {
+            query?: {
+                /** @description a folder in the job; empty: all of it */
+                prefix?: string;
+                /** @description `items` has the files of all folders below it, too */
+                recursive?: boolean;
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FolderPage"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_file: {
+        parameters: {
+            query: {
+                /** @description of a file in the job: rank0/eval/scores.csv */
+                path: string;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    folder_archive: {
+        parameters: {
+            query?: {
+                /** @description a folder in the job; empty: all of it */
+                prefix?: string;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/zip": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    file_content: {
+        parameters: {
+            query: {
+                /** @description of a file in the job: rank0/eval/scores.csv */
+                path: string;
+            };
+            header?: {
+                /** @description a part of it: bytes=0-1023 */
+                range?: string | null;
+                /** @description ETag that the part must be of; else all of it comes */
+                "if-range"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": unknown;
+                };
+            };
+            /** @description Partial Content */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     job_goodput: {
         parameters: {
             query?: never;
@@ -8492,17 +13222,27 @@ export interface operations {
     job_logs: {
         parameters: {
             query?: {
+                /** @description instead of after: begin at this line of the whole log, counted from 1 */
+                line?: number | null;
                 after?: number;
                 before?: number | null;
                 limit?: number;
+                /** @description the newest lines instead of the oldest */
+                tail?: boolean;
                 /** @description 0,1 */
                 rank?: string | null;
                 /** @description warning,error */
                 level?: string | null;
                 /** @description lines that contain this, in any case */
                 q?: string | null;
-                /** @description the newest lines instead of the oldest */
-                tail?: boolean;
+                /** @description q is a regular expression, in RE2's syntax */
+                regex?: boolean;
+                /** @description so many lines of the same rank before and after each that matches */
+                context?: number;
+                /** @description with a time zone */
+                since?: string | null;
+                /** @description with a time zone */
+                until?: string | null;
             };
             header?: never;
             path: {
@@ -8551,6 +13291,195 @@ export interface operations {
                 };
                 content: {
                     "text/plain": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_media: {
+        parameters: {
+            query?: {
+                key?: string | null;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobMedia"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    media_histograms: {
+        parameters: {
+            query: {
+                /** @description under which it was logged */
+                key: string;
+                rank?: number;
+                first_step?: number;
+                last_step?: number | null;
+                most?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MediaHistograms"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    media_object: {
+        parameters: {
+            query: {
+                /** @description under which it was logged */
+                key: string;
+                /** @description default: the newest */
+                step?: number | null;
+                /** @description 0,1; default: all */
+                rank?: string | null;
+                kind?: ("images" | "histogram" | "table") | null;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MediaAtStep"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    media_steps: {
+        parameters: {
+            query: {
+                /** @description under which it was logged */
+                key: string;
+                kind?: ("images" | "histogram" | "table") | null;
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_MediaStep_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    media_image: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                object_id: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/jpeg": unknown;
+                    "image/png": unknown;
                 };
             };
             /** @description Client Error */
@@ -8886,6 +13815,41 @@ export interface operations {
             };
         };
     };
+    unarchive_job: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the job's ETag or revision: 412 when stale; absent: the change is made whatever the job is now */
+                "If-Match"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     job_usage: {
         parameters: {
             query?: never;
@@ -8952,6 +13916,102 @@ export interface operations {
             };
         };
     };
+    list_saved_views: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedView"][];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    save_view: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SaveView"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedView"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_view: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     spec_schema: {
         parameters: {
             query?: never;
@@ -8992,6 +14052,8 @@ export interface operations {
                 limit?: number;
                 /** @description of each item, these alone, comma-separated; default: all */
                 fields?: string | null;
+                /** @description the user of this name alone */
+                name?: string | null;
             };
             header?: never;
             path?: never;

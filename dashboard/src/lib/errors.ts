@@ -10,6 +10,8 @@ export class ApiError extends Error {
   readonly code: string;
   readonly errors: readonly FieldError[];
   readonly requestId: string | null;
+  /** Where the documentation explains the code; null where it does not. */
+  readonly docs: string | null;
 
   constructor(problem: Partial<Problem> & { status: number; code: string; detail: string }) {
     super(problem.detail);
@@ -18,6 +20,7 @@ export class ApiError extends Error {
     this.code = problem.code;
     this.errors = problem.errors ?? [];
     this.requestId = problem.request_id ?? null;
+    this.docs = problem.type?.startsWith("/docs/") ? problem.type : null;
   }
 }
 

@@ -7,6 +7,23 @@ export function whatHappened(failure: Failure): string {
   return `Rank ${failure.rank} on ${failure.node_name} ${howItEnded(failure)}`;
 }
 
+/** "Rank 1 on node-b raised KeyError in lookup at data.py:6": with the ranks of the same failure, and the line of the user's code. */
+export function headline(failure: Failure): string {
+  const same = (failure.victims ?? []).filter(({ share }) => share === "same");
+  const [one] = same;
+  const others =
+    same.length > 1 ? ` and ${same.length} other ranks` : one ? ` and rank ${one.rank} on ${one.node_name}` : "";
+  const ended = others ? howItEnded(failure).replace(/^was /, "were ") : howItEnded(failure);
+  return `Rank ${failure.rank} on ${failure.node_name}${others} ${ended}${placeIn(failure.where)}`;
+}
+
+/** `lookup in data.py:6` -> " in lookup at data.py:6". */
+function placeIn(where: string | undefined): string {
+  if (!where) return "";
+  const at = where.lastIndexOf(" in ");
+  return at < 0 ? ` at ${where}` : ` in ${where.slice(0, at)} at ${where.slice(at + 4)}`;
+}
+
 export function howItEnded({ kind, signal, exception, exit_code, message }: Failure): string {
   if (FAILURE_WORDS[kind]) return FAILURE_WORDS[kind];
   if (signal) return `was killed by ${signal}`;
@@ -34,7 +51,7 @@ export function decisionAfter({ rank, message }: Failure, why: string): string {
   return why.startsWith(told) ? why.slice(told.length) : why;
 }
 
-/** Its traceback, unless the last lines show it anyway. */
+/** Its whole traceback, unless the last lines show it anyway. */
 export function unseenTraceback(failure: Failure): string {
   const traceback = (failure.traceback ?? "").trim();
   const ending = traceback.split("\n").at(-1)!;

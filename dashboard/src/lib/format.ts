@@ -136,8 +136,21 @@ export function clock(time: string | number): string {
   return new Date(time).toLocaleTimeString("en-GB", { hour12: false });
 }
 
+/** The local day: 2026-11-25. */
+export function day(time: string | number): string {
+  return new Date(time).toLocaleDateString("en-CA");
+}
+
+/** The zone of all times that are shown: "Europe/Berlin, GMT+1". */
+export function timeZone(): string {
+  const format = new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" });
+  const offset = format.formatToParts().find(({ type }) => type === "timeZoneName")?.value ?? "";
+  const { timeZone: name } = format.resolvedOptions();
+  return name === offset ? name : `${name}, ${offset}`;
+}
+
 export function dateTime(time: string | number): string {
-  return `${new Date(time).toLocaleDateString("en-CA")} ${clock(time)}`;
+  return `${day(time)} ${clock(time)}`;
 }
 
 export function plural(amount: number, noun: string): string {

@@ -9,6 +9,11 @@ export function isTerminal(state: JobState): boolean {
   return TERMINAL_JOB_STATES.includes(state);
 }
 
+/** When a job began, in seconds since the epoch; of one that waits, when it was submitted. */
+export function startOf({ started_at: started, created_at: created }: Job): number {
+  return Date.parse(started ?? created) / 1000;
+}
+
 /** "No curves yet", and of an ended job "No curves": there will be none. */
 export function soFar(words: string, live: boolean): string {
   return live ? `${words} yet` : words;

@@ -31,8 +31,8 @@ export interface Seen {
   body: unknown;
 }
 
-type Reply = { status?: number; body?: unknown } | Promise<never>;
-export type Handler = (request: Seen) => Reply;
+type Reply = { status?: number; body?: unknown };
+export type Handler = (request: Seen) => Reply | Promise<Reply>;
 export type Routes = Record<string, Handler>;
 
 export function ok(body: unknown, status = 200): Reply {
@@ -50,10 +50,16 @@ export const never = new Promise<never>(() => {});
 
 const HEALTHY: Routes = {
   "GET /api/v1/auth/me": () => ok(me),
+  "GET /api/v1/auth/ways": () => ok({ oidc: null }),
   "GET /api/v1/training/jobs": () => ok(page([jobSummary()])),
+  "GET /api/v1/training/job-facets": () =>
+    ok({ projects: ["text", "vision"], users: ["ada", "bob"], models: ["gpt"], labels: { team: ["nlp"] } }),
+  "GET /api/v1/training/saved-views": () => ok([]),
+  "GET /api/v1/training/charts": () => ok([]),
   "GET /api/v1/training/jobs/job1": () => ok(job()),
   "GET /api/v1/training/jobs/job1/events": () => ok({ items: [event()], next_after: 1 }),
-  "GET /api/v1/training/jobs/job1/logs": () => ok({ items: [logLine(1)], next_after: 1, complete: false }),
+  "GET /api/v1/training/jobs/job1/logs": () =>
+    ok({ items: [logLine(1)], next_after: 1, next_before: null, at_end: true, arriving: false, complete: false }),
   "GET /api/v1/training/jobs/job1/incidents": () => ok([]),
   "GET /api/v1/training/jobs/job1/goodput": () => ok(goodput()),
   "GET /api/v1/training/jobs/job1/performance": () => ok(performance()),
@@ -67,9 +73,14 @@ const HEALTHY: Routes = {
   "GET /api/v1/training/spec-schema": () => ok(specSchema),
   "POST /api/v1/training/plan": () => ok(plan()),
   "GET /api/v1/cluster/nodes": () => ok(page([node()])),
+  "GET /api/v1/cluster/launches": () => ok(page([])),
+  "GET /api/v1/cluster/pools": () => ok(page([])),
   "GET /api/v1/metrics/cluster/summary": () => ok(clusterSummary),
   "GET /api/v1/cluster/idle-cards": () => ok({ cards: [] }),
   "GET /api/v1/cluster/storage": () => ok(storage()),
+  "GET /api/v1/notifications/channels": () => ok([]),
+  "GET /api/v1/notifications/rules": () => ok([]),
+  "GET /api/v1/notifications/deliveries": () => ok(page([])),
   "GET /api/v1/experiments": () => ok(page([experiment()])),
   "GET /api/v1/experiments/exp1": () => ok(experiment()),
   "GET /api/v1/experiments/exp1/trials": () => ok(page([trial()])),

@@ -3,8 +3,8 @@ import { cleanup, configure } from "@testing-library/react";
 import { afterEach, beforeEach, expect, vi, type MockInstance } from "vitest";
 import { FakeSocket } from "./fakeSocket";
 
-// A deadline, not a pause: generous, since a loaded machine draws a page slowly.
-const ASYNC_TIMEOUT_MS = 10_000;
+// A deadline, not a pause: generous, since a loaded machine draws a page slowly, and a page's modules are compiled at their first use.
+const ASYNC_TIMEOUT_MS = 25_000;
 configure({ asyncUtilTimeout: ASYNC_TIMEOUT_MS });
 
 // jsdom has no canvas: a chart is there, but draws nothing. In a test of its own, the real one would fail a frame later.

@@ -29,7 +29,7 @@ from sqlalchemy import text
 
 from paceline.api.core import identity
 from paceline.api.core.context import Services
-from paceline.api.core.key_uses import KeyUses
+from paceline.api.core.last_uses import LastUses
 from paceline.api.loops.scheduler import Scheduler
 from paceline.api.schemas.common import Actor
 from paceline.api.services.lifecycle import job_lifecycle
@@ -83,7 +83,7 @@ async def services(folder: Path) -> AsyncIterator[Services]:
     """Yield the services of a coordinator with an empty database, two nodes, and a key's owner among its users."""
     control, metrics = open_databases(folder, None)
     await upgrade_all(control, metrics)
-    made = Services(Settings(data=folder, database_url=None, redis_url=None), control, metrics, KeyUses(control))
+    made = Services(Settings(data=folder, database_url=None, redis_url=None), control, metrics, LastUses(control))
     try:
         yield made
     finally:
@@ -204,35 +204,32 @@ async def fill_list(folder: Path, jobs: int) -> str:
     return key
 
 
+@asynccontextmanager
+async def served(folder: Path, key: str) -> AsyncIterator[tuple[httpx.AsyncClient, psutil.Process]]:
+    """A coordinator process with the databases in this folder: a client of it, and the process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "PACELINE_DATA": str(folder), "DATABASE_URL": ""}
+    words = ("-m", "uvicorn", "paceline.api.main:app", "--port", str(port), "--log-level", "warning", "--no-access-log")
+    process = await asyncio.create_subprocess_exec(sys.executable, *words, env=environment)
+    try:
+        await ready(f"http://127.0.0.1:{port}")
+        headers = {"Authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
+            yield client, psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)
+
+
 async def list_jobs(jobs: int, requests: int) -> tuple[Seconds, float]:
     """Return (each request's time, the coordinator's resident memory in MiB afterwards)."""
     with tempfile.TemporaryDirectory() as folder:
         key = await fill_list(Path(folder), jobs)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        environment = {**os.environ, "PACELINE_DATA": folder, "DATABASE_URL": ""}
-        command = [
-            sys.executable,
-            "-m",
-            "uvicorn",
-            "paceline.api.main:app",
-            "--port",
-            str(port),
-            "--log-level",
-            "warning",
-            "--no-access-log",
-        ]
-        process = await asyncio.create_subprocess_exec(*command, env=environment)
-        try:
-            await ready(f"http://127.0.0.1:{port}")
-            headers = {"Authorization": f"Bearer {key}"}
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
-                taken = [each for query in LISTS for each in await timed(lambda query=query: _list(client, query), requests // len(LISTS))]  # type: ignore[misc]
-            return taken, psutil.Process(process.pid).memory_info().rss / (1 << 20)
-        finally:
-            process.terminate()
-            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        async with served(Path(folder), key) as (client, process):
+            taken = [each for query in LISTS for each in await timed(lambda query=query: _list(client, query), requests // len(LISTS))]  # type: ignore[misc]
+            return taken, process.memory_info().rss / (1 << 20)
 
 
 async def _list(client: httpx.AsyncClient, query: dict[str, Any]) -> None:

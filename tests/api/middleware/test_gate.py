@@ -95,3 +95,22 @@ async def test_a_hostile_yaml_body_is_a_clear_refusal(client: httpx.AsyncClient)
         answer = await client.post(PLAN, content=text, headers={"Content-Type": "application/yaml"})
         assert (answer.status_code, answer.json()["code"]) == (400, "malformed_body")
         assert says in answer.json()["detail"]
+
+
+async def test_a_body_with_many_faults_names_each_with_its_field_and_line(client: httpx.AsyncClient) -> None:
+    text = "name: Bad Name\nmodel: {kind: mlp, hiden: [16]}\ndata: {kind: digits}\nlabels: {a: b, a: c}\ntraining: {steps: many}\n"
+    for path in (PLAN, "/api/v1/training/jobs"):
+        answer = await client.post(path, content=text, headers={"Content-Type": "application/yaml"})
+        assert (answer.status_code, answer.json()["code"]) == (400, "malformed_body")
+        found = [(each["pointer"], each["line"]) for each in answer.json()["errors"]]
+        assert found == [
+            ("/labels", 4), ("/name", 1), ("/model/hiden", 2), ("/training/steps", 5),
+        ]  # fmt: skip
+
+
+async def test_a_json_body_with_a_key_twice_is_refused_with_the_key(client: httpx.AsyncClient) -> None:
+    for method, path in (("POST", PLAN), ("PATCH", "/api/v1/training/jobs/01JD0000000000000000000000")):
+        headers = {"Content-Type": "application/json"}
+        answer = await client.request(method, path, content=b'{"labels": {"a": "1", "a": "2"}}', headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (400, "malformed_body")
+        assert "the key 'a' on line 1 is there already" in answer.json()["detail"]

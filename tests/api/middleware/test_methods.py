@@ -28,7 +28,7 @@ async def test_head_needs_an_identity_where_get_does(connect: Connect) -> None:
     [
         ("OPTIONS", JOBS, "GET, HEAD, POST"),
         ("PUT", JOBS, "GET, HEAD, POST"),
-        ("OPTIONS", "/api/v1/training/jobs/x", "DELETE, GET, HEAD"),
+        ("OPTIONS", "/api/v1/training/jobs/x", "DELETE, GET, HEAD, PATCH"),
         ("GET", "/api/v1/training/plan", "POST"),
         ("GET", "/api/v1/nonsense", None),
         ("GET", "/api", None),

@@ -183,8 +183,8 @@ async def test_another_sites_page_is_refused_even_with_our_cookie(live: Live) ->
     async with live.services.write() as session:
         user = await identity_rows.user_by_name(session, "admin")
         assert user is not None
-        token, _ = await identity.create_login_link(session, user, live.services.now())
-        secret, _ = await identity.redeem_login_link(session, token, live.services.now(), factories.HOUR)
+        opened = identity.Opening("login_link", "127.0.0.1", None)
+        secret, _ = await identity.open_session(session, user, opened, live.services.now(), lifetime=factories.HOUR)
     cookie = {"Cookie": f"{PLAIN_COOKIE}_{live.port}={secret}"}
     async with live.metrics(**cookie, Origin="http://evil.example") as socket:
         assert await close_code(socket) == 4403

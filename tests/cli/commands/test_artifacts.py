@@ -100,9 +100,9 @@ def test_a_rank_that_has_no_trace_says_why(paceline: Paceline, coordinator: Fake
     assert "no trace of rank 0: the trace has 99 bytes; the limit is 10" in done.stderr
 
 
-def test_artifacts_are_listed(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+def test_traces_are_listed(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", f"{ONE}/artifacts", page(artifact(0), artifact(1, state="failed", bytes=0, error="CUPTI is not there")))
-    done = paceline("artifacts", ID)
+    done = paceline("artifacts", "traces", ID)
     assert done.returncode == 0
     header, ready, failed = done.stdout.splitlines()
     assert header.split()[:4] == ["RANK", "GENERATION", "STEPS", "STATE"]

@@ -35,7 +35,7 @@ def test_a_job_behind_the_name_is_listed(paceline: Paceline, coordinator: FakeCo
     coordinator.on("GET", f"/checkpoints/jobs/{ID}", page(CHECKPOINT))
     done = paceline("checkpoints", *words)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1].split()[:4] == ["100", "committed", "2.05", "kB"]
+    assert done.stdout.splitlines()[1].split()[:4] == ["100", "committed", "2.0", "KiB"]
     assert "best, pinned" in done.stdout
     assert f"paceline restore {CHECKPOINT['id']}" in done.stderr
 

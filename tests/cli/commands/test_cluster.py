@@ -61,7 +61,7 @@ def test_gpus_are_listed_with_the_job_and_rank_on_each_card(paceline: Paceline, 
     done = paceline("gpus")
     assert done.returncode == 0, done.stderr
     _, held, idle = done.stdout.splitlines()
-    assert held.split()[:12] == ["a-node-with-a-long-name", "0", "97%", "61.2/80", "GB", "63", "C", "640", "W", "1s", "gpt", "3"]
+    assert held.split()[:13] == ["a-node-with-a-long-name", "0", "97%", "57.0/75", "GiB", "63", "C", "640", "W", "1.2", "s", "gpt", "3"]
     assert idle.split()[2] == "-"
     assert all(len(line) <= WIDTH for line in done.stdout.splitlines())
     assert json.loads(paceline("gpus", "--json").stdout) == status
@@ -73,8 +73,8 @@ def test_the_holder_of_a_slot_is_on_the_card_that_the_node_offers_for_it(pacelin
     slots = [{"index": 0, "job_id": "J", "job_name": "gpt", "rank": 3}, {"index": 1, "job_id": "K", "job_name": "vit", "rank": 0}]
     listed(coordinator, node(device="cuda", slots=slots, gpus=offered))
     first, second = (line.split() for line in paceline("gpus").stdout.splitlines()[1:])
-    assert (first[1], first[10:12]) == ("2", ["gpt", "3"])
-    assert (second[1], second[10:12]) == ("0", ["vit", "0"])
+    assert (first[1], first[11:13]) == ("2", ["gpt", "3"])
+    assert (second[1], second[11:13]) == ("0", ["vit", "0"])
 
 
 def test_a_narrow_terminal_goes_without_readings_before_it_cuts_the_rank(paceline: Paceline, coordinator: FakeCoordinator) -> None:

@@ -26,6 +26,7 @@ def test_text_becomes_token_files_and_json_says_what_they_hold(stranger: Pacelin
     assert document["folder"] == str(stranger.folder / "out")
     assert texts(stranger.folder / "out") == written
     assert "1 of 1 shards" in done.stderr
+    assert stranger("data", "verify", "out").stderr == "OK: every byte is as the manifest says.\n"
     again = stranger("data", "verify", "out", "--json")
     assert (again.returncode, json.loads(again.stdout)) == (0, document)
 

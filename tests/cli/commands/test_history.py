@@ -25,8 +25,8 @@ INCIDENT: dict[str, Any] = {
     "id": "01JD00000000000000000000AA",
     "outcome": "recovered",
     "what": "rank 1 on b was killed by SIGKILL",
-    "why": "rank 1: killed by SIGKILL; rank 0 of 2 closes up and goes on as generation 2",
-    "done": "rank 0 went on as generation 2 from step 7; no step was lost",
+    "why": "rank 1: killed by SIGKILL; rank 0 of 2 continues as generation 2",
+    "done": "rank 0 continued as generation 2 from step 7; no step was lost",
     "step": 7,
     "steps_lost": 0,
     "seconds_lost": 0.04,
@@ -39,7 +39,7 @@ INCIDENT: dict[str, Any] = {
     "phases": [{"name": "detect", "seconds": 0.011}, {"name": "first_step", "seconds": 0.299, "under_way": False}],
 }
 GOODPUT = {
-    "text": "90.0% of 20.0 s went into 7 steps that count",
+    "text": "90.0% of the 20 s since the job got its slots went into useful training (7 steps)",
     "goodput": 0.9,
     "wall_seconds": 20.0,
     "parts": [
@@ -61,7 +61,11 @@ PERFORMANCE = {
         {"axis": "world", "rank": 0, "bytes_per_step": 240.0},
     ],
     "bubble": {"measured": 0.15, "formula": 0.111, "text": "1f1b, 8 micro-batches through 2 stages on 2 ranks"},
-    "mfu": {"text": "n/a: no peak is known of a CPU", "formula": "6N per sample, N=1,000", "flops_per_second": 768_000.0},
+    "mfu": {
+        "text": "not available: no peak FLOP/s is published for this CPU",
+        "formula": "6N per sample, N=1,000",
+        "flops_per_second": 768_000.0,
+    },
     "peak_memory": [{"rank": 0, "bytes": 4e8}, {"rank": 1, "bytes": 5e8}],
 }
 
@@ -89,7 +93,7 @@ def test_show_tells_apart_what_the_other_ranks_have_to_do_with_a_failure(pacelin
     assert lines[about + 3 : about + 6] == [
         "the same on rank 0 on b",
         "also KeyError: rank 2 on b: 'wd' (main in train.py:7)",
-        "it dragged down rank 3 on b",
+        "failed as a result: rank 3 on b",
     ]
 
 
@@ -102,17 +106,17 @@ def test_show_tells_the_truth_about_a_failure_first(paceline: Paceline, coordina
     assert done.returncode == 0, done.stderr
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     about = lines.index("failure rank 1 on b was killed by SIGKILL")
-    assert lines[about + 1 : about + 4] == ["step 7", "the last line", "it dragged down rank 0 on a"]
+    assert lines[about + 1 : about + 4] == ["step 7", "the last line", "failed as a result: rank 0 on a"]
     assert about < next(number for number, line in enumerate(lines) if line.startswith("loss"))
     assert "world ran with 1 of 2 ranks, ddp, generation 2, 0 restarts" in lines
-    assert "goodput 90.0% of 20.0 s went into 7 steps that count" in lines
+    assert "goodput 90.0% of the 20 s since the job got its slots went into useful training (7 steps)" in lines
     assert "the rest: evaluating and saving 1.4 s (7%), starting 0.6 s (3%)" in lines
-    assert "MFU n/a: no peak is known of a CPU" in lines
+    assert "MFU not available: no peak FLOP/s is published for this CPU" in lines
     assert "model FLOP/s 768 kFLOP/s, forward and backward, on all ranks" in lines
     sending = lines.index("exposed comm. 12.5% of a step of 0.250 s waits for other ranks; 3.0% more passes while rank 0 computes")
-    assert lines[sending + 1 : sending + 3] == ["sent pipeline: 1.5 MB a step from rank 1, 6 MB/s", "world: 240 B a step from rank 0"]
+    assert lines[sending + 1 : sending + 3] == ["sent pipeline: 1.4 MiB a step from rank 1, 5.7 MiB/s", "world: 240 B a step from rank 0"]
     assert "bubble 15.0% of a step, 11.1% by the formula: 1f1b, 8 micro-batches through 2 stages on 2 ranks" in lines
-    assert "peak memory 500 MB, rank 1" in lines
+    assert "peak memory 476.8 MiB, rank 1" in lines
     row = next(line for line in lines if "recovered" in line)
     for part in ("0.31 s", "0 steps, 0.0 s", INCIDENT["what"], INCIDENT["done"]):
         assert part in row
@@ -144,6 +148,18 @@ def test_incidents_are_told_with_their_phases(paceline: Paceline, coordinator: F
     assert "detect 0.011 s, first step 0.299 s" in done.stdout
     assert "the last line" in done.stdout
     assert json.loads(paceline("incidents", ID, "--json").stdout) == [INCIDENT]
+
+
+def test_incidents_show_the_users_part_of_a_traceback(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    raised = CULPRIT | {
+        "kind": "exception",
+        "traceback": "  trainer.py\n  mine.py",
+        "users_traceback": "  … 1 frame of libraries\n  mine.py",
+    }
+    coordinator.on("GET", f"{ONE}/incidents", Answer(200, [INCIDENT | {"culprit": raised}]))
+    shown = paceline("incidents", ID).stdout
+    assert shown.index("… 1 frame of libraries") < shown.index("mine.py") < shown.index("the last line")
+    assert "trainer.py" not in shown
 
 
 def test_an_open_incident_says_so_far(paceline: Paceline, coordinator: FakeCoordinator) -> None:
@@ -207,3 +223,10 @@ def test_compare_quotes_the_verdict_and_fails_like_cmp(paceline: Paceline, coord
     done = paceline("compare", ID, OTHER, ID)
     assert done.returncode == 1
     assert differs["text"] in done.stdout  # type: ignore[operator]
+
+
+def test_two_names_of_one_job_are_refused_in_words_of_the_command(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """It was `name 2 to 8, as jobs=ID,ID`."""
+    coordinator.on("GET", "/training/jobs", Answer(200, {"items": [job()], "next_cursor": None}))
+    done = paceline("compare", "gpt", job()["id"])
+    assert (done.returncode, "compare takes two or more" in done.stderr) == (2, True)

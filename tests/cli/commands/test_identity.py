@@ -1,23 +1,9 @@
-"""`paceline keys`: what is asked of the coordinator."""
+"""`paceline login`: what is said about the key."""
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator
-
-MADE = {"key": "pk_secret", "role": "member", "id": "01JD0000000000000000000001"}
-
-
-@pytest.mark.parametrize(("options", "asked"), [((), {}), (("--days", "7"), {"expires_in_days": 7})], ids=["no days", "seven days"])
-def test_a_key_made_without_days_ends_when_the_key_in_use_does(
-    paceline: Paceline, coordinator: FakeCoordinator, options: tuple[str, ...], asked: dict[str, int]
-) -> None:
-    coordinator.on("POST", "/keys", Answer(201, MADE))
-    assert paceline("keys", "create", "ci", *options).returncode == 0
-    (request,) = coordinator.sent("POST", "/keys")
-    assert request.body == {"name": "ci", "role": "member", **asked}
 
 
 def test_login_tells_the_user_from_what_the_key_may_do(paceline: Paceline, coordinator: FakeCoordinator) -> None:

@@ -22,9 +22,9 @@ def ended(state: str) -> Answer:
     return Answer(200, job(state=state, end_reason=state))
 
 
-def page(*lines: dict[str, object], complete: bool = False, next_after: int | None = None) -> Answer:
+def page(*lines: dict[str, object], complete: bool = False, next_after: int | None = None, **more: object) -> Answer:
     last = max([int(str(one["seq"])) for one in lines], default=0)
-    return Answer(200, {"items": list(lines), "next_after": next_after or last, "complete": complete})
+    return Answer(200, {"items": list(lines), "next_after": next_after or last, "complete": complete, **more})
 
 
 def test_submit_sends_the_changed_spec_once(paceline: Paceline, coordinator: FakeCoordinator, tmp_path: Path) -> None:
@@ -120,6 +120,7 @@ def test_a_message_of_several_lines_is_one_where_one_is_promised_and_whole_in_sh
     message = "shapes differ:\n  weight (2, 3)\nuse strict=False"
     failure = {"kind": "exception", "exception": "RuntimeError", "rank": 1, "node_name": "b", "message": message, "where": "load in a.py:3"}
     coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure)))
+    coordinator.on("GET", LOGS, page(complete=True))
     assert paceline("wait", ID).stdout == "gpt failed: RuntimeError on rank 1 (b): shapes differ: … (load in a.py:3)\n"
     lines = paceline("show", ID).stdout.splitlines()
     (first,) = [number for number, text in enumerate(lines) if text.startswith("failure")]
@@ -196,7 +197,7 @@ def test_output_yaml_is_the_servers_document(paceline: Paceline, coordinator: Fa
 
 
 def test_name_means_the_newest_job_of_exactly_that_name(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    listed = [job(name="gpt-2", id="OTHER"), job(), job(id="OLDER")]
+    listed = [job(), job(id="OLDER")]
     coordinator.on("GET", "/training/jobs", Answer(200, {"items": listed, "next_cursor": None}))
     coordinator.on("GET", ONE, Answer(200, job()))
     done = paceline("show", "gpt")
@@ -232,71 +233,68 @@ def test_wait_for_a_state_that_does_not_come_exits_8(paceline: Paceline, coordin
 
 def test_wait_ends_with_the_job(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", ONE, Answer(200, job()), ended("failed"))
+    coordinator.on("GET", LOGS, page(complete=True))
     assert paceline("wait", ID).returncode == 10
-    assert paceline("wait", ID, "--for", "failed").returncode == 0
-
-
-def test_plan_is_asked_and_nothing_is_submitted(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    answer = {
-        "plan_hash": "h1",
-        "world_size": 2,
-        "strategy": "ddp",
-        "placement": None,
-        "pending": {"code": "full", "text": "2 slots missing"},
-    }
-    coordinator.on("POST", "/training/plan", Answer(200, answer))
-    done = paceline("plan", "-", "--set", "labels.team=my team", stdin=SPEC)
-    assert done.returncode == 0, done.stderr
-    assert "2 slots missing" in done.stdout
-    assert "paceline submit - '--set=labels.team=my team' --plan-hash h1" in done.stderr  # what was planned
-    assert not coordinator.sent("POST", "/training/jobs")
-
-
-def test_plan_of_what_fits_nowhere_does_not_suggest_to_submit_it(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    pending = {"code": "cluster_too_small", "text": "needs 1 node with 9 slots", "next_step": "add nodes"}
-    answer = {"plan_hash": "h1", "world_size": 9, "strategy": "ddp", "placement": None, "pending": pending}
-    coordinator.on("POST", "/training/plan", Answer(200, answer))
-    done = paceline("plan", "-", stdin=SPEC)
+    done = paceline("wait", ID, "--for", "failed")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "add nodes" in done.stdout
 
 
-def test_plan_tells_memory_by_part(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    memory = {"parameters": 4000, "gradients": 8000, "optimizer": 8000, "activations": 500_000, "buffers": 0, "total": 520_000}
-    words = {"moment": "in the backward of the loss", "made_from": "micro-batches of 4 samples in fp32"}
+def test_wait_says_that_the_log_is_still_arriving(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, ended("completed"))
+    coordinator.on("GET", LOGS, page(line(5, "step 5"), arriving=True))
+    done = paceline("wait", ID)
+    assert (done.returncode, done.stderr) == (0, f"note: the end of its log is still arriving. next: paceline logs -f {ID}\n")
+
+
+def test_a_state_that_no_job_has_is_refused_before_anything_is_asked(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """`--for flying` waited for an hour, and exited 0 where the job had completed."""
+    done = paceline("wait", ID, "--for", "running,flying")
+    assert (done.returncode, coordinator.requests) == (2, [])
+    assert "'flying' is not a state of a job" in done.stderr
+    assert "queued" in done.stderr
+
+
+@pytest.mark.parametrize(("end", "code"), [("completed", 6), ("failed", 10), ("cancelled", 11)])
+def test_wait_for_a_state_that_cannot_come_any_more_does_not_exit_0(
+    paceline: Paceline, coordinator: FakeCoordinator, end: str, code: int
+) -> None:
+    coordinator.on("GET", ONE, ended(end))
+    coordinator.on("GET", LOGS, page(complete=True))
+    done = paceline("wait", ID, "--for", "paused")
+    assert (done.returncode, "gpt has ended and can't be paused any more" in done.stderr) == (code, True)
+
+
+def test_submit_takes_a_name_and_prints_the_page_of_the_job(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", "/training/jobs", Answer(201, job(state="queued", name="long")))
+    done = paceline("submit", "-", "--name", "long", stdin=SPEC)
+    (request,) = coordinator.sent("POST", "/training/jobs")
+    assert request.body["name"] == "long"
+    assert f"page   {coordinator.url}/jobs/{ID}\n" in done.stdout
+
+
+def test_open_prints_the_page_of_a_job_and_show_has_it(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job()))
+    url = f"{coordinator.url}/jobs/{ID}"
+    assert paceline("open", ID, DISPLAY="", WAYLAND_DISPLAY="").stdout == f"{url}\n"
+    assert url in paceline("show", ID).stdout
+
+
+def test_jobs_of_an_experiment_are_asked_for_by_its_name(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/training/jobs", Answer(200, {"items": [job()], "next_cursor": None}))
+    assert paceline("jobs", "--experiment", "ddp-vs-fsdp").returncode == 0
+    assert coordinator.sent("GET", "/training/jobs")[0].query["experiment"] == "ddp-vs-fsdp"
+
+
+def test_watch_shows_the_list_again_until_ctrl_c(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on(
-        "POST", "/training/plan", Answer(200, {"plan_hash": "h1", "world_size": 1, "strategy": "single", "memory_per_rank": memory | words})
+        "GET", "/training/jobs", *(Answer(200, {"items": [job(state=state)], "next_cursor": None}) for state in ("queued", "running"))
     )
-    done = paceline("plan", "-", stdin=SPEC)
-    assert done.returncode == 0, done.stderr
-    rows = dict(line.split("  ", 1) for line in done.stdout.splitlines() if "  " in line)
-    assert rows["memory"].strip() == "520 kB a rank in the backward of the loss"
-    assert rows["of which"].strip() == "activations 500 kB, parameters 4 kB, gradients 8 kB, optimizer 8 kB"
-    assert rows["estimated"].strip() == "from micro-batches of 4 samples in fp32"
-
-
-def test_plan_tells_what_was_chosen_and_what_became_of_the_other_plans(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    option = {"name": "shard 2, micro-batches of 4", "memory_bytes": 3_000_000, "step_seconds": 0.0412}
-    larger = {"name": "replicate 2, micro-batches of 4", "memory_bytes": 5_000_000, "step_seconds": 0.03, "why": "needs 4.8 MiB"}
-    choice = {"asked": ["parallelism.strategy: auto"], "why": "Shard 2: it fits.", "assumed": "assumed: links", "budget_bytes": 4_000_000}
-    choice |= {"chosen": option, "rejected": [larger], "not_told": 3}
-    coordinator.on("POST", "/training/plan", Answer(200, {"plan_hash": "h1", "world_size": 2, "strategy": "fsdp", "choice": choice}))
-    done = paceline("plan", "-", stdin=SPEC)
-    assert done.returncode == 0, done.stderr
-    rows = dict(line.split("  ", 1) for line in done.stdout.splitlines() if "  " in line)
-    assert (rows["asked for"].strip(), rows["chosen"].strip()) == ("parallelism.strategy: auto", "Shard 2: it fits.")
-    table = done.stdout.split("\n\n")[1].splitlines()
-    assert [line.split("  ")[0] for line in table] == ["PLAN", option["name"], larger["name"], "and 3 more"]
-    assert table[2].endswith("5 MB           0.03 s    needs 4.8 MiB")
-
-
-def test_plan_tells_what_each_stage_of_a_pipeline_has(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    stages = [{"place": 0, "layers": "the embedding, blocks 0 to 2"}, {"place": 1, "layers": "block 3, the head, the loss"}]
-    answer = {"plan_hash": "h1", "world_size": 2, "strategy": "ddp, pipeline 2", "stages": stages}
-    coordinator.on("POST", "/training/plan", Answer(200, answer))
-    rows = dict(line.split("  ", 1) for line in paceline("plan", "-", stdin=SPEC).stdout.splitlines() if "  " in line)
-    assert rows["stage 0"].strip() == "the embedding, blocks 0 to 2 (place 0)"
-    assert rows["stage 1"].strip() == "block 3, the head, the loss (place 1)"
+    code, shown = paceline.at_terminal("jobs", "--watch", until="running", typed="\x03")
+    assert code == 130
+    assert shown.index("queued") < shown.index("running")
+    assert (shown.count("\x1b[H\x1b[2J"), "^[" in shown) == (2, False), "the screen is cleared, not told how"
+    refused = paceline("jobs", "--watch")
+    assert (refused.returncode, "draws on a terminal" in refused.stderr) == (2, True)
 
 
 def test_tail_then_follow_reads_no_line_twice(paceline: Paceline, coordinator: FakeCoordinator) -> None:
@@ -339,7 +337,7 @@ def test_a_size_that_the_job_cannot_have_exits_6_and_one_that_is_none_exits_2(pa
 def test_restore_in_place_sets_the_job_itself_back(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("POST", "/checkpoints/C1/restore", Answer(200, job(state="queued")))
     done = paceline("restore", "C1", "--in-place")
-    assert "gpt (01JD0000000000000000000001) continues from C1; it is queued" in done.stdout
+    assert "gpt (01JD0000000000000000000001) continues from C1; it is queued\npage  http://" in done.stdout
     assert coordinator.sent("POST", "/checkpoints/C1/restore")[0].body == {"in_place": True}
     refused = paceline("restore", "C1", "--in-place", "--name", "other")
     assert (refused.returncode, "--name other is of a new job" in refused.stderr) == (2, True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator
 
@@ -39,6 +41,33 @@ def test_drain_says_what_it_waits_for(paceline: Paceline, coordinator: FakeCoord
     assert done.returncode == 0, done.stderr
     assert "waiting for jobs: J" in done.stderr
     assert coordinator.sent("DELETE", "/cluster/nodes/N1")[0].query == {"force": "false"}
+
+
+@pytest.mark.parametrize(("typed", "removed"), [("y\n", 1), ("n\n", 0)])
+def test_remove_at_a_terminal_names_the_jobs_there_and_asks(
+    paceline: Paceline, coordinator: FakeCoordinator, typed: str, removed: int
+) -> None:
+    listed(coordinator, node())
+    coordinator.on("DELETE", "/cluster/nodes/N1", Answer(202, node(state="removed")))
+    code, shown = paceline.at_terminal("nodes", "remove", "a", "--force", typed=typed, until="Remove? [y/N]")
+    assert "a (N1) will be removed: stops the ranks of gpt." in shown
+    assert (code, len(coordinator.sent("DELETE", "/cluster/nodes/N1"))) == (1 - removed, removed)
+
+
+def test_remove_in_a_script_or_with_yes_asks_nothing(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    listed(coordinator, node())
+    coordinator.on("DELETE", "/cluster/nodes/N1", Answer(202, node(state="removed")))
+    assert paceline("nodes", "remove", "a").returncode == 0
+    assert paceline.at_terminal("nodes", "remove", "a", "--yes")[0] == 0
+
+
+def test_add_says_what_the_new_machine_needs_first(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """It printed a command that cannot work on a machine without Paceline."""
+    joins = {"command": "paceline worker --server https://train.example --token T", "expires_at": "2026-11-25T20:00:00Z", "warning": None}
+    coordinator.on("POST", "/cluster/nodes", Answer(201, joins))
+    assert "needs first: the same version of Paceline (pip install 'paceline[worker]')" in paceline("nodes", "add").stderr
+    coordinator.on("POST", "/cluster/nodes", Answer(201, {**joins, "warning": "loopback"}))
+    assert paceline("nodes", "add").stderr == "warning: loopback\n"
 
 
 def tainted(coordinator: FakeCoordinator, answer: Answer | None = None) -> None:

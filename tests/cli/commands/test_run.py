@@ -169,7 +169,7 @@ def test_what_needs_a_coordinator_is_refused_where_there_is_none(stranger: Pacel
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--time-limit", "1x"], "time_limit: '1x' does not fit: a time from 1 s to 366 d"),
+        (["--time-limit", "1x"], "time_limit: Invalid value '1x': use a time from 1 s to 366 d"),
         (["--env", "RANK=1"], "environment.variables sets RANK"),
     ],
 )

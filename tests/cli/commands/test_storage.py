@@ -35,12 +35,14 @@ def test_delete_names_the_loss_and_wants_a_yes(paceline: Paceline, coordinator: 
     known(coordinator)
     refused = paceline("delete", OLD)
     assert refused.returncode == 2
-    assert "deletes the points, curves, log lines, traces and gradients of gpt" in refused.stderr
+    assert refused.stderr.startswith("error: nothing was done, because there is no terminal to ask at. This would delete")
+    assert "hint: add --yes" in refused.stderr
+    assert "would delete the points, curves, log lines, traces and gradients of gpt" in refused.stderr
     assert "ago (completed, 1,200 steps) for good" in refused.stderr
     assert coordinator.sent("DELETE", f"/training/jobs/{OLD}/data") == []
     done = paceline("delete", OLD, "--yes", "--checkpoints")
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(rf"gpt {OLD}, submitted \d+d\d\dh ago: its data is being deleted\n", done.stdout)
+    assert re.fullmatch(rf"gpt {OLD}, submitted \d+ d ago: its data is being deleted\n", done.stdout)
     assert [request.query for request in coordinator.sent("DELETE", f"/training/jobs/{OLD}/data")] == [{"checkpoints": "true"}]
 
 
@@ -71,6 +73,6 @@ def test_show_says_why_a_log_is_empty(paceline: Paceline, coordinator: FakeCoord
 def test_storage_shows_sizes_policy_and_a_disk_that_is_low(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", "/cluster/storage", Answer(200, STORAGE))
     done = paceline("storage")
-    for words in ("400 kB of 20 GB", "1,234", "LOW", "PACELINE_KEEP_POINTS_DAYS", "gpt"):
+    for words in ("390.6 KiB of 18.6 GiB", "1,234", "LOW", "PACELINE_KEEP_POINTS_DAYS", "gpt"):
         assert words in done.stdout, done.stdout
     assert json.loads(paceline("storage", "--json").stdout) == STORAGE

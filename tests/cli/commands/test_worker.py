@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
+from paceline.cluster.agent.notices import NoticeSettings
 from paceline.cluster.agent.settings import AgentSettings, read_settings
 
 OPTIONS = "--server http://127.0.0.1:1 --port-range 29400-29499 --output-cap 64MiB --quiet-seconds 90 --run-as trainer --memory-limit 16GiB --pass-env A,B --pass-env C"
+NOTICES = "--server http://127.0.0.1:1 --ends-in 3600 --drain-seconds 60 --drain-on-term 20 --notice-command 'spot --check' --notice-file /run/spot --returns"
 
 
 def settings_of(monkeypatch: pytest.MonkeyPatch, *options: str) -> AgentSettings:
@@ -33,6 +36,11 @@ def test_what_the_worker_is_told_is_what_its_agent_reads(monkeypatch: pytest.Mon
     assert (settings.ports, settings.output_cap, settings.quiet_seconds) == (range(29400, 29500), 64 << 20, 90.0)
     confinement = settings.confinement
     assert (confinement.run_as, confinement.memory_limit, confinement.pass_environment) == ("trainer", 16 << 30, ("A", "B", "C"))
+
+
+def test_where_notices_come_from_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    notices = settings_of(monkeypatch, *shlex.split(NOTICES)).notices
+    assert notices == NoticeSettings(3600.0, 60.0, 20.0, ("spot", "--check"), Path("/run/spot"), returns=True)
 
 
 def test_checkpoints_lie_in_the_data_folder_and_not_where_the_worker_was_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

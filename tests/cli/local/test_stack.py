@@ -61,7 +61,7 @@ def test_stack_is_reached_from_other_folders_once_its_line_was_typed(
     stranger: Paceline, layout: Layout, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     done = stranger("up", *NO_AGENTS, "--port", str(free_port()))
-    line = f"to reach it from other folders too, once: paceline login --data {layout.data}"
+    line = f"to use it from other folders too: paceline login --data {layout.data}"
     assert line in done.stderr
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     other = replace(stranger, folder=elsewhere, environment={"HOME": str(tmp_path / "home")})
@@ -206,6 +206,25 @@ def test_coordinator_that_cannot_start_shows_why(stranger: Paceline, layout: Lay
     assert "  | " in done.stderr
 
 
+def test_an_agent_whose_node_was_removed_joins_anew_at_the_next_up(stranger: Paceline, layout: Layout) -> None:
+    """`up` failed each time, until its folder was deleted by hand."""
+    one_agent = ("up", "--json", "--agents", "1", "--slots-per-agent", "1")
+    assert stranger(*one_agent, "--port", str(free_port())).returncode == 0
+    (old,) = json.loads(stranger("nodes", "--json").stdout)
+    assert stranger("nodes", "remove", "local-1", "--force").returncode == 0
+    wait_until(lambda: find_agent(layout) is None, "the end of the removed agent", seconds=WAIT_S)
+    again = stranger(*one_agent)
+    assert again.returncode == 0, again.stderr
+    assert "local-1 was removed from the cluster; it joins as a new node" in again.stderr
+    nodes = json.loads(stranger("nodes", "--status", "ready", "--json").stdout)
+    assert [node["name"] for node in nodes] == ["local-1"]
+    assert nodes[0]["id"] != old["id"]
+
+
+def find_agent(layout: Layout) -> psutil.Process | None:
+    return next((found for record in recorded(layout) if record.name == "local-1" and (found := find(record))), None)
+
+
 @pytest.fixture
 def demo(stranger: Paceline, layout: Layout) -> Iterator[subprocess.Popen[str]]:
     """A demo whose job waits for nodes that never come."""
@@ -220,6 +239,19 @@ def demo(stranger: Paceline, layout: Layout) -> Iterator[subprocess.Popen[str]]:
 
 def wait_for_line(lines: Any, text: str) -> None:
     assert any(text in line for line in lines), f"ended without saying {text!r}"
+
+
+def test_a_demo_at_a_terminal_stays_up_after_training_and_says_how_to_end_it(stranger: Paceline, layout: Layout) -> None:
+    """Seven seconds after the link was printed, training was over and the link dead."""
+    one_agent = ("--agents", "1", "--slots-per-agent", "1", "--port", str(free_port()))
+    code, shown = stranger.at_terminal(
+        "demo", str(ROOT / "examples" / "digits_mlp.yaml"), *one_agent, until="Press Ctrl-C to stop everything.", typed="\x03"
+    )
+    assert code == 0, shown
+    after_training = shown.partition(" completed at step ")[2]
+    assert "The stack stays up: http://127.0.0.1:" in after_training
+    assert "/login?token=" in after_training
+    assert marked(layout) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

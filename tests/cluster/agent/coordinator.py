@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from paceline.cluster.protocol import (
     CHANNEL_PATH,
     JOIN_PATH,
+    SECRETS_PATH,
     UPLOAD_PATH,
     AgentHello,
     CheckpointToDelete,
@@ -25,8 +26,10 @@ from paceline.cluster.protocol import (
     DesiredAssignment,
     FromAgent,
     Heartbeat,
+    JobSecrets,
     JoinReply,
     JoinRequest,
+    Notice,
     Observed,
     ObservedRank,
     ToAgent,
@@ -71,10 +74,13 @@ class Coordinator:
         self.observed: Observed | None = None
         self.hellos: list[AgentHello] = []
         self.heartbeats: list[Heartbeat] = []
+        self.notices: list[Notice] = []
+        self.takes_notices = True  # False: as the version before them
         self.received: dict[tuple[str, int, int], Received] = {}
         self.refusal: ConnectionRefused | None = None
         self.accept_uploads = True
         self.refuse: Callable[[Upload, bytes], int | None] = lambda upload, body: None  # the status of a refusal
+        self.secrets: dict[str, JobSecrets] = {}  # by job
         self.readings: list[ReadingRecord] = []
         self.reading_marks: dict[int, int] = {}
         self.takes_readings = True  # False: as the version before them
@@ -97,6 +103,7 @@ class Coordinator:
         routes = [
             Route(JOIN_PATH, self._join, methods=["POST"]),
             Route(UPLOAD_PATH, self._upload, methods=["POST"]),
+            Route(SECRETS_PATH + "/{job}", self._job_secrets),
             WebSocketRoute(CHANNEL_PATH, self._channel),
         ]
         config = uvicorn.Config(
@@ -152,6 +159,10 @@ class Coordinator:
         self.tokens.remove(join.token)
         return Response(msgspec.json.encode(JoinReply(node_id="node-1", credential=CREDENTIAL)))
 
+    async def _job_secrets(self, request: Request) -> Response:
+        found = self.secrets.get(request.path_params["job"])
+        return Response(status_code=404) if found is None else Response(msgspec.json.encode(found))
+
     async def _upload(self, request: Request) -> Response:
         if request.headers.get("authorization") != f"Bearer {CREDENTIAL}" or not self.accept_uploads:
             return Response(status_code=503)
@@ -198,7 +209,9 @@ class Coordinator:
         if self.refusal is not None:
             await _send(socket, self.refusal)
             return
-        await _send(socket, Welcome(protocol=1, node_id="node-1", heartbeat_seconds=0.5, observe_seconds=0.5))
+        await _send(
+            socket, Welcome(protocol=1, node_id="node-1", heartbeat_seconds=0.5, observe_seconds=0.5, takes_notices=self.takes_notices)
+        )
         await _send(socket, self.desired)
         self._sockets.add(socket)
         while True:
@@ -207,6 +220,8 @@ class Coordinator:
                 self.observed = message
             elif isinstance(message, Heartbeat):
                 self.heartbeats.append(message)
+            elif isinstance(message, Notice):
+                self.notices.append(message)
             await self._notify()
 
     async def _notify(self) -> None:

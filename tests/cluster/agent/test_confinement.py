@@ -33,7 +33,14 @@ def test_keys_and_tokens_in_the_agents_environment_do_not_reach_ranks() -> None:
     assert rank_environment(secrets | usual, ("HF_TOKEN", "PACELINE_API_KEY")) == usual | {"HF_TOKEN": "x"}
 
 
-@pytest.mark.parametrize("names", ["A=1", "A,B C", "PACELINE_JOIN_TOKEN", "PACELINE_API_KEY"])
+def test_variables_are_passed_on_by_how_their_names_begin() -> None:
+    given = dict.fromkeys(("WANDB_MODE", "WANDB_API_KEY", "WAND", "PACELINE_API_KEY", "PACELINE_SECRETS_KEY", "MY_TOKEN"), "x")
+    assert set(rank_environment(given, ("WANDB_*",))) == {"WANDB_MODE", "WANDB_API_KEY"}
+    assert set(rank_environment(given, ("PACELINE_*", "M*"))) == {"MY_TOKEN"}
+    assert read_settings([*REQUIRED, "--pass-env", "WANDB_*,A"]).confinement.pass_environment == ("WANDB_*", "A")
+
+
+@pytest.mark.parametrize("names", ["A=1", "A,B C", "*", "A*B", "PACELINE_JOIN_TOKEN", "PACELINE_API_KEY"])
 def test_what_is_no_name_or_never_passed_is_refused(names: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         read_settings([*REQUIRED, "--pass-env", names])

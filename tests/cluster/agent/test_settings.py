@@ -22,6 +22,23 @@ def test_https_means_wss_and_its_port() -> None:
     assert (settings.channel_server, settings.server_port) == ("wss://paceline.example", 443)
 
 
+def test_plain_http_to_another_machine_needs_to_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = ["--server", "http://10.0.0.1:8000", "--data", "/data"]
+    with pytest.raises(SystemExit) as end:
+        read_settings(elsewhere)
+    assert end.value.code == 2
+    assert "would travel readable; use the coordinator's https address, or add --insecure-http" in capsys.readouterr().err
+    assert read_settings([*elsewhere, "--insecure-http"]).server == "http://10.0.0.1:8000"
+
+
+def test_a_token_and_an_authority_may_be_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").write_text("pj_secret\n")
+    assert read_settings([*REQUIRED, "--token-file", str(tmp_path / "token")]).token == "pj_secret"
+    with pytest.raises(SystemExit):
+        read_settings([*REQUIRED, "--ca", str(tmp_path / "token")])
+    assert "has no certificate in PEM" in capsys.readouterr().err
+
+
 def test_labels_and_the_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "secret")
     settings = read_settings([*REQUIRED, "--label", "zone=a", "--label", "switch=b=c"])

@@ -100,7 +100,7 @@ def test_free_slots_that_a_job_cannot_use_are_named() -> None:
     nodes = [node("a", 2, free=0), node("b", 2, taints=frozenset({"broken"}))]
     assert reason(place([request("job")], nodes)) == (
         "slots_taken",
-        "needs 1 node with 1 free slot; the largest free is 0 (node a); it cannot use b (taint broken)",
+        "needs 1 node with 1 free slot; the largest available node is a (0 free slots); it cannot use b (taint broken)",
     )
 
 
@@ -123,7 +123,7 @@ def test_a_gang_never_mixes_devices_and_prefers_gpus() -> None:
 
 def test_the_reason_names_the_largest_free_node() -> None:
     verdicts = place([request("job", 2, 4, spread=True)], [node("a", free=1), node("b", free=2)])
-    assert reason(verdicts) == ("slots_taken", "needs 2 nodes with 4 free slots each; the largest free is 2 (node b)")
+    assert reason(verdicts) == ("slots_taken", "needs 2 nodes with 4 free slots each; the largest available node is b (2 free slots)")
 
 
 def test_the_reason_without_any_node_says_how_to_add_one() -> None:
@@ -195,7 +195,7 @@ def test_a_job_that_may_be_smaller_starts_with_as_many_nodes_as_there_are() -> N
     assert placed(place([elastic], [node(name) for name in "abcde"])) == {"job": ["a", "b", "c", "d"]}
     assert reason(place([elastic], [node("a"), node("b", free=0)])) == (
         "slots_taken",
-        "needs 2 nodes with 1 free slot each; the largest free is 4 (node a)",
+        "needs 2 nodes with 1 free slot each; the largest available node is a (4 free slots)",
     )
 
 

@@ -131,6 +131,9 @@ def test_two_gradients_of_one_shape_need_names_or_the_model() -> None:
         ({"compression_ratio": 0}, "compression_ratio=0 is a share"),
         ({"compression_ratio": float("nan")}, "compression_ratio=nan is a share"),
         ({"compression_ratio": 1.5}, "over 0, up to 1"),
+        ({"compression_ratio": "a"}, "compression_ratio='a' is a share of elements: use a number"),
+        ({"compression_ratio": None}, "compression_ratio=None is a share"),
+        ({"bucket_size_mb": "25"}, "bucket_size_mb='25' is a size in MiB"),
         ({"bucket_size_mb": -1}, "bucket_size_mb=-1 is a size in MiB"),
     ],
 )

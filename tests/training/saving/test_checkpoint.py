@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from paceline.training.errors import CheckpointCorruptError
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving import shards
-from paceline.training.saving.checkpoint_directory import SIGN
+from paceline.training.saving.storage import SIGN
 from scripts.torture.damage import Spoiler
 from tests.gangs import Job, RankEnd
 from tests.training.conftest import MakeJob

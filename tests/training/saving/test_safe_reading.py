@@ -42,7 +42,7 @@ class Intruder:
 def saved(folder: Path) -> Path:
     checkpoints = checkpoints_at(folder / "job", 1)
     open_directory(checkpoints, ())
-    return checkpoint.save(checkpoints, state_at(1), {}).directory
+    return Path(str(checkpoint.save(checkpoints, state_at(1), {}).directory))
 
 
 def seal_anew(folder: Path, rename: dict[str, str] | None = None) -> None:

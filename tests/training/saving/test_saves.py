@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -198,6 +199,30 @@ def test_a_disk_that_hangs_is_said_once(tmp_path: Path, hours_ago: int, lines: l
     assert not saves.unfinished
 
 
+class Full(BackgroundWriter):
+    """A machine without memory for copies."""
+
+    def __init__(self) -> None:
+        super().__init__(1, print)
+
+    def snapshot(self, values: writers.Values) -> writers.Values:
+        raise MemoryError("no memory for copies")
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_snapshot_that_fails_is_reported_where_all_ranks_learn_of_it(tmp_path: Path, required: bool) -> None:
+    checkpoints, said, writer = checkpoints_at(tmp_path / "job", 1), Said(), Full()
+    open_directory(checkpoints, ())
+    saves = Saves(checkpoints, state_at(1), cast("Telemetry", said), writer)
+    with pytest.raises(CheckpointSaveError, match="no memory for copies") if required else contextlib.nullcontext():
+        saves.begin({}, required=required, since=time.monotonic())
+    if not required:
+        saves.after_step(report(2, written=True))
+    assert said.events == ["checkpoint_failed"]
+    assert any("no memory for copies" in line for line in said.lines)
+    assert list((tmp_path / "job").glob("step-*")) == []
+
+
 @pytest.mark.parametrize("stage", ["writes", "publishes"])
 def test_who_writes_for_a_generation_that_is_over_publishes_nothing(tmp_path: Path, stage: str) -> None:
     old, new = checkpoints_at(tmp_path / "job", 1), checkpoints_at(tmp_path / "job", 2)
@@ -207,7 +232,7 @@ def test_who_writes_for_a_generation_that_is_over_publishes_nothing(tmp_path: Pa
     clear_debris(new)
     with pytest.raises((CheckpointSaveError, FileNotFoundError)):
         late.publish(written) if written else late.write()
-    assert list(new.directory.glob("step-*")) == []
+    assert list((tmp_path / "job").glob("step-*")) == []
 
 
 def test_a_draft_is_of_its_moment(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from paceline.training.link import Broken, World
 from paceline.training.saving import checkpoint, export, weights
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
+from paceline.training.saving.storage import FolderStorage
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state, rebuild_optimizer
@@ -61,7 +62,9 @@ def saved(world: World, plan: str, seed: int, source: str | None, folder: str) -
     if source is not None:
         weights.load_initial(state.model, Path(source), group)
     state.step = 1
-    return checkpoint.save(CheckpointDirectory(Path(folder), "job", 1, spec, group), state, {}).manifest.parameters_sha256 or ""
+    return (
+        checkpoint.save(CheckpointDirectory(FolderStorage(Path(folder)), "job", 1, spec, group), state, {}).manifest.parameters_sha256 or ""
+    )
 
 
 def checkpoint_of(folder: Path, plan: str, seed: int) -> tuple[Path, str]:
@@ -117,7 +120,7 @@ def test_types_and_running_statistics_are_kept(tmp_path: Path) -> None:
     state = new_state(spec, CPU, tmp_path)
     state.model.half()
     state.step = 1
-    source = checkpoint.save(CheckpointDirectory(tmp_path, "job", 1, spec, SoloGroup()), state, {})
+    source = checkpoint.save(CheckpointDirectory(FolderStorage(tmp_path), "job", 1, spec, SoloGroup()), state, {})
     path = Path(export.export(source.directory, tmp_path / "out").folder)
     found = weights.find_weights(path)
     for name, tensor in state.model.state_dict().items():
@@ -138,7 +141,7 @@ def test_transformers_read_what_was_exported_from_their_model(tmp_path: Path) ->
     spec = JobSpec.model_validate(tiny_gpt() | {"model": model})
     state = new_state(spec, CPU, tmp_path)
     state.step = 1
-    source = checkpoint.save(CheckpointDirectory(tmp_path, "job", 1, spec, SoloGroup()), state, {})
+    source = checkpoint.save(CheckpointDirectory(FolderStorage(tmp_path), "job", 1, spec, SoloGroup()), state, {})
     export.export(source.directory, tmp_path / "out")
     state.model.config.save_pretrained(tmp_path / "out")  # type: ignore[operator, union-attr]
     read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)

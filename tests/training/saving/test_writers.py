@@ -20,6 +20,7 @@ from paceline.training.link import World
 from paceline.training.planning.estimates import memory_of
 from paceline.training.saving import writers
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
+from paceline.training.saving.storage import FolderStorage
 from paceline.training.saving.uncommitted import draft
 from paceline.training.saving.writers import BackgroundWriter
 from paceline.training.spec.job import JobSpec
@@ -87,7 +88,7 @@ def copied(world: World, document: dict[str, Any], folder: str) -> int:
         copies.extend(value for value in snapshots.values() if isinstance(value, torch.Tensor))
         return snapshots
 
-    draft(CheckpointDirectory(Path(folder), "job", 1, spec, group), state, {}, snapshot)
+    draft(CheckpointDirectory(FolderStorage(Path(folder)), "job", 1, spec, group), state, {}, snapshot)
     return sum(each.nbytes for each in copies)
 
 

@@ -66,4 +66,4 @@ def test_an_axis_in_the_wrong_place_is_offered_in_the_right_one() -> None:
 def test_the_schema_tells_of_both_names() -> None:
     fields = json_schema()["$defs"]["Parallelism"]["properties"]
     assert {field["x-alias"]: name for name, field in fields.items() if "x-alias" in field} == AXIS_ALIASES
-    assert all(f"; {alias} is another name of it" in fields[name]["description"] for alias, name in AXIS_ALIASES.items())
+    assert all(f" Also written {alias}." in fields[name]["description"] for alias, name in AXIS_ALIASES.items())

@@ -268,14 +268,17 @@ def test_a_sharded_job_moves_only_to_sizes_that_its_axes_come_to() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"training": {"steps": 1, "micro_batch_size": "many"}}, "'many' does not fit: a whole number from 1 to 16777216, or auto"),
-        ({"training": {"steps": 1, "micro_batch_size": 0}}, "0 does not fit: a whole number from 1 to 16777216, or auto"),
-        ({"training": {"steps": 1, "micro_batch_size": True}}, "True does not fit: a whole number from 1 to 16777216, or auto"),
+        ({"training": {"steps": 1, "micro_batch_size": "many"}}, "Invalid value 'many': use a whole number from 1 to 16777216, or auto"),
+        ({"training": {"steps": 1, "micro_batch_size": 0}}, "Invalid value 0: use a whole number from 1 to 16777216, or auto"),
+        ({"training": {"steps": 1, "micro_batch_size": True}}, "Invalid value True: use a whole number from 1 to 16777216, or auto"),
         (
             {"resources": {"memory_per_slot": "8 apples"}},
-            "'8 apples' does not fit: a number of bytes from 1 to 1024 TiB, as 536870912 or 512MiB",
+            "Invalid value '8 apples': use a number of bytes from 1 to 1024 TiB, as 536870912 or 512MiB",
         ),
-        ({"resources": {"memory_per_slot": "auto"}}, "'auto' does not fit: a number of bytes from 1 to 1024 TiB, as 536870912 or 512MiB"),
+        (
+            {"resources": {"memory_per_slot": "auto"}},
+            "Invalid value 'auto': use a number of bytes from 1 to 1024 TiB, as 536870912 or 512MiB",
+        ),
     ],
 )
 def test_an_amount_that_is_none_is_refused_by_its_rule(change: dict[str, Any], message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -51,7 +52,7 @@ def findings(document: Any) -> list[dict[str, Any]]:
         ),
         (
             SCRIPT | {"environment": {"vars": {}}},
-            "`vars` is not a field of environment; did you mean `variables`? It takes: variables, working_directory",
+            "`vars` is not a field of environment; did you mean `variables`? It takes: variables, secrets, working_directory",
         ),
         (
             SCRIPT | {"script": {"path": "a", "arg": 1}},
@@ -127,7 +128,8 @@ def parts(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[
             )
             if inside is not None:
                 yield (*path, name), inside, tag
-                yield from parts(inside, (*path, name))
+                if tag is None:  # a part of a variant needs the variant around it; `checkpoint` has the only one, too
+                    yield from parts(inside, (*path, name))
 
 
 PARTS = list(parts(JobSpec))
@@ -162,10 +164,10 @@ def test_every_part_says_its_own_fields_and_the_nearest(path: tuple[str, ...], p
     names = [name for name in part.model_fields if name != "kind"]
     inside: dict[str, Any] = {"kind": tag} if tag else {}
     for name in names:
-        document = JOB | {path[0]: inside | {f"{name}z": 1}}
+        document = JOB | functools.reduce(lambda value, part: {part: value}, reversed(path), inside | {f"{name}z": 1})
         said = [in_words(error) for error in findings(document) if error["type"] == "extra_forbidden"]
         assert said == [
-            f"`{name}z` is not a field of {path[0]}{f' (kind {tag})' if tag else ''}; did you mean `{name}`? It takes: {', '.join(part.model_fields)}"
+            f"`{name}z` is not a field of {'.'.join(path)}{f' (kind {tag})' if tag else ''}; did you mean `{name}`? It takes: {', '.join(part.model_fields)}"
         ]
 
 
@@ -194,6 +196,6 @@ def test_several_findings_are_told_in_one_line_with_their_places() -> None:
     with pytest.raises(ValidationError) as refused:
         JobSpec.model_validate(SCRIPT | {"name": "A!", "priority": "x", "labels": 3})
     assert told(refused.value, most=2) == (
-        "name: 'A!' does not fit: 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit; "
+        "name: Invalid value 'A!': use 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit; "
         "labels takes a mapping, such as {team: vision}; got 3; and 1 more"
     )

@@ -8,7 +8,7 @@ import time
 import pytest
 import yaml
 
-from paceline.training.spec.text import load
+from paceline.training.spec.text import MOST_FINDINGS, SpecTextError, json_findings, load, read
 
 
 def test_numbers_are_read_as_json_reads_them() -> None:
@@ -84,3 +84,40 @@ def test_the_longest_document_is_read_in_a_moment() -> None:
 def test_only_plain_data_is_read() -> None:
     with pytest.raises(yaml.YAMLError):
         load("!!python/object:os.system {}")
+
+
+def test_all_that_is_wrong_is_told_at_once_in_the_order_of_lines_with_what_is_left() -> None:
+    with pytest.raises(SpecTextError) as refused:
+        load("a: &x 1\nb: *x\nc: {d: 1, d: 2}\ne: !!set {}\nf: 1e400\ng: 123456789012345678901\nh: 7\na: 2\n")
+    assert [(each.path, each.line) for each in refused.value.findings] == [
+        (("a",), 1), (("b",), 2), (("c",), 3), (("e",), 4), (("f",), 5), (("g",), 6), ((), 8),
+    ]  # fmt: skip
+    assert refused.value.rest == {"a": 1, "b": None, "c": {"d": 1}, "e": None, "f": None, "g": None, "h": 7}
+    assert "the number 1e400 on line 5 is above the largest one that is read" in str(refused.value)
+    assert refused.value.lines["h",] == 7
+
+
+def test_what_was_found_before_a_fault_that_ends_the_reading_is_told_with_it() -> None:
+    with pytest.raises(SpecTextError, match=r"anchor &x.*line 3: did not find expected"):
+        load("a: &x 1\nb: [1\nc: 2\n")
+
+
+def test_a_text_of_nothing_but_faults_is_told_up_to_a_limit() -> None:
+    with pytest.raises(SpecTextError, match="and perhaps more") as refused:
+        load("".join(f"a{n}: &a{n} 1\n" for n in range(3000)))
+    assert len(refused.value.findings) == MOST_FINDINGS
+
+
+def test_every_place_has_its_line() -> None:
+    found = read("a:\n  b: [1,\n    {c: 2}]\n")
+    assert found.value == {"a": {"b": [1, {"c": 2}]}}
+    assert found.lines["a", "b", "1", "c"] == 3
+
+
+def test_a_json_key_that_is_there_twice_is_found_with_its_place() -> None:
+    assert json_findings(b'{"a": {"b": 1}}') == ()
+    assert json_findings(b"[1,") == ()
+    assert json_findings(b"[" * 60_000) == ()
+    (found,) = json_findings(b'{"labels":\n {"a": "1", "a": "2"}}')
+    assert (found.path, found.line) == (("labels",), 2)
+    assert "the key 'a' on line 2 is there already" in found.message

@@ -21,8 +21,8 @@ class GptModel(Part):
     preset: presets.Preset | None = Field(None, description=PRESET)
     layers: Whole = Field(4, ge=1, le=256)
     heads: Whole = Field(4, ge=1, le=256)
-    dim: Whole = Field(256, ge=8, le=65536, description="width of the residual stream")
-    context: Whole = Field(128, ge=8, le=1_048_576, description="tokens per sequence")
+    dim: Whole = Field(256, ge=8, le=65536, description="Width of the residual stream.")
+    context: Whole = Field(128, ge=8, le=1_048_576, description="Tokens per sequence.")
     vocab_size: Whole = Field(256, ge=2, le=MOST_TOKENS)
     dropout: Fraction = 0.0
     tied_embeddings: bool = True

@@ -17,10 +17,10 @@ class HfModel(Part):
 
     kind: Literal["hf"] = "hf"
     config: dict[str, JsonValue] | None = Field(
-        None, description="as in a config.json: model_type (llama, gpt2, ...) and what differs from its defaults"
+        None, description="As in a config.json: model_type (llama, gpt2, ...) and what differs from its defaults."
     )
-    path: Path | None = Field(None, description="absolute path of a folder on every node, as save_pretrained writes it")
-    context: Whole = Field(128, ge=8, le=1_048_576, description="tokens per sequence")
+    path: Path | None = Field(None, description="Absolute path of a folder on every node, as save_pretrained writes it.")
+    context: Whole = Field(128, ge=8, le=1_048_576, description="Tokens per sequence.")
 
     @model_validator(mode="after")
     def check_source(self) -> HfModel:

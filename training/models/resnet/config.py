@@ -26,16 +26,14 @@ class ResnetModel(Part):
 
     kind: Literal["resnet"] = "resnet"
     preset: presets.Preset | None = Field(None, description=PRESET)
-    num_layers: Whole | None = Field(
-        None, exclude_if=_absent, description="another way to give the depth: 18, 34 and 50 mean the ImageNet form with a width of 64"
-    )
+    num_layers: Whole | None = Field(None, exclude_if=_absent, description="Depth as 18, 34 or 50: the ImageNet form with a width of 64.")
     form: Literal["cifar", "imagenet"] = Field(
         CIFAR,
         exclude_if=_absent,
-        description="cifar: three stages behind a 3x3 stem; imagenet: 7x7 stem with pooling, four stages, bottlenecks at depth 50",
+        description="cifar: three stages after a 3x3 stem. imagenet: 7x7 stem with pooling, four stages, bottlenecks at depth 50.",
     )
     depth: Whole = Field(20, ge=8, le=1202)
-    width: Whole = Field(16, ge=1, le=1024, description="channels of the first stage")
+    width: Whole = Field(16, ge=1, le=1024, description="Channels of the first stage.")
 
     @model_validator(mode="before")
     @classmethod

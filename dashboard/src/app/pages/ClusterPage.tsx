@@ -1,7 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { PageHeader } from "@/components/ui/PageHeader";
-import { meQuery } from "@/features/auth/api/session";
 import { nodesQuery } from "@/features/cluster/api/cluster";
 import { NodesPanel } from "@/features/cluster/components/NodesPanel";
 import { SummaryTiles } from "@/features/cluster/components/SummaryTiles";
@@ -13,7 +12,6 @@ const route = getRouteApi("/shell/cluster");
 export function ClusterPage() {
   const { add = false, ...view } = route.useSearch();
   const navigate = route.useNavigate();
-  const { data: me } = useQuery(meQuery);
   const { data: nodes } = useQuery(nodesQuery);
   const shown = nodes?.filter((node) => node.state !== "gone") ?? [];
   return (
@@ -24,7 +22,6 @@ export function ClusterPage() {
         <IdleCards />
         <NodesPanel
           adding={add}
-          canChange={me?.role === "admin"}
           onAdding={(adding) => void navigate({ search: { ...view, add: adding || undefined } })}
         />
         {shown.length > 0 && (

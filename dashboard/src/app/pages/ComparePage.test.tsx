@@ -10,6 +10,7 @@ const COMPARE = "GET /api/v1/training/compare";
 function twoJobs(answer: Handler, more: Routes = {}) {
   return mockApi({
     [COMPARE]: answer,
+    "GET /api/v1/training/jobs": () => ok(page([jobSummary({ id: "job2", name: "gpt-killed" }), jobSummary()])),
     "GET /api/v1/training/jobs/job2": () => ok(job({ id: "job2", name: "gpt-killed", state: "completed" })),
     "GET /api/v1/metrics/jobs/job2": () =>
       ok(
@@ -62,11 +63,16 @@ describe("the comparison of runs", () => {
     expect(within(panel).getByRole("table", { name: "Spec differences" })).toHaveTextContent("training.seed78yes");
   });
 
-  it("draws one metric of all of them, a repeated step by its newest generation", async () => {
+  it("begins with the curves of all of them, a repeated step by its newest generation", async () => {
     const seen = twoJobs(() => ok({ items: [comparison()] }));
     renderApp("/compare?jobs=job1,job2");
-    expect(await screen.findByText("gpt-stdlib 4 at step 2; gpt-killed 3 at step 3.")).toBeVisible();
-    await userEvent.click(screen.getByRole("button", { name: "Curves as a table" }));
+    const told =
+      "gpt-stdlib: 4 nats at step 2. Min 4 at step 2, max 5 at step 1. gpt-killed: 3 nats at step 3. Min 3 at step 3, max 5 at step 1.";
+    expect(await screen.findByText(told)).toBeVisible();
+    const verdict = await panelOf("gpt-stdlib and gpt-killed");
+    const curves = await panelOf("Curves of the runs");
+    expect(curves.compareDocumentPosition(verdict) & Node.DOCUMENT_POSITION_FOLLOWING).toBeTruthy();
+    await userEvent.click(screen.getByRole("button", { name: "Loss as a table" }));
     expect(
       within(screen.getByRole("table", { name: "Curves as a table" }))
         .getAllByRole("row")
@@ -79,18 +85,55 @@ describe("the comparison of runs", () => {
     ).toBe(true);
   });
 
+  it("hides a run by a click on its name, and shows it again", async () => {
+    twoJobs(() => ok({ items: [comparison()] }));
+    renderApp("/compare?jobs=job1,job2");
+    const user = userEvent.setup();
+    const key = await screen.findByRole("button", { name: "gpt-stdlib", pressed: true });
+    await user.click(key);
+    expect(key).toHaveAttribute("aria-pressed", "false");
+    expect(screen.getByText("gpt-killed: 3 nats at step 3. Min 3 at step 3, max 5 at step 1.")).toBeVisible();
+    await user.click(key);
+    expect(screen.getByText(/^gpt-stdlib: 4 nats/)).toBeVisible();
+  });
+
+  it("has a chart for each metric, and its axis, scale and smoothing, in the URL", async () => {
+    const seen = twoJobs(() => ok({ items: [comparison()] }));
+    const { router } = renderApp("/compare?jobs=job1,job2&metrics=loss,eval_loss&axis=time&log=true");
+    expect(await screen.findByRole("region", { name: "Loss chart" })).toBeVisible();
+    expect(screen.getByRole("region", { name: "Eval loss" })).toHaveTextContent("has reported eval_loss");
+    expect(screen.getByRole("switch", { name: "Log scale" })).toBeChecked();
+    const asked = seen.findLast(({ path }) => path === "/api/v1/metrics/jobs/job2")!;
+    expect(asked.url.searchParams.getAll("name")).toEqual(["loss", "eval_loss"]);
+    await userEvent.click(screen.getByRole("combobox", { name: "Smoothing" }));
+    await userEvent.click(await screen.findByRole("option", { name: "Running mean", hidden: true }));
+    await waitFor(() => expect(router.state.location.search).toMatchObject({ smooth: 20, smoothing: "mean" }));
+    expect(screen.getByText("20 points")).toBeVisible();
+  });
+
+  it("takes names of jobs in the URL as well as ids, and says which it does not know", async () => {
+    const seen = twoJobs(() => ok({ items: [comparison()] }));
+    const { router, unmount } = renderApp("/compare?jobs=gpt-stdlib,gpt-killed");
+    expect(await panelOf("gpt-stdlib and gpt-killed")).toBeVisible();
+    expect(router.state.location.search).toEqual({ jobs: ["job1", "job2"] });
+    expect(seen.some(({ path }) => path === "/api/v1/training/jobs/gpt-killed")).toBe(false);
+    unmount();
+    renderApp("/compare?jobs=gpt-stdlib,gpt-lost");
+    expect(await screen.findByText(/There is no job gpt-lost/)).toBeVisible();
+  });
+
   it("claims a unit of the loss only where all jobs have one", async () => {
     twoJobs(() => ok({ items: [comparison()] }));
     const { unmount } = renderApp("/compare?jobs=job1,job2");
-    expect(await within(await panelOf("Curves of the runs")).findByText("nats")).toBeVisible();
+    expect(await within(await panelOf("Loss chart")).findByText("nats")).toBeVisible();
     unmount();
     const script = { ...job().spec!, model: null, script: { path: "train.py" } };
     twoJobs(() => ok({ items: [comparison()] }), {
       "GET /api/v1/training/jobs/job2": () => ok(job({ id: "job2", name: "gpt-killed", spec: script } as never)),
     });
     renderApp("/compare?jobs=job1,job2");
-    expect(await screen.findByText("gpt-stdlib 4 at step 2; gpt-killed 3 at step 3.")).toBeVisible();
-    expect(await panelOf("Curves of the runs")).not.toHaveTextContent("nats");
+    expect(await screen.findByText(/^gpt-stdlib: 4 at step 2/)).toBeVisible();
+    expect(await panelOf("Loss chart")).not.toHaveTextContent("nats");
   });
 
   it("asks for another job when there is only one, and takes it into the URL", async () => {
@@ -130,8 +173,8 @@ describe("picking jobs to compare", () => {
       "GET /api/v1/training/jobs": () => ok(page([jobSummary(), jobSummary({ id: "job2", name: "gpt-killed" })])),
     });
     const { router } = renderApp("/jobs");
-    await userEvent.click(await screen.findByRole("checkbox", { name: "Select gpt-stdlib to compare" }));
-    await userEvent.click(await screen.findByRole("checkbox", { name: "Select gpt-killed to compare" }));
+    await userEvent.click(await screen.findByRole("checkbox", { name: "Select gpt-stdlib" }));
+    await userEvent.click(await screen.findByRole("checkbox", { name: "Select gpt-killed" }));
     await waitFor(() => expect(router.state.location.search).toEqual({ pick: ["job1", "job2"] }));
     await userEvent.click(screen.getByRole("link", { name: "Compare 2 jobs" }));
     await waitFor(() => expect(router.state.location.pathname).toBe("/compare"));

@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { stringify } from "yaml";
 import { CopyAction } from "@/components/ui/CopyBox";
+import { ErrorText } from "@/components/ui/ErrorText";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { experimentQuery, trialsQuery } from "@/features/experiments/api/experiments";
 import { ExperimentHeader } from "@/features/experiments/components/ExperimentHeader";
@@ -62,7 +63,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
       />
       {analyze.error && (
         <p className={classes.refused} role="alert">
-          Not analyzed: {asApiError(analyze.error).message} <code>{asApiError(analyze.error).code}</code>
+          Not analyzed: <ErrorText error={analyze.error} /> <code>{asApiError(analyze.error).code}</code>
         </p>
       )}
       <Tabs

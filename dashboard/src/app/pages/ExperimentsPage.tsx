@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { IconPlus } from "@tabler/icons-react";
 import { PageHeader } from "@/components/ui/PageHeader";
+import { DocsLink } from "@/components/ui/DocsLink";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { experimentListQuery, type ExperimentFilter } from "@/features/experiments/api/experiments";
 import { ExperimentFilters } from "@/features/experiments/components/ExperimentFilters";
@@ -80,7 +81,8 @@ function NoExperiments() {
     <EmptyState title="No experiments yet" action={<NewExperiment />}>
       An experiment runs one job in many configurations and says which to take: numbers of ranks, strategies, batch
       sizes, or any field. Begin from a job with <em>Vary this</em> on its page, or from a terminal:{" "}
-      <code>paceline experiment run experiment.yaml</code>
+      <code>paceline experiment run experiment.yaml</code>.{" "}
+      <DocsLink page="experiments.html">About experiments</DocsLink>
     </EmptyState>
   );
 }

@@ -5,10 +5,10 @@ import { isMissingPart } from "../missingParts";
 
 export function NotFound() {
   return (
-    <main style={{ padding: 24 }}>
+    <>
       <PageHeader title="Page not found" subtitle="The address may be mistyped, or the page has moved." />
       <Link to="/jobs">Back to jobs</Link>
-    </main>
+    </>
   );
 }
 

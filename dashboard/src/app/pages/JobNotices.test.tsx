@@ -71,6 +71,28 @@ describe("the notices of a job", () => {
     expect(within(panel).getByText(/peer closed/)).not.toBeVisible();
   });
 
+  it("opens with the line of the user's code, the message and the traceback without the frames of libraries", async () => {
+    const raised = { kind: "exception", message: "'missing_key'", exception: "KeyError", signal: null, exit_code: 1 };
+    const cause = failure({
+      ...raised,
+      where: "lookup in crashy.py:6",
+      traceback: "Traceback:\n  trainer.py\n  crashy.py, in lookup\nKeyError: 'missing_key'",
+      users_traceback: "Traceback:\n  … 1 frame of libraries\n  crashy.py, in lookup\nKeyError: 'missing_key'",
+      last_lines: ["building task"],
+      victims: [failure({ ...raised, rank: 0, node_name: "node-a", share: "same" })],
+    });
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ state: "failed", failure: cause })) });
+    renderApp("/jobs/job1?tab=spec");
+    const panel = await screen.findByRole("region", { name: "Failure" });
+    expect(
+      within(panel).getByText("Rank 1 on node-b and rank 0 on node-a raised KeyError in lookup at crashy.py:6"),
+    ).toBeVisible();
+    expect(within(panel).getByRole("region", { name: "Traceback" })).toBeVisible();
+    expect(within(panel).getByText(/… 1 frame of libraries/)).toBeVisible();
+    expect(within(panel).getByText(/trainer\.py/)).not.toBeVisible();
+    expect(within(panel).getByText("building task")).not.toBeVisible();
+  });
+
   it("leads to the log of a rank that left no lines with its failure, and does not claim that it printed none", async () => {
     const seen = mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ state: "failed", failure: failure() })) });
     renderApp("/jobs/job1?tab=spec");

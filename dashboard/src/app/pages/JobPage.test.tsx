@@ -10,7 +10,7 @@ import { renderApp } from "@/testing/renderApp";
 const METRICS = "/metrics/stream/job1";
 
 async function liveCurves() {
-  await screen.findByText(/at step 2; min/);
+  await screen.findByText(/at step 2\. Min/);
   return FakeSocket.to(METRICS);
 }
 
@@ -28,7 +28,7 @@ describe("the job page", () => {
         data: { rank: 0, generation: 1, step: 150, time: 0, values: { loss: 2.25 } },
       });
     });
-    expect(await screen.findByText("2.25 nats at step 150; min 2.25 near step 150.")).toBeVisible();
+    expect(await screen.findByText("2.25 nats at step 150. Min 2.25 at step 150, max 5 at step 1.")).toBeVisible();
     expect(screen.getByText("150")).toBeVisible();
   });
 
@@ -61,7 +61,7 @@ describe("the job page", () => {
   ])("claims no unit for the loss of %s", async (_, part) => {
     mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ spec: { ...job().spec!, ...part } } as Partial<Job>)) });
     renderApp("/jobs/job1");
-    expect(await screen.findByText("4 at step 2; min 4 near step 2.")).toBeVisible();
+    expect(await screen.findByText("4 at step 2. Min 4 at step 2, max 5 at step 1.")).toBeVisible();
     expect(screen.queryByText(/nats/)).toBeNull();
     expect(screen.getByRole("heading", { name: "Loss" })).toBeVisible();
   });
@@ -164,6 +164,17 @@ describe("the job page", () => {
     await waitFor(() => expect(seen.filter(({ path }) => path.endsWith("/events")).length).toBeGreaterThan(before));
   });
 
+  it.each([
+    ["running", "60% gpt-stdlib · Paceline"],
+    ["failed", "Failed gpt-stdlib · Paceline"],
+  ] as const)("tells in the browser's tab how far a job has come: %s", async (state, tab) => {
+    const shown = job({ state });
+    shown.progress = { ...shown.progress, step: 300, total_steps: 500 };
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(shown) });
+    renderApp("/jobs/job1?tab=spec");
+    await waitFor(() => expect(document.title).toBe(tab));
+  });
+
   it("claims neither speed nor an ETA for a job that is paused", async () => {
     const paused = job({ state: "paused", desired: "pause", ran_seconds: 90 });
     mockApi({ "GET /api/v1/training/jobs/job1": () => ok(paused) });
@@ -179,5 +190,6 @@ it("says that an address leads nowhere, under a heading, with a way back", async
   mockApi();
   renderApp("/nowhere");
   expect(await screen.findByRole("heading", { level: 1, name: "Page not found" })).toBeVisible();
+  expect(screen.getByRole("navigation", { name: "Main" })).toBeVisible();
   expect(screen.getByRole("main")).toContainElement(screen.getByRole("link", { name: "Back to jobs" }));
 });

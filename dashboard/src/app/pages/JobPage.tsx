@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { PageHeader } from "@/components/ui/PageHeader";
 import { Panel, PanelStates } from "@/components/ui/Panel";
 import { incidentsQuery } from "@/features/incidents/api/incidents";
 import { jobQuery } from "@/features/jobs/api/jobs";
@@ -30,11 +31,21 @@ export function JobPage() {
       <JobView key={jobId} job={query.data} />
     </>
   ) : (
-    <Panel label="Job" flush>
-      <PanelStates source={query} what="this job" rows={8}>
-        {() => null}
-      </PanelStates>
-    </Panel>
+    <>
+      <PageHeader
+        title="Job"
+        before={
+          <Link to="/jobs" className="back">
+            Jobs
+          </Link>
+        }
+      />
+      <Panel label="Job" flush>
+        <PanelStates source={query} what="this job" rows={8}>
+          {() => null}
+        </PanelStates>
+      </Panel>
+    </>
   );
 }
 
@@ -44,7 +55,8 @@ function JobView({ job }: { job: Job }) {
   const live = !isTerminal(job.state);
   const { from, to, rank = 0 } = search;
   const range = from !== undefined && to !== undefined && from < to ? { from, to } : null;
-  const feed = useMetricsFeed({ jobId: job.id, range, rank }, live);
+  // A paused job brings nothing new until it is resumed.
+  const feed = useMetricsFeed({ jobId: job.id, range, rank }, live && job.state !== "paused");
   const change = (part: Partial<JobSearch>) => void navigate({ search: { ...search, ...part }, replace: true });
   const ledger = useQuery(incidentsQuery(job.id));
   const incidents = ledger.data ?? NONE;
@@ -77,18 +89,11 @@ function JobView({ job }: { job: Job }) {
 
 const NONE: readonly Incident[] = [];
 
-/** The job's progress, as fresh as the stream. */
+/** The job's progress, its step and loss as fresh as the stream. Rates are the coordinator's: those of a single step jump. */
 function useLiveProgress(job: Job, feed: MetricsFeed): JobProgress {
   const store = feed.query.data;
   useStoreVersion(store);
   const latest = store?.latest;
   if (!latest || latest.generation < job.generation || latest.step < job.progress.step) return job.progress;
-  const { loss, tokens_per_second, samples_per_second } = latest.values;
-  return {
-    ...job.progress,
-    step: latest.step,
-    loss: loss ?? job.progress.loss,
-    tokens_per_second: tokens_per_second ?? job.progress.tokens_per_second,
-    samples_per_second: samples_per_second ?? job.progress.samples_per_second,
-  };
+  return { ...job.progress, step: latest.step, loss: latest.values.loss ?? job.progress.loss };
 }

@@ -2,6 +2,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { Panel } from "@/components/ui/Panel";
 import { ArtifactsPanel } from "@/features/artifacts/components/ArtifactsPanel";
+import { FilesPanel } from "@/features/artifacts/components/FilesPanel";
 import { CheckpointsPanel } from "@/features/checkpoints/components/CheckpointsPanel";
 import { Timeline } from "@/features/events/components/Timeline";
 import { GoodputPanel } from "@/features/goodput/components/GoodputPanel";
@@ -11,6 +12,7 @@ import { GenerationsTable, RanksTable } from "@/features/jobs/components/RanksTa
 import { SpecView } from "@/features/jobs/components/SpecView";
 import type { LogFilter } from "@/features/logs/api/logs";
 import { LogPanel } from "@/features/logs/components/LogPanel";
+import { MediaBoard } from "@/features/media/components/MediaBoard";
 import { lossUnitOf } from "@/features/metrics/catalog";
 import { CardPanel } from "@/features/metrics/components/CardPanel";
 import { Charts } from "@/features/metrics/components/Charts";
@@ -20,6 +22,8 @@ import { CommunicationPanel } from "@/features/performance/components/Communicat
 import { PerformancePanel } from "@/features/performance/components/PerformancePanel";
 import { SamplesPanel } from "@/features/samples/components/SamplesPanel";
 import { StacksPanel } from "@/features/stacks/components/StacksPanel";
+import { TerminalPanel } from "@/features/terminal/components/TerminalPanel";
+import { startOf } from "@/lib/jobs";
 import type { Incident, Job } from "@/lib/types";
 import type { JobSearch, Tab } from "../search";
 import { marksOf } from "./jobMarks";
@@ -49,6 +53,8 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
           view={search}
           world={job.world_size}
           lossUnit={lossUnitOf(job)}
+          {...{ project: job.project, jobId: job.id }}
+          startedAt={startOf(job)}
           marking={{ marks, onOpen: ({ kind }) => change({ tab: kind === "incident" ? "incidents" : "ranks" }) }}
           live={live}
           waitingFor={waitingFor(job, live)}
@@ -56,22 +62,10 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
           onView={change}
         />
       );
+    case "media":
+      return <JobMediaBoard {...{ job, search, change, live }} />;
     case "performance":
-      return (
-        <div className="stack">
-          <PerformancePanel job={job} />
-          {job.communication && <CommunicationPanel choice={job.communication} />}
-          <CardPanel
-            jobId={job.id}
-            world={job.world_size}
-            live={live}
-            metric={search.card}
-            onMetric={(card) => change({ card })}
-          />
-          <GradientsPanel job={job} step={search.gradientStep} onStep={(gradientStep) => change({ gradientStep })} />
-          <ArtifactsPanel job={job} />
-        </div>
-      );
+      return <PerformanceTab {...{ job, search, change, live }} />;
     case "incidents":
       return (
         <div className="stack">
@@ -81,15 +75,7 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
         </div>
       );
     case "logs":
-      return (
-        <LogPanel
-          jobId={job.id}
-          world={job.world_size}
-          live={live}
-          filter={{ rank: search.logRank, level: search.level, q: search.q, line: search.line }}
-          onFilter={(filter) => change(logSearch(filter))}
-        />
-      );
+      return <JobLog {...{ job, live, search, change }} />;
     case "ranks":
       return (
         <div className="stack">
@@ -111,6 +97,8 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
           </Panel>
         </div>
       );
+    case "terminal":
+      return <TerminalPanel job={job} />;
     case "checkpoints":
       return (
         <CheckpointsPanel
@@ -118,11 +106,32 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
           onRestored={(jobId) => void navigate({ to: "/jobs/$jobId", params: { jobId }, search: {} })}
         />
       );
+    case "artifacts":
+      return (
+        <FilesPanel
+          job={job}
+          folder={search.folder ?? ""}
+          onFolder={(folder) => change({ folder: folder || undefined })}
+        />
+      );
     case "timeline":
-      return <Timeline jobId={job.id} />;
+      return <Timeline jobId={job.id} kind={search.events} onKind={(events) => change({ events })} />;
     case "spec":
       return <SpecView job={job} />;
   }
+}
+
+function JobLog({ job, live, search, change }: Pick<ContentProps, "job" | "live" | "search" | "change">) {
+  return (
+    <LogPanel
+      jobId={job.id}
+      world={job.world_size}
+      live={live}
+      removal={job.data_removal}
+      filter={logFilter(search)}
+      onFilter={(filter) => change(logSearch(filter))}
+    />
+  );
 }
 
 function waitingFor({ data_removal: removal, spec }: Job, live: boolean): string {
@@ -132,7 +141,48 @@ function waitingFor({ data_removal: removal, spec }: Job, live: boolean): string
   return live ? "Curves appear after the first step." : "The job ended before its first step.";
 }
 
+type TabProps = Pick<ContentProps, "job" | "search" | "change" | "live">;
+
+function PerformanceTab({ job, search, change, live }: TabProps) {
+  return (
+    <div className="stack">
+      <PerformancePanel job={job} />
+      {job.communication && <CommunicationPanel choice={job.communication} />}
+      <CardPanel
+        jobId={job.id}
+        world={job.world_size}
+        live={live}
+        metric={search.card}
+        onMetric={(card) => change({ card })}
+      />
+      <GradientsPanel job={job} step={search.gradientStep} onStep={(gradientStep) => change({ gradientStep })} />
+      <ArtifactsPanel job={job} />
+    </div>
+  );
+}
+
+function JobMediaBoard({ job, search, change, live }: TabProps) {
+  return (
+    <MediaBoard
+      runs={[{ id: job.id, name: job.name, live }]}
+      step={search.mediaStep}
+      range={rangeOf(search)}
+      onStep={(mediaStep) => change({ mediaStep })}
+      onAllSteps={() => change({ from: undefined, to: undefined })}
+      gone={job.data_removal !== null}
+    />
+  );
+}
+
+function rangeOf({ from, to }: JobSearch) {
+  return from !== undefined && to !== undefined && from < to ? { from, to } : null;
+}
+
 /** The charts and the logs each have a rank: in the URL they need two names. */
+function logFilter({ logRank: rank, level, q, regex, context, line }: JobSearch): LogFilter {
+  return { rank, level, q, regex, context, line };
+}
+
 function logSearch(filter: Partial<LogFilter>): Partial<JobSearch> {
   const { rank, ...rest } = filter;
   return "rank" in filter ? { ...rest, logRank: rank } : rest;

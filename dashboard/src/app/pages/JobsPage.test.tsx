@@ -1,11 +1,12 @@
 import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
-import { hang, jobSummary, page, silentNode } from "@/testing/fixtures";
+import { experiment, hang, jobSummary, page, silentNode } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
 const LIST = "/api/v1/training/jobs";
+const EXPERIMENT = "01JD0000000000000000000001";
 
 describe("the jobs list", () => {
   it("asks for what the URL says", async () => {
@@ -13,15 +14,22 @@ describe("the jobs list", () => {
     renderApp("/jobs?status=running,paused&q=gpt&sort=name&cursor=abc");
     await screen.findByRole("link", { name: "gpt-stdlib" });
     const query = Object.fromEntries(seen.find(({ path }) => path === LIST)!.url.searchParams);
-    expect(query).toEqual({ status: "running,paused", q: "gpt", sort: "name", cursor: "abc", limit: "50" });
+    expect(query).toEqual({
+      status: "running,paused",
+      q: "gpt",
+      sort: "name",
+      cursor: "abc",
+      limit: "50",
+      count: "true",
+    });
   });
 
   it("has the trials of one experiment, named by a chip that shows all jobs again", async () => {
-    const seen = mockApi();
-    const { router } = renderApp("/jobs?experiment=exp1&sort=name");
+    const seen = mockApi({ [`GET /api/v1/experiments/${EXPERIMENT}`]: () => ok(experiment()) });
+    const { router } = renderApp(`/jobs?experiment=${EXPERIMENT}&sort=name`);
     const asked = () => seen.findLast(({ path }) => path === LIST)!.url.searchParams.get("experiment");
     const chip = await screen.findByRole("button", { name: "Experiment ddp-versus-fsdp: remove this filter" });
-    expect(asked()).toBe("exp1");
+    expect(asked()).toBe(EXPERIMENT);
     await userEvent.click(chip);
     await waitFor(() => expect(router.state.location.search).toEqual({ sort: "name" }));
     await waitFor(() => expect(asked()).toBeNull());
@@ -35,6 +43,7 @@ describe("the jobs list", () => {
     expect(Object.fromEntries(seen.find(({ path }) => path === LIST)!.url.searchParams)).toEqual({
       sort: "-created_at",
       limit: "50",
+      count: "true",
     });
   });
 
@@ -62,8 +71,8 @@ describe("the jobs list", () => {
     const { router } = renderApp("/jobs");
     await userEvent.click(await screen.findByRole("button", { name: "Next page" }));
     await waitFor(() => expect(router.state.location.search).toMatchObject({ cursor: "page-2" }));
-    await userEvent.click(screen.getByRole("button", { name: /Priority/ }));
-    await waitFor(() => expect(router.state.location.search).toEqual({ sort: "-priority" }));
+    await userEvent.click(screen.getByRole("button", { name: "Job" }));
+    await waitFor(() => expect(router.state.location.search).toEqual({ sort: "name" }));
   });
 
   it("opens the palette with Ctrl-K and goes where it says", async () => {

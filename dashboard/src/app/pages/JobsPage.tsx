@@ -1,30 +1,52 @@
 import { Button } from "@mantine/core";
+import { useLocalStorage } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { IconArrowsDiff, IconPlus, IconX } from "@tabler/icons-react";
+import { IconPlus } from "@tabler/icons-react";
+import { DocsLink } from "@/components/ui/DocsLink";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { experimentQuery } from "@/features/experiments/api/experiments";
-import { jobListQuery, type JobFilter } from "@/features/jobs/api/jobs";
-import { JobFilters } from "@/features/jobs/components/JobFilters";
+import { jobListQuery } from "@/features/jobs/api/jobs";
+import { ColumnsMenu } from "@/features/jobs/components/ColumnsMenu";
+import { FilterChip, JobFilters } from "@/features/jobs/components/JobFilters";
+import { JobPages } from "@/features/jobs/components/JobPages";
 import { JobsTable } from "@/features/jobs/components/JobsTable";
-import { MOST_COMPARED } from "../search";
+import { Selection } from "@/features/jobs/components/Selection";
+import { ViewsMenu } from "@/features/jobs/components/ViewsMenu";
+import {
+  FIRST_COLUMNS,
+  isLimited,
+  knownColumns,
+  NO_LIMITS,
+  orNone,
+  queryOf,
+  type ColumnId,
+  type JobListView,
+} from "@/features/jobs/view";
+import { jobsSearch, MOST_COMPARED } from "../search";
 
 const route = getRouteApi("/shell/jobs");
 
 export function JobsPage() {
-  const { pick = [], ...filter } = route.useSearch();
+  const { pick = [], columns, ...filter } = route.useSearch();
   const navigate = route.useNavigate();
+  // A view without columns of its own has those that were chosen last in this browser.
+  const [own, setOwn] = useLocalStorage<ColumnId[] | null>({ key: "paceline.jobs.columns", defaultValue: null });
   const query = useQuery(jobListQuery(filter));
   // Another filter or order is another list: its pages start anew.
-  const change = (part: Partial<JobFilter>) =>
+  const change = (part: Partial<JobListView>) =>
     void navigate({
-      search: { ...filter, pick: orNone(pick), cursor: undefined, ...part },
+      search: { ...filter, columns, pick: orNone(pick), cursor: undefined, ...part },
       replace: part.q !== undefined,
     });
-  const choose = (picked: string[]) => void navigate({ search: { ...filter, pick: orNone(picked) }, replace: true });
-  const filtered = filter.q !== undefined || filter.status !== undefined || filter.experiment !== undefined;
-  const next = query.data?.next_cursor;
+  const choose = (picked: string[]) =>
+    void navigate({ search: { ...filter, columns, pick: orNone(picked) }, replace: true });
+  const chooseColumns = (chosen: ColumnId[] | undefined) => {
+    setOwn(chosen ?? null);
+    change({ columns: chosen, cursor: filter.cursor });
+  };
+  const shown = columns ?? knownColumns(own) ?? FIRST_COLUMNS;
   return (
     <>
       <PageHeader title="Jobs" actions={<NewJob />} />
@@ -34,11 +56,22 @@ export function JobsPage() {
           <>
             <JobFilters filter={filter} onChange={change} />
             {filter.experiment !== undefined && (
-              <ExperimentChip id={filter.experiment} onRemove={() => change({ experiment: undefined })} />
+              <ExperimentChip reference={filter.experiment} onRemove={() => change({ experiment: undefined })} />
             )}
           </>
         }
-        actions={pick.length > 0 && <Picked ids={pick} onClear={() => choose([])} />}
+        actions={
+          <>
+            {pick.length > 0 && <Selection ids={pick} mostCompared={MOST_COMPARED} onClear={() => choose([])} />}
+            <ViewsMenu
+              query={queryOf({ ...filter, columns })}
+              onChoose={(saved) =>
+                void navigate({ search: jobsSearch(Object.fromEntries(new URLSearchParams(saved))) })
+              }
+            />
+            <ColumnsMenu shown={shown} onChange={chooseColumns} />
+          </>
+        }
         flush
       >
         <PanelStates
@@ -46,79 +79,33 @@ export function JobsPage() {
           what="the jobs"
           rows={8}
           isEmpty={(page) => page.items.length === 0}
-          empty={
-            filtered ? (
-              <NothingMatches onClear={() => change({ q: undefined, status: undefined, experiment: undefined })} />
-            ) : (
-              <NoJobs />
-            )
-          }
+          empty={isLimited(filter) ? <NothingMatches onClear={() => change(NO_LIMITS)} /> : <NoJobs />}
         >
           {(page) => (
             <JobsTable
               jobs={page.items}
+              columns={shown}
               sort={filter.sort ?? "-created_at"}
               onSort={(sort) => change({ sort })}
               picked={pick}
-              mostPicked={MOST_COMPARED}
               onPick={choose}
             />
           )}
         </PanelStates>
       </Panel>
-      {(next || filter.cursor) && (
-        <nav aria-label="Pages" style={{ display: "flex", gap: 8, marginTop: 12, justifyContent: "flex-end" }}>
-          {filter.cursor && (
-            <Button variant="default" onClick={() => change({})}>
-              First page
-            </Button>
-          )}
-          {next && (
-            <Button variant="default" onClick={() => change({ cursor: next })}>
-              Next page
-            </Button>
-          )}
-        </nav>
+      {query.data && (
+        <JobPages page={query.data} isFirst={filter.cursor === undefined} onTurn={(cursor) => change({ cursor })} />
       )}
     </>
   );
 }
 
+const ID = /^[0-9A-Z]{26}$/;
+
 /** Whose trials the list is limited to, by name once it is known. */
-function ExperimentChip({ id, onRemove }: { id: string; onRemove(): void }) {
-  const { data } = useQuery(experimentQuery(id));
-  const name = data?.name ?? id;
-  return (
-    <Button
-      variant="light"
-      rightSection={<IconX size={14} aria-hidden />}
-      aria-label={`Experiment ${name}: remove this filter`}
-      onClick={onRemove}
-    >
-      Experiment: {name}
-    </Button>
-  );
-}
-
-function orNone(picked: string[]): string[] | undefined {
-  return picked.length > 0 ? picked : undefined;
-}
-
-function Picked({ ids, onClear }: { ids: string[]; onClear(): void }) {
-  const full = ids.length === MOST_COMPARED;
-  return (
-    <>
-      <span className="hint" role="status">
-        {ids.length === 1 ? "1 selected" : `${ids.length} selected${full ? ", the most that can be compared" : ""}`}
-      </span>
-      <Button variant="default" onClick={onClear}>
-        Clear
-      </Button>
-      <Button component={Link} to="/compare" search={{ jobs: ids } as never} leftSection={<IconArrowsDiff size={14} />}>
-        {ids.length === 1 ? "Compare with…" : `Compare ${ids.length} jobs`}
-      </Button>
-    </>
-  );
+function ExperimentChip({ reference, onRemove }: { reference: string; onRemove(): void }) {
+  const { data } = useQuery({ ...experimentQuery(reference), enabled: ID.test(reference) });
+  return <FilterChip name="Experiment" value={data?.name ?? reference} onRemove={onRemove} />;
 }
 
 function NewJob() {
@@ -132,8 +119,9 @@ function NewJob() {
 function NoJobs() {
   return (
     <EmptyState title="No jobs yet" action={<NewJob />}>
-      Start from an example: a small GPT on the text of the Python standard library trains in minutes on two CPU slots.
-      Or from a terminal: <code>paceline submit job.yaml --follow</code>
+      Your training runs will be listed here, with their state, loss and progress, live. Start from a template: a small
+      GPT trains in minutes on two CPU slots. Or from a terminal: <code>paceline submit job.yaml --follow</code>.{" "}
+      <DocsLink page="first_hour.html">Your first hour</DocsLink>
     </EmptyState>
   );
 }
@@ -147,6 +135,8 @@ function NothingMatches({ onClear }: { onClear(): void }) {
           Clear filters
         </Button>
       }
-    />
+    >
+      Archived jobs are left out unless the filter asks for them.
+    </EmptyState>
   );
 }

@@ -64,7 +64,7 @@ describe("a new experiment", () => {
   });
 
   it("starts nothing by a click on what turns out to be wrong", async () => {
-    const errors = [{ pointer: "/grid/optimizer.lr", code: "wrong", message: "is not a rate", hint: null }];
+    const errors = [{ pointer: "/grid/optimizer.lr", code: "wrong", message: "is not a rate", hint: null, line: null }];
     const seen = mockApi({
       "GET /api/v1/experiments/exp1": () => ok(experiment({ spec: { ...SPEC, grid: { "optimizer.lr": [0.1] } } })),
       [PLAN]: ({ body }) => ok(experimentPlan(JSON.stringify(body).includes('"fast"') ? { errors } : {})),
@@ -92,7 +92,13 @@ describe("a new experiment", () => {
 
   it("shows what is wrong at its field, and starts nothing", async () => {
     const errors = [
-      { pointer: "/grid/optimizer.lr", code: "unknown", message: "not a field of this job", hint: "use optimizer.eps" },
+      {
+        pointer: "/grid/optimizer.lr",
+        code: "unknown",
+        message: "not a field of this job",
+        hint: "use optimizer.eps",
+        line: null,
+      },
     ];
     mockApi({ [PLAN]: () => ok(experimentPlan({ errors })) });
     renderApp("/experiments/new");

@@ -9,9 +9,11 @@ import { CreateExperiment } from "@/features/experiments/components/CreateExperi
 import { at, combinedSchema, documentFrom } from "@/features/experiments/draft";
 import { templateNamed } from "@/features/experiments/templates";
 import type { ExperimentDraft } from "@/features/experiments/useExperimentDraft";
-import { specOfJobQuery, specSchemaQuery } from "@/features/submit/api/submit";
+import { specOfJobQuery } from "@/features/submit/api/submit";
 import { SpecForm } from "@/features/submit/components/SpecForm";
+import { searchOf } from "@/lib/spec/choices";
 import type { Schema } from "@/lib/spec/schema";
+import { specSchemaQuery } from "@/lib/spec/query";
 
 const route = getRouteApi("/shell/experiments/new");
 
@@ -32,18 +34,26 @@ export function NewExperimentPage() {
         </PanelStates>
       </Panel>
     );
-  if (from !== undefined) return <Create key={from} initial={documentFrom(job.data!)} from={job.data!.name} />;
+  if (from !== undefined)
+    return <Create key={from} source={`from:${from}`} initial={documentFrom(job.data!)} from={job.data!.name} />;
   if (again !== undefined)
-    return <Create key={again} initial={stringify(experiment.data!.spec)} from={experiment.data!.name} />;
+    return (
+      <Create
+        key={again}
+        source={`again:${again}`}
+        initial={stringify(experiment.data!.spec)}
+        from={experiment.data!.name}
+      />
+    );
   return <FromTemplate />;
 }
 
 function FromTemplate() {
   const template = templateNamed(route.useSearch().template);
-  return <Create key={template.name} initial={template.text} template={template.name} />;
+  return <Create key={template.name} source={template.source} initial={template.text} />;
 }
 
-function Create({ initial, from, template }: { initial: string; from?: string; template?: string }) {
+function Create({ source, initial, from }: { source: string; initial: string; from?: string }) {
   const { view = "form" } = route.useSearch();
   const navigate = route.useNavigate();
   const jobSchema = useQuery(specSchemaQuery);
@@ -67,13 +77,13 @@ function Create({ initial, from, template }: { initial: string; from?: string; t
       schema={schema}
       jobSchema={jobSchema.data!}
       initial={initial}
+      source={source}
       from={from}
-      template={template}
       view={view}
       onView={(next) =>
         void navigate({ search: (old) => ({ ...old, view: next === "form" ? undefined : next }), replace: true })
       }
-      onTemplate={(name) => void navigate({ search: { view: view === "form" ? undefined : view, template: name } })}
+      onSource={(next) => void navigate({ search: { view: view === "form" ? undefined : view, ...searchOf(next) } })}
       onCreated={(experimentId) =>
         void navigate({ to: "/experiments/$experimentId", params: { experimentId }, search: {} })
       }

@@ -157,6 +157,7 @@ describe("the page of a script", () => {
       node_name: "node-b",
       state: "running",
       differs: true,
+      same_as: 1,
       summary: "is at f.py:24",
       taken_at: hang().told_at,
       cores: 0.99,

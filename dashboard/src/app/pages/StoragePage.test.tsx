@@ -24,7 +24,7 @@ describe("the storage page", () => {
     await userEvent.click(await screen.findByRole("button", { name: "Delete the data of gpt-old" }));
     const dialog = await screen.findByRole("dialog", { name: "Delete the data of gpt-old?" });
     expect(dialog).toHaveTextContent(
-      "points, curves, log lines, traces and gradients of gpt-old (148.4 KiB and its traces) are deleted for good",
+      "points, curves, log lines, traces, gradients and files of gpt-old (148.4 KiB and its traces) are deleted for good",
     );
     await userEvent.click(within(dialog).getByRole("checkbox", { name: "Delete its checkpoints as well" }));
     await userEvent.click(within(dialog).getByRole("button", { name: "Delete data" }));
@@ -48,18 +48,31 @@ describe("what other pages say about storage", () => {
     expect(await screen.findByRole("alert")).toHaveTextContent("nearly full: 1.0 GiB free, the watermark is 2.0 GiB");
   });
 
-  it("tells on a job's page which user had its data deleted", async () => {
-    const removal = {
-      job_id: "job1",
-      state: "removed" as const,
-      asked_by: "ada",
-      asked_at: "2026-11-20T09:00:00Z",
-      checkpoints: false,
-      removed_at: "2026-11-20T09:01:00Z",
-      removed_bytes: 5,
-    };
-    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ state: "completed", data_removal: removal })) });
-    renderApp("/jobs/job1");
-    expect(await screen.findByRole("region", { name: "Data deleted" })).toHaveTextContent("ada requested it");
-  });
+  it.each([
+    ["removed" as const, "The log was deleted"],
+    ["removing" as const, "The log is being deleted"],
+  ])(
+    "tells on the page of a job whose data is %s which user asked for it, also in place of its log",
+    async (state, title) => {
+      const removal = {
+        job_id: "job1",
+        state,
+        asked_by: "ada",
+        asked_at: "2026-11-20T09:00:00Z",
+        checkpoints: false,
+        removed_at: "2026-11-20T09:01:00Z",
+        removed_bytes: 5,
+      };
+      mockApi({
+        "GET /api/v1/training/jobs/job1": () => ok(job({ state: "completed", data_removal: removal })),
+        "GET /api/v1/training/jobs/job1/logs": () =>
+          ok({ items: [], next_after: 0, next_before: null, at_end: true, complete: true, arriving: false }),
+      });
+      renderApp("/jobs/job1?tab=logs");
+      const logs = await screen.findByRole("region", { name: "Logs" });
+      expect(await within(logs).findByText(title)).toBeVisible();
+      expect(logs).not.toHaveTextContent("without printing anything");
+      expect(await screen.findByRole("region", { name: "Data deleted" })).toHaveTextContent("ada requested it");
+    },
+  );
 });

@@ -2,9 +2,11 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { stringify } from "yaml";
 import { Panel, PanelStates } from "@/components/ui/Panel";
-import { specOfJobQuery, specSchemaQuery } from "@/features/submit/api/submit";
+import { specOfJobQuery } from "@/features/submit/api/submit";
 import { SubmitForm } from "@/features/submit/components/SubmitForm";
 import { templateNamed } from "@/features/submit/templates";
+import { searchOf } from "@/lib/spec/choices";
+import { specSchemaQuery } from "@/lib/spec/query";
 
 const route = getRouteApi("/shell/jobs/new");
 
@@ -32,12 +34,14 @@ export function SubmitPage() {
           key={from ?? template ?? ""}
           schema={loaded}
           initial={initial}
-          template={from === undefined ? templateNamed(template).name : undefined}
+          source={from === undefined ? templateNamed(template).source : `from:${from}`}
           view={view}
           onView={(next) =>
             void navigate({ search: (old) => ({ ...old, view: next === "form" ? undefined : next }), replace: true })
           }
-          onTemplate={(name) => void navigate({ search: { view: view === "form" ? undefined : view, template: name } })}
+          onSource={(source) =>
+            void navigate({ search: { view: view === "form" ? undefined : view, ...searchOf(source) } })
+          }
           onSubmitted={(jobId) => void navigate({ to: "/jobs/$jobId", params: { jobId }, search: {} })}
         />
       )}

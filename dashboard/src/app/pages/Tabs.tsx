@@ -1,4 +1,7 @@
-import { useRef, type KeyboardEvent, type ReactNode } from "react";
+import { useMergedRef } from "@mantine/hooks";
+import { useEffect, useRef, type KeyboardEvent, type ReactNode } from "react";
+import { useChosenInView } from "@/components/ui/useChosenInView";
+import { useSideways } from "@/components/ui/useSideways";
 import { title } from "@/lib/format";
 import classes from "./Tabs.module.css";
 
@@ -12,20 +15,32 @@ interface Props<Name extends string> {
   children: ReactNode;
 }
 
-/** Tabs by the ARIA pattern: one tab stop, arrows move. */
+const PHONE = "(max-width: 760px)";
+
+/** Tabs by the ARIA pattern: one tab stop; arrows, Home and End move. */
 export function Tabs<Name extends string>({ tabs, chosen, label, counts = {}, onChoose, children }: Props<Name>) {
   const list = useRef<HTMLDivElement>(null);
+  const sideways = useMergedRef(list, useSideways());
+  const first = useRef({ chosen, isFirst: chosen === tabs[0] });
+  // A page that is opened at one of its other tabs shows that tab, also on a phone, where notices and facts fill the screen.
+  useEffect(() => {
+    const { chosen: opened, isFirst } = first.current;
+    const block = !isFirst && window.matchMedia(PHONE).matches ? "start" : "nearest";
+    if (!isFirst) list.current?.querySelector(`#tab-${opened}`)?.scrollIntoView?.({ inline: "nearest", block });
+  }, []);
+  useChosenInView(list, `#tab-${chosen}`, JSON.stringify(counts));
   const onKey = (event: KeyboardEvent) => {
-    const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!move) return;
+    const at = tabs.indexOf(chosen);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (to === undefined) return;
     event.preventDefault();
-    const next = tabs[(tabs.indexOf(chosen) + move + tabs.length) % tabs.length]!;
+    const next = tabs[(to + tabs.length) % tabs.length]!;
     onChoose(next);
     list.current?.querySelector<HTMLElement>(`#tab-${next}`)?.focus();
   };
   return (
     <>
-      <div ref={list} className={classes.list} role="tablist" aria-label={label}>
+      <div ref={sideways} className={`${classes.list} sideways`} role="tablist" aria-label={label}>
         {tabs.map((tab) => (
           <button
             key={tab}

@@ -77,8 +77,8 @@ describe("a viewer", () => {
     await screen.findByRole("table", { name: "Trials" });
     for (const name of ["Run the best one longer", "Analyze again", state === "running" ? "Pause" : "Resume"]) {
       const button = screen.getByRole("button", { name });
-      expect(button).toBeDisabled();
-      expect(button).toHaveAttribute("title", "Your role is viewer: only members and admins may do this.");
+      expect(button).toHaveAttribute("aria-disabled", "true");
+      expect(button).toHaveAccessibleDescription("Your role is viewer: only members and admins may do this.");
     }
   });
 });

@@ -40,7 +40,7 @@ describe("the incident ledger", () => {
     withIncidents(incident());
     renderApp("/jobs/job1?tab=incidents");
     const row = (await screen.findByText("Rank 1 on node-b was killed by SIGKILL")).closest("tr")!;
-    for (const text of ["closed up", "0.35 s", "1 of 2"]) expect(row).toHaveTextContent(text);
+    for (const text of ["recovered", "0.35 s", "1 of 2"]) expect(row).toHaveTextContent(text);
     expect(within(row).getByRole("img")).toHaveAccessibleName(
       "Outage of 0.35 s: detect 20 ms, decide 30 ms, fence 0.1 s, rebuild 50 ms, transfer 50 ms, first step 0.1 s",
     );
@@ -107,7 +107,7 @@ describe("the incident ledger", () => {
     renderApp("/jobs/job1?tab=incidents");
     const notice = await screen.findByRole("region", { name: "Incident under way" });
     expect(notice).toHaveTextContent("Rank 1 on node-b was killed by SIGKILL");
-    expect(notice).toHaveTextContent(/Closing up: \d\.\d s so far/);
+    expect(notice).toHaveTextContent(/Recovering: [\d.]+ s so far/);
     ledger = [incident()];
     act(() =>
       FakeSocket.to("/events/stream").send({
@@ -119,7 +119,7 @@ describe("the incident ledger", () => {
     );
     await waitFor(() => expect(screen.queryByRole("region", { name: "Incident under way" })).toBeNull());
     expect(failing.filter(({ path }) => path === LEDGER).length).toBeGreaterThan(1);
-    expect(screen.getByText("closed up")).toBeVisible();
+    expect(screen.getByText("recovered")).toBeVisible();
   });
 
   it("says of one that never came to a step what cut it short", async () => {
@@ -172,7 +172,7 @@ describe("the incident ledger", () => {
     const notice = await screen.findByRole("region", { name: "Fewer ranks than asked" });
     await waitFor(() =>
       expect(notice).toHaveTextContent(
-        "was killed by SIGKILL. The other ranks were started again.1 more node with 1 free slot wanted. Next: add a node.",
+        "was killed by SIGKILL. The other ranks restarted.1 more node with 1 free slot wanted. Next: add a node.",
       ),
     );
   });
@@ -190,6 +190,15 @@ describe("the incident ledger", () => {
     renderApp("/jobs/job1");
     expect(await screen.findByRole("tab", { name: "Incidents 1" })).toBeVisible();
     expect(screen.getByRole("region", { name: "Fewer ranks than asked" })).not.toHaveTextContent("SIGKILL");
+  });
+
+  it("counts no fault where a person removed the node", async () => {
+    const words = { kind: "node_removed", signal: null, exit_code: null, message: "removed by admin" } as const;
+    withIncidents(incident({ cause: "node_removed", culprit: failure(words) }));
+    renderApp("/jobs/job1?tab=incidents");
+    const row = (await screen.findByText("Rank 1 on node-b ended with its node")).closest("tr")!;
+    expect(row).toHaveTextContent("removed by admin");
+    expect(screen.queryByText("1 fault")).toBeNull();
   });
 
   it("says nothing of that once the job has ended, or has all its ranks", async () => {

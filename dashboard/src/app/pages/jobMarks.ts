@@ -15,17 +15,17 @@ export function marksOf(job: Job, incidents: readonly Incident[]): Mark[] {
 }
 
 function markOf({ generation, start_step: step, world_size: world }: Generation, incident: Incident | undefined): Mark {
-  const label = `G${generation}`;
   const continues = `Generation ${generation} continues from step ${count(step)} on ${plural(world, "rank")}`;
-  if (!incident) return { step, label, kind: "generation", text: `${continues}.` };
+  if (!incident) return { step, generation, kind: "generation", text: `${continues}.` };
   const cost = costWords(incident);
-  return { step, label, kind: "incident", text: `${headline(incident)}. ${continues}${cost && `: ${cost}`}.` };
+  return { step, generation, kind: "incident", text: `${headline(incident)}. ${continues}${cost && `: ${cost}`}.` };
 }
 
 function endMark(incident: Incident): Mark {
   return {
     step: incident.step,
-    label: "End",
+    generation: incident.generation,
+    ends: true,
     kind: "incident",
     text: `${headline(incident)}. The job ended at step ${count(incident.step)}.`,
   };

@@ -13,7 +13,7 @@ describe("the performance of a job", () => {
     renderApp("/jobs/job1?tab=performance");
     const panel = await screen.findByRole("region", { name: "Performance" });
     expect(await within(panel).findByText("n/a")).toBeVisible();
-    expect(panel).toHaveTextContent("MFU: n/a: no peak is known of a CPU.");
+    expect(panel).toHaveTextContent("MFU: not available: no peak FLOP/s is published for this CPU.");
     expect(panel).toHaveTextContent("12.5%");
     expect(
       within(within(panel).getByRole("table", { name: "Peak memory by rank" })).getByText("500.0 MiB"),

@@ -18,7 +18,8 @@ interface Case {
 }
 
 const noEvents = () => ok({ items: [], next_after: 0 });
-const noLogs = () => ok({ items: [], next_after: 0, complete: false });
+const END = { next_before: null, at_end: true, arriving: false, complete: false };
+const noLogs = () => ok({ items: [], next_after: 0, ...END });
 
 const CASES: Case[] = [
   {
@@ -101,7 +102,7 @@ const CASES: Case[] = [
       ok({
         items: [{ seq: 1, rank: 0, generation: 1, time: "2026-11-20T09:00:00Z", level: "info", text: "hello" }],
         next_after: 1,
-        complete: false,
+        ...END,
       }),
     nothing: noLogs,
   },
@@ -233,7 +234,7 @@ describe("the curves", () => {
   it("show each reported metric with its summary sentence", async () => {
     mockApi();
     renderApp("/jobs/job1");
-    expect(await screen.findByText("4 nats at step 2; min 4 near step 2.")).toBeVisible();
+    expect(await screen.findByText("4 nats at step 2. Min 4 at step 2, max 5 at step 1.")).toBeVisible();
   });
 
   it("show the error's code", async () => {

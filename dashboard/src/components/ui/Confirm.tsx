@@ -1,6 +1,6 @@
 import { Button, Group, Modal, Text } from "@mantine/core";
 import type { ReactNode } from "react";
-import { asApiError } from "@/lib/errors";
+import { ErrorText } from "./ErrorText";
 
 interface Props {
   opened: boolean;
@@ -41,7 +41,7 @@ export function Confirm({
       </Text>
       {error ? (
         <Text size="sm" mt="sm" role="alert" c="var(--bad-text)">
-          {asApiError(error).message}
+          <ErrorText error={error} />
         </Text>
       ) : null}
       <Group justify="flex-end" mt="lg" gap="xs">

@@ -9,8 +9,10 @@ import {
   type ColumnDef,
 } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
+import { useMergedRef } from "@mantine/hooks";
 import { useRef, useState, type ReactNode } from "react";
 import classes from "./DataTable.module.css";
+import { useSideways } from "./useSideways";
 
 const features = tableFeatures({ rowSortingFeature, sortedRowModel: createSortedRowModel(), sortFns });
 const VIRTUAL_FROM = 200;
@@ -46,6 +48,7 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, fir
   const [whole, setWhole] = useState(false);
   const table = useTable({ features, data: rows as Row[], columns: toDefinitions(columns), getRowId: rowId });
   const scroller = useRef<HTMLDivElement>(null);
+  const scrolled = useMergedRef(scroller, useSideways());
   const all = table.getRowModel().rows;
   const sorted = whole ? all : all.slice(0, first);
   const virtual = useVirtualizer({
@@ -62,8 +65,8 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, fir
   return (
     <>
       <div
-        ref={scroller}
-        className={classes.scroller}
+        ref={scrolled}
+        className={`${classes.scroller} sideways`}
         data-tall={window !== null || undefined}
         role="region"
         aria-label={`${label}, scrollable`}

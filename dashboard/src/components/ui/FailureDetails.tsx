@@ -4,22 +4,29 @@ import { plural } from "@/lib/format";
 import type { Failure } from "@/lib/types";
 import classes from "./FailureDetails.module.css";
 
-/** What a rank left behind: its last lines, its traceback if they do not show it, and, folded, the other ranks. Where it left nothing, its log may have more. */
+/**
+ * What a rank left behind: the user's part of its traceback, all of it, and its last lines; folded, the other ranks.
+ * Where it left nothing, its log may have more.
+ */
 export function FailureDetails({ jobId, failure, open = false }: { jobId: string; failure: Failure; open?: boolean }) {
   const lines = lastLines(failure);
-  const traceback = unseenTraceback(failure);
+  const whole = unseenTraceback(failure);
+  const users = whole && (failure.users_traceback ?? "").trim();
+  // A wrong configuration is not in the code that noticed it.
+  const shown = failure.kind === "invalid_input" ? "" : users || whole;
   const victims = failure.victims ?? [];
   return (
     <>
+      {shown && <Folded title="Traceback" text={shown} open={open} />}
+      {whole && whole !== shown && <Folded title="Full traceback" text={whole} />}
       {lines.length > 0 && (
         <Folded
           title={`Last ${plural(lines.length, "line")} of rank ${failure.rank}`}
           text={lines.join("\n")}
-          open={open}
+          open={open && !shown}
         />
       )}
-      {traceback && <Folded title="Traceback" text={traceback} open={open && lines.length === 0} />}
-      {lines.length === 0 && !traceback && (
+      {lines.length === 0 && !whole && (
         <Link
           className={classes.log}
           to="/jobs/$jobId"
@@ -44,7 +51,7 @@ function showEnd(element: HTMLPreElement | null) {
   element?.scrollTo(0, element.scrollHeight);
 }
 
-function Folded({ title, text, open }: { title: string; text: string; open: boolean }) {
+function Folded({ title, text, open = false }: { title: string; text: string; open?: boolean }) {
   return (
     <details className={classes.details} open={open}>
       <summary>{title}</summary>

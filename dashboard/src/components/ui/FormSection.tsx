@@ -11,11 +11,13 @@ interface Props {
   own?: string;
   /** What limits all its fields; left out where `own` says what is wrong. */
   note?: string | null;
+  /** Where the documentation describes its fields. */
+  docs?: string;
   children: ReactNode;
 }
 
 /** A part of a form that folds. A problem unfolds it, and once it is solved the section stays as it is: the field that was typed in must not vanish. */
-export function FormSection({ name, open = false, issues, own, note, children }: Props) {
+export function FormSection({ name, open = false, issues, own, note, docs, children }: Props) {
   const [unfolded, setUnfolded] = useState(open);
   if (issues.length > 0 && !unfolded) setUnfolded(true);
   return (
@@ -40,6 +42,17 @@ export function FormSection({ name, open = false, issues, own, note, children }:
             note && <p className={classes.limit}>{note}</p>
           )}
           {children}
+          {docs && (
+            <a
+              className={classes.docs}
+              href={docs}
+              target="_blank"
+              rel="noopener"
+              aria-label={`About these fields: ${name}`}
+            >
+              About these fields
+            </a>
+          )}
         </div>
       )}
     </details>

@@ -1,30 +1,59 @@
+import { Button, Group, Modal, Text } from "@mantine/core";
 import { useBlocker } from "@tanstack/react-router";
-import { Confirm } from "./Confirm";
 
 interface Place {
   pathname: string;
-  search: { template?: string; from?: string };
+  search: { template?: string; from?: string; again?: string };
 }
 
-/** Asks before an edited document is left for another page or another template, and has the browser ask before it is closed. */
-export function LeaveGuard({ noun = "job", isEdited }: { noun?: string; isEdited(): boolean }) {
+interface Props {
+  noun: string;
+  isEdited(): boolean;
+  /** Whether this browser has a draft of what would be left. */
+  isKept(): boolean;
+  onDiscard(): void;
+}
+
+/**
+ * Asks what becomes of an edited document before it is left for another page or another template.
+ *
+ * The browser asks before it reloads or closes the page only where there is no draft: else nothing would be lost.
+ */
+export function LeaveGuard({ noun, isEdited, isKept, onDiscard }: Props) {
   const blocker = useBlocker({
     shouldBlockFn: ({ current, next }) => isEdited() && leaves(current as Place, next as Place),
-    enableBeforeUnload: isEdited,
+    enableBeforeUnload: () => isEdited() && !isKept(),
     withResolver: true,
   });
   if (blocker.status !== "blocked") return null;
+  const discard = () => {
+    onDiscard();
+    blocker.proceed();
+  };
   return (
-    <Confirm
+    <Modal
       opened
-      title="Discard your changes?"
-      verb="Discard changes"
-      keep="Keep editing"
       onClose={blocker.reset}
-      onConfirm={blocker.proceed}
+      title="Keep your changes?"
+      centered
+      size="md"
+      closeButtonProps={{ "aria-label": "Close" }}
     >
-      This {noun} has not been submitted. Your changes to it are lost if you leave.
-    </Confirm>
+      <Text size="sm">
+        {isKept()
+          ? `You have not submitted this ${noun}. This browser can keep a draft of it, to be found under Template.`
+          : `You have not submitted this ${noun}, and this browser has no room for a draft. Your changes are lost if you leave.`}
+      </Text>
+      <Group justify="flex-end" mt="lg" gap="xs">
+        <Button variant="default" onClick={blocker.reset} data-autofocus>
+          Keep editing
+        </Button>
+        <Button variant={isKept() ? "default" : "filled"} color="red.8" onClick={discard}>
+          Discard changes
+        </Button>
+        {isKept() && <Button onClick={blocker.proceed}>Keep draft and leave</Button>}
+      </Group>
+    </Modal>
   );
 }
 
@@ -34,6 +63,7 @@ function leaves(current: Place, next: Place): boolean {
   return (
     current.pathname !== next.pathname ||
     current.search.template !== next.search.template ||
-    current.search.from !== next.search.from
+    current.search.from !== next.search.from ||
+    current.search.again !== next.search.again
   );
 }

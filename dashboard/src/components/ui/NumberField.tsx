@@ -1,6 +1,6 @@
 import { TextInput, type TextInputProps } from "@mantine/core";
-import { useState } from "react";
 import { numberOf } from "@/lib/numbers";
+import { useSpelling } from "@/lib/useSpelling";
 
 interface Props extends Omit<TextInputProps, "value" | "onChange" | "onBlur"> {
   /** A text where what was typed is no number. */
@@ -8,19 +8,18 @@ interface Props extends Omit<TextInputProps, "value" | "onChange" | "onBlur"> {
   onValue(value: number | string | undefined): void;
 }
 
-/** A number in any notation. What is typed stays as it is typed until the field is left; what is no number is reported as a text, never dropped. */
+/** A number in any notation. What is typed stays as it is typed; what is no number is reported as a text, never dropped. */
 export function NumberField({ value, onValue, ...input }: Props) {
-  const [typed, setTyped] = useState<string | null>(null);
+  const [text, setText] = useSpelling(value, numberOf, String);
   return (
     <TextInput
-      {...input}
       inputMode="decimal"
-      value={typed ?? (value === undefined ? "" : String(value))}
+      {...input}
+      value={text}
       onChange={(event) => {
-        setTyped(event.currentTarget.value);
+        setText(event.currentTarget.value);
         onValue(numberOf(event.currentTarget.value));
       }}
-      onBlur={() => setTyped(null)}
     />
   );
 }

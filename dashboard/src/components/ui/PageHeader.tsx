@@ -3,6 +3,8 @@ import classes from "./PageHeader.module.css";
 
 interface Props {
   title: string;
+  /** Before the title in the browser's tab, such as how much is done. */
+  tabPrefix?: string;
   before?: ReactNode;
   after?: ReactNode;
   subtitle?: ReactNode;
@@ -10,10 +12,10 @@ interface Props {
 }
 
 /** The page's heading, which is the browser tab's title too. */
-export function PageHeader({ title, before, after, subtitle, actions }: Props) {
+export function PageHeader({ title, tabPrefix, before, after, subtitle, actions }: Props) {
   useEffect(() => {
-    document.title = `${title} · Paceline`;
-  }, [title]);
+    document.title = `${[tabPrefix, title].filter(Boolean).join(" ")} · Paceline`;
+  }, [tabPrefix, title]);
   return (
     <header className={classes.header}>
       <div className={classes.names}>

@@ -5,6 +5,7 @@ import type { ReactNode } from "react";
 import { asApiError } from "@/lib/errors";
 import { age } from "@/lib/format";
 import { useNow } from "@/lib/useNow";
+import { AboutError } from "./AboutError";
 import classes from "./Panel.module.css";
 
 interface PanelProps {
@@ -115,6 +116,7 @@ export function ErrorState({ error, what, onRetry }: { error: unknown; what: str
           {problem.code}
           {problem.requestId && ` · request ${problem.requestId}`}
         </div>
+        <AboutError error={error} />
       </div>
       {onRetry && <RetryButton onRetry={onRetry} />}
     </div>

@@ -3,7 +3,7 @@ import { fireEvent, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { describe, expect, it, vi } from "vitest";
-import type { Resolved } from "@/lib/spec/schema";
+import { resolve, validate, type Issue, type Resolved, type Schema } from "@/lib/spec/schema";
 import { SchemaField } from "./SchemaField";
 
 function written(schema: Partial<Resolved>, text: string): unknown {
@@ -43,6 +43,74 @@ describe("a map", () => {
   });
 });
 
+describe("what is wrong inside a field", () => {
+  const described = (name: string, schema: Partial<Resolved>, value: unknown, issues: readonly Issue[]) => {
+    render(
+      <MantineProvider>
+        <SchemaField path={[name]} schema={{ nullable: false, ...schema }} {...{ value, issues }} onChange={vi.fn()} />
+      </MantineProvider>,
+    );
+    return expect(screen.getByRole("textbox"));
+  };
+
+  it("stands at the field of a list, with the place in it", () => {
+    const issues = [{ pointer: "/steps/1", message: "Must be less than 1, not 1.5" }];
+    described("steps", { type: "array" }, [0.9, 1.5], issues).toHaveAccessibleDescription(
+      "Item 2: Must be less than 1, not 1.5",
+    );
+  });
+
+  it("stands at the field of a map, with the name of the entry", () => {
+    const issues = [{ pointer: "/labels/team", message: "Must be a text, not 3" }];
+    described("labels", { type: "object" }, { team: 3 }, issues).toHaveAccessibleDescription(
+      /team: Must be a text, not 3/,
+    );
+  });
+
+  it("does not repeat the hint", () => {
+    const hint = "lower-case letters";
+    const issues = [{ pointer: "/name", message: `Invalid value "X": ${hint}` }];
+    described("name", { type: "string", description: hint }, "X", issues).toHaveAccessibleDescription(
+      `Invalid value "X": ${hint}`,
+    );
+  });
+});
+
+describe("a map of labels", () => {
+  const root: Schema = {
+    type: "object",
+    properties: { labels: { type: "object", additionalProperties: { type: "string" } } },
+  };
+
+  function Labels() {
+    const [value, setValue] = useState<unknown>();
+    return (
+      <MantineProvider>
+        <SchemaField
+          path={["labels"]}
+          schema={resolve(root, root.properties!.labels!)}
+          value={value}
+          issues={validate(root, value === undefined ? {} : { labels: value })}
+          onChange={(_, next) => setValue(next)}
+        />
+      </MantineProvider>
+    );
+  }
+
+  it.each([
+    ["team=vision\nfoo", '"foo" has no value: write foo=VALUE'],
+    ["=bar", '"=bar" has no name: write NAME=bar'],
+    ["a=1\na=2", '"a" is there twice: keep one of its lines'],
+  ])("refuses %j with a sentence, and keeps what was typed", (text, sentence) => {
+    render(<Labels />);
+    const field = screen.getByRole("textbox");
+    fireEvent.change(field, { target: { value: text } });
+    fireEvent.blur(field);
+    expect(field).toHaveValue(text);
+    expect(field).toHaveAccessibleDescription(expect.stringContaining(sentence));
+  });
+});
+
 describe("a list", () => {
   it("takes digits as numbers, but where the schema wants text", () => {
     expect(written({ type: "array", items: { type: "integer" } }, "0, 3")).toEqual([0, 3]);
@@ -76,6 +144,7 @@ describe("an amount", () => {
 
   it.each([
     ["64", 64],
+    ["1e2", 100],
     ["auto", "auto"],
     ["512MiB", "512MiB"],
   ])("takes %s as what it is", (text, value) => {
@@ -117,6 +186,7 @@ describe("a number", () => {
     render(<Lone type={type} onSet={onSet} />);
     const field = screen.getByRole("textbox");
     await userEvent.type(field, text);
+    await userEvent.tab();
     expect(field).toHaveValue(text);
     expect(onSet).toHaveBeenLastCalledWith(number);
   });

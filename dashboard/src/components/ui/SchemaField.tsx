@@ -1,9 +1,15 @@
-import { Checkbox, Select, TextInput, Textarea } from "@mantine/core";
+import { Checkbox, Select, TextInput, Textarea, type TextareaProps, type TextInputProps } from "@mantine/core";
+import { IconHelpCircle } from "@tabler/icons-react";
 import { useState } from "react";
 import { NumberField } from "@/components/ui/NumberField";
-import { title } from "@/lib/format";
-import { issueAt } from "@/lib/spec/issues";
+import { sentence, title } from "@/lib/format";
+import { numberOf } from "@/lib/numbers";
+import { fieldAt } from "@/lib/spec/fields";
+import { issueOf } from "@/lib/spec/issues";
+import { linesOf, mapOf } from "@/lib/spec/maps";
+import { useSpelling } from "@/lib/useSpelling";
 import { isRecord, pointerOf, type Issue, type Path, type Resolved, type Schema } from "@/lib/spec/schema";
+import classes from "./SchemaField.module.css";
 
 /** The hint stands below its input, so that the inputs of a row are level. */
 const LABEL_FIRST: ("label" | "input" | "description" | "error")[] = ["label", "input", "description", "error"];
@@ -13,6 +19,8 @@ interface Props {
   /** In place of the name of the field, where that says too little. */
   label?: string;
   schema: Resolved;
+  /** The address of its documentation. */
+  docs?: string;
   /** Why it would change nothing, in place of what it does. */
   unused?: string | null;
   value: unknown;
@@ -21,13 +29,17 @@ interface Props {
 }
 
 /** One field of the spec as its schema says; empty means "the default", which is shown as the placeholder. */
-export function SchemaField({ path, label, schema, unused, value, issues, onChange }: Props) {
+export function SchemaField({ path, label, schema, docs, unused, value, issues, onChange }: Props) {
   const pointer = pointerOf(path);
+  const error = issueOf(issues, pointer) ?? null;
+  const hint = unused ?? schema.description;
+  const name = label ?? labelOf(String(path.at(-1)));
   const common = {
-    label: label ?? labelOf(String(path.at(-1))),
-    description: unused ?? schema.description,
-    error: issueAt(issues, pointer) ?? null,
+    label: <Label text={name} docs={docs} />,
+    description: hint && !error?.includes(hint) ? hintOf(hint) : undefined,
+    error,
     name: pointer,
+    ...fieldAt(pointer),
   };
   const field = { ...common, inputWrapperOrder: LABEL_FIRST };
   const placeholder = placeholderOf(schema.default);
@@ -41,22 +53,21 @@ export function SchemaField({ path, label, schema, unused, value, issues, onChan
         value={value == null ? null : String(value)}
         placeholder={placeholder}
         clearable
-        clearButtonProps={{ "aria-label": `Clear ${common.label}` }}
+        clearButtonProps={{ "aria-label": `Clear ${name}` }}
         onChange={(next) => set(choices.find((choice) => String(choice) === next))}
       />
     );
   }
-  if (schema.anyOf) {
-    const text = value == null ? "" : String(value);
-    return (
-      <TextInput
-        {...field}
-        placeholder={placeholder}
-        value={text}
-        onChange={(event) => set(amountOf(event.currentTarget.value, schema.anyOf!))}
-      />
-    );
-  }
+  const number = (
+    <NumberField
+      {...field}
+      inputMode={schema.anyOf ? "text" : "decimal"}
+      placeholder={placeholder}
+      value={typeof value === "number" ? value : value == null ? undefined : String(value)}
+      onValue={set}
+    />
+  );
+  if (schema.anyOf?.some(isNumeric)) return number;
   switch (schema.type) {
     case "boolean":
       return (
@@ -69,21 +80,16 @@ export function SchemaField({ path, label, schema, unused, value, issues, onChan
       );
     case "integer":
     case "number":
-      return (
-        <NumberField
-          {...field}
-          placeholder={placeholder}
-          value={typeof value === "number" ? value : value == null ? undefined : String(value)}
-          onValue={set}
-        />
-      );
+      return number;
     case "array":
       return (
         <TextField
           {...field}
           placeholder={placeholder}
-          text={Array.isArray(value) ? value.join(", ") : ""}
-          onText={(text) => set(listOf(text, schema))}
+          value={value ?? undefined}
+          read={(text) => listOf(text, schema)}
+          write={(list) => (Array.isArray(list) ? list.join(", ") : String(list))}
+          onValue={set}
         />
       );
     case "object":
@@ -92,8 +98,10 @@ export function SchemaField({ path, label, schema, unused, value, issues, onChan
           {...field}
           description="One NAME=VALUE per line"
           multiline
-          text={isRecord(value) ? linesOf(value) : ""}
-          onText={(text) => set(mapOf(text, schema))}
+          value={value ?? undefined}
+          read={(text) => mapOf(text, (each) => valueOf(each, schema))}
+          write={(map) => (isRecord(map) ? linesOf(map) : String(map))}
+          onValue={set}
         />
       );
     default:
@@ -106,6 +114,27 @@ export function SchemaField({ path, label, schema, unused, value, issues, onChan
         />
       );
   }
+}
+
+/** A label, with a link to the documentation that F1 in the field opens as well. */
+function Label({ text, docs }: { text: string; docs?: string }) {
+  if (docs === undefined) return text;
+  return (
+    <>
+      {text}
+      <a
+        className={classes.docs}
+        href={docs}
+        target="_blank"
+        rel="noopener"
+        title="Open the documentation (F1)"
+        tabIndex={-1}
+        aria-hidden
+      >
+        <IconHelpCircle size={13} />
+      </a>
+    </>
+  );
 }
 
 /** Names of the spec that say too little by themselves. */
@@ -122,16 +151,19 @@ function labelOf(name: string): string {
   return LABELS[name] ?? title(name);
 }
 
+/** A value or a field stays as it is written: "top_k: share of the elements", "auto: the most that fit". */
+function hintOf(text: string): string {
+  return /^\w+(, \w+)*:/.test(text) ? text : sentence(text);
+}
+
 /** The default as it would be typed. */
 function placeholderOf(value: unknown): string | undefined {
   if (Array.isArray(value)) return value.join(", ") || undefined;
   return value == null ? undefined : JSON.stringify(value).replaceAll('"', "");
 }
 
-/** Where a number or a word may stand, digits alone are the number. */
-function amountOf(text: string, options: readonly Schema[]): string | number | undefined {
-  const takesNumbers = options.some(({ type }) => type === "integer" || type === "number");
-  return takesNumbers && /^[0-9]+$/.test(text) ? Number(text) : text || undefined;
+function isNumeric({ type }: Schema): boolean {
+  return type === "integer" || type === "number";
 }
 
 /** A yes or no that may be left to the default has three answers, so it is no checkbox. */
@@ -141,27 +173,28 @@ function choicesOf(schema: Resolved): readonly unknown[] | null {
   return schema.type === "boolean" && schema.nullable ? [true, false] : null;
 }
 
-interface TextFieldProps {
-  label: string;
-  description?: string;
-  error: string | null;
-  placeholder?: string;
-  text: string;
+interface TextFieldProps extends Omit<TextInputProps & TextareaProps, "value" | "onChange" | "onFocus" | "onBlur"> {
+  value: unknown;
   multiline?: boolean;
-  inputWrapperOrder: typeof LABEL_FIRST;
-  onText(text: string): void;
+  read(text: string): unknown;
+  write(value: unknown): string;
+  onValue(value: unknown): void;
 }
 
-/** Text that means a list or a map: taken over when the field is left, so that typing is not rewritten. */
-function TextField({ text, onText, multiline, ...common }: TextFieldProps) {
-  const [typed, setTyped] = useState<string | null>(null);
+/** Text that means a list or a map: taken over when the field is left, since half of one is none. */
+function TextField({ value, multiline, read, write, onValue, ...common }: TextFieldProps) {
+  const [edited, setEdited] = useState(false);
+  const [text, setText] = useSpelling(value, read, write, edited);
   const props = {
     ...common,
-    value: typed ?? text,
-    onChange: (event: { currentTarget: { value: string } }) => setTyped(event.currentTarget.value),
+    value: text,
+    onChange: (event: { currentTarget: { value: string } }) => {
+      setEdited(true);
+      setText(event.currentTarget.value);
+    },
     onBlur: () => {
-      if (typed !== null) onText(typed);
-      setTyped(null);
+      if (edited) onValue(read(text));
+      setEdited(false);
     },
   };
   return multiline ? <Textarea {...props} autosize minRows={2} /> : <TextInput {...props} />;
@@ -174,19 +207,7 @@ function listOf(text: string, schema: Resolved): unknown[] | undefined {
     .map((item) => item.trim())
     .filter(Boolean);
   const texts = schema.items?.type === "string";
-  return items.length ? items.map((item) => (texts || Number.isNaN(Number(item)) ? item : Number(item))) : undefined;
-}
-
-function mapOf(text: string, schema: Resolved): Record<string, unknown> | undefined {
-  const pairs = text
-    .split("\n")
-    .map((line) => line.trim())
-    .filter(Boolean)
-    .map((line) => {
-      const [name, ...value] = line.split("=");
-      return [name!.trim(), valueOf(value.join("=").trim(), schema)] as const;
-    });
-  return pairs.length ? Object.fromEntries(pairs) : undefined;
+  return items.length ? items.map((item) => (texts ? item : numberOf(item))) : undefined;
 }
 
 /** Where the schema allows more than text, numbers, true, false, null, lists and so on are written as in JSON. */
@@ -198,10 +219,4 @@ function valueOf(text: string, schema: Resolved): unknown {
   } catch {
     return text;
   }
-}
-
-function linesOf(value: Record<string, unknown>): string {
-  return Object.entries(value)
-    .map(([name, entry]) => `${name}=${typeof entry === "string" ? entry : JSON.stringify(entry)}`)
-    .join("\n");
 }

@@ -18,11 +18,13 @@ interface Props {
   schema: Schema;
   issues: readonly Issue[];
   problems: readonly { from: number; to: number; message: string }[];
+  /** A place that gets the focus. */
+  target?: { pointer: string } | null;
   onChange(text: string): void;
 }
 
 /** The document as text, with completion and problems at their place. Escape, then Tab leaves the editor. */
-export function YamlEditor({ label = "Job spec as YAML", text, schema, issues, problems, onChange }: Props) {
+export function YamlEditor({ label = "Job spec as YAML", text, schema, issues, problems, target, onChange }: Props) {
   const root = useRef<HTMLDivElement>(null);
   const view = useRef<EditorView | null>(null);
   const changed = useEffectEvent(onChange);
@@ -63,6 +65,14 @@ export function YamlEditor({ label = "Job spec as YAML", text, schema, issues, p
     const editor = view.current!;
     editor.dispatch(setDiagnostics(editor.state, diagnostics(text, issues, problems)));
   }, [text, issues, problems]);
+
+  const place = useEffectEvent((pointer: string) => rangeOf(text, pointer));
+  useEffect(() => {
+    if (!target) return;
+    const { from, to } = place(target.pointer);
+    view.current!.dispatch({ selection: { anchor: from, head: to }, scrollIntoView: true });
+    view.current!.focus();
+  }, [target]);
 
   return <div ref={root} />;
 }

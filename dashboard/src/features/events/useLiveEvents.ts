@@ -9,6 +9,8 @@ import { EVENTS_STREAM_PATH } from "./api/events";
 
 const COALESCE_MS = 150;
 
+const PEOPLE = /^(auth|user|key|session)\./;
+
 /** What an event makes stale. */
 export function staleAfter(event: Event): QueryKey[] {
   const stale: QueryKey[] = [];
@@ -24,6 +26,8 @@ export function staleAfter(event: Event): QueryKey[] {
   if (event.node_id || event.type.startsWith("node") || event.type === "job.state") stale.push(keys.cluster);
   if (event.type.startsWith("experiment") || event.type === "job.state") stale.push(keys.experiments);
   if (event.type.startsWith("cluster.disk") || event.type.startsWith("job.data")) stale.push(keys.storage);
+  if (PEOPLE.test(event.type)) stale.push(keys.people);
+  if (event.type === "user.updated") stale.push(keys.me);
   return stale;
 }
 

@@ -1,5 +1,6 @@
 /** The experiment's document: how it begins, which schema it has, and its axes as a form edits them. Pure. */
 import { stringify } from "yaml";
+import { numberOf } from "@/lib/numbers";
 import { isRecord, concrete, resolve, type Path, type Schema } from "@/lib/spec/schema";
 import type { Job } from "@/lib/types";
 
@@ -88,7 +89,12 @@ export function valuesFrom(text: string): unknown {
   const range = RANGE.exec(text);
   if (range) {
     const [, first, last, count, log] = range;
-    return { first: Number(first), last: Number(last), count: Number(count), ...(log ? { scale: "log" } : {}) };
+    return {
+      first: numberOf(first!),
+      last: numberOf(last!),
+      count: numberOf(count!),
+      ...(log ? { scale: "log" } : {}),
+    };
   }
   const items = text
     .split(",")
@@ -99,7 +105,7 @@ export function valuesFrom(text: string): unknown {
 
 function scalar(text: string): unknown {
   if (text === "true" || text === "false") return text === "true";
-  return text === "null" ? null : Number.isNaN(Number(text)) ? text : Number(text);
+  return text === "null" ? null : numberOf(text);
 }
 
 /** Values as `valuesFrom` reads them. */

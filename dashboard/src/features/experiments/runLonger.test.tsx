@@ -49,6 +49,7 @@ describe("running the best trial longer", () => {
   it("waits for a first result", async () => {
     mockApi({ "GET /api/v1/experiments/exp1": () => ok(experiment({ best_trial: null, best_metric: null })) });
     renderApp("/experiments/exp1?tab=trials");
-    expect(await longer()).toBeDisabled();
+    expect(await longer()).toHaveAttribute("aria-disabled", "true");
+    expect(await longer()).toHaveAccessibleDescription("No trial has a result yet.");
   });
 });

@@ -1,3 +1,5 @@
+import { templatesFrom, type PictureName, type Template } from "@/lib/spec/choices";
+
 /** The example experiments of the repository are the templates: one copy of each. */
 const FILES = import.meta.glob<string>("../../../../examples/experiments/*.yaml", {
   query: "?raw",
@@ -7,6 +9,7 @@ const FILES = import.meta.glob<string>("../../../../examples/experiments/*.yaml"
 
 const MINIMAL = `# Every combination of what varies is a trial; the plan on the right counts them.
 name: my-first-experiment
+description: Three learning rates, two runs each, on handwritten digits
 repeats: 2
 grid:
   optimizer.lr: [0.001, 0.003, 0.01]
@@ -24,15 +27,24 @@ job:
     global_batch_size: 64
 `;
 
-export interface Template {
-  name: string;
-  text: string;
-}
+/** What each asks, in the order in which they are offered; what one does is its `description`. */
+const TITLES: Record<string, string> = {
+  sweep_lr: "Learning rate sweep",
+  scaling_gpt: "Scaling of a GPT",
+  ddp_vs_fsdp: "DDP beside FSDP",
+  mnist_twins: "One process and its distributed twins",
+  minimal: "Start small",
+};
 
-export const TEMPLATES: readonly Template[] = [
-  ...Object.entries(FILES).map(([path, text]) => ({ name: path.split("/").at(-1)!.replace(".yaml", ""), text })),
-  { name: "minimal", text: MINIMAL },
-];
+const PICTURES: Record<string, PictureName> = {
+  sweep_lr: "curve",
+  scaling_gpt: "replicas",
+  ddp_vs_fsdp: "shards",
+  mnist_twins: "dots",
+  minimal: "curve",
+};
+
+export const TEMPLATES = templatesFrom({ ...FILES, "minimal.yaml": MINIMAL }, TITLES, PICTURES);
 
 export function templateNamed(name: string | undefined): Template {
   return TEMPLATES.find((template) => template.name === name) ?? TEMPLATES.at(-1)!;

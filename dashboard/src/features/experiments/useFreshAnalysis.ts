@@ -1,7 +1,7 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { keys } from "@/lib/keys";
-import type { Experiment, Me } from "@/lib/types";
+import { useRoleRefusal } from "@/lib/ownership";
+import type { Experiment } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import { analysisQuery, useAnalyze } from "./api/analysis";
 import { needsAnalysis } from "./experiments";
@@ -15,11 +15,11 @@ const LOOK_EVERY_MS = 5_000;
 export function useFreshAnalysis(experiment: Experiment) {
   const source = useQuery(analysisQuery(experiment));
   const analyze = useAnalyze(experiment.id);
-  const me = useQueryClient().getQueryData<Me | null>(keys.me);
+  const refused = useRoleRefusal("member");
   const { mutate, isIdle, isSuccess, data: own, submittedAt } = analyze;
   const since = useNow(LOOK_EVERY_MS) - Math.max(source.dataUpdatedAt, submittedAt);
   const wanted = needsAnalysis(experiment.trials, own ?? source.data, since);
-  const rests = (isIdle || isSuccess) && !source.isPlaceholderData && me?.role !== "viewer";
+  const rests = (isIdle || isSuccess) && !source.isPlaceholderData && refused === null;
   useEffect(() => {
     if (wanted && rests && !document.hidden) mutate();
   }, [wanted, rests, mutate]);

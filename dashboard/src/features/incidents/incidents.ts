@@ -21,9 +21,9 @@ export const PHASES: Record<PhaseName, PhaseLook> = {
   first_step: { label: "First step", color: "--series-6", meaning: "until the next step finished" },
 };
 
-const DONE = { closed_up: "closed up", fell_back: "fell back", restarted: "restarted", gave_up: "gave up" } as const;
+const DONE = { closed_up: "recovered", fell_back: "fell back", restarted: "restarted", gave_up: "gave up" } as const;
 const DOING = {
-  closed_up: "closing up",
+  closed_up: "recovering",
   fell_back: "falling back",
   restarted: "restarting",
   gave_up: "giving up",

@@ -117,9 +117,12 @@ describe("the resize control", () => {
   it("asks again with the fresh revision when only progress had moved it", async () => {
     let revision = 7;
     const seen = withResize(
-      ({ headers }) =>
-        headers.get("If-Match") === '"8"' ? ok(elastic()) : problem(412, "precondition_failed", "changed"),
-      () => elastic({ revision: revision++ }),
+      ({ headers }) => {
+        if (headers.get("If-Match") === '"8"') return ok(elastic());
+        revision = 8;
+        return problem(412, "precondition_failed", "changed");
+      },
+      () => elastic({ revision }),
     );
     await ask(await openDialog(), 3);
     await waitFor(() =>

@@ -4,37 +4,9 @@ import { useState } from "react";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { LogEntry } from "@/lib/types";
 import { logLine } from "@/testing/fixtures";
-import { merge, MOST_LINES, passes } from "./buffer";
 import { LogLines } from "./components/LogLines";
 
 const lines = (...seqs: number[]) => seqs.map((seq) => logLine(seq));
-const seqs = (some: readonly LogEntry[]) => some.map(({ seq }) => seq);
-
-describe("the buffer", () => {
-  it("keeps lines in order, each once, whichever side they come from", () => {
-    expect(seqs(merge(lines(5, 6), lines(7)))).toEqual([5, 6, 7]);
-    expect(seqs(merge(lines(5, 6), lines(3, 4, 5)))).toEqual([3, 4, 5, 6]);
-    expect(seqs(merge(lines(5, 6), lines(6)))).toEqual([5, 6]);
-  });
-
-  it("is bounded, the oldest leaving first", () => {
-    const many = Array.from({ length: MOST_LINES }, (_, seq) => logLine(seq));
-    expect(merge(many, lines(MOST_LINES))).toHaveLength(MOST_LINES);
-    expect(merge(many, lines(MOST_LINES))[0]!.seq).toBe(1);
-  });
-
-  it("filters live lines as the server does", () => {
-    const line = logLine(1, { rank: 2, level: "error", text: "CUDA out of Memory" });
-    expect(
-      [{}, { rank: 2 }, { level: "error" as const }, { q: "memory" }].map((filter) => passes(line, filter)),
-    ).toEqual([true, true, true, true]);
-    expect([{ rank: 0 }, { level: "info" as const }, { q: "disk" }].map((filter) => passes(line, filter))).toEqual([
-      false,
-      false,
-      false,
-    ]);
-  });
-});
 
 function Viewer({ all }: { all: readonly LogEntry[] }) {
   const [follow, setFollow] = useState(true);
@@ -42,7 +14,16 @@ function Viewer({ all }: { all: readonly LogEntry[] }) {
   return (
     <MantineProvider>
       <output>{follow ? "following" : "not following"}</output>
-      <LogLines lines={all} follow={follow} onFollow={setFollow} onLink={() => {}} onTop={none} onEnd={none} />
+      <LogLines
+        lines={all}
+        follow={follow}
+        atEnd
+        wrap
+        onFollow={setFollow}
+        onLink={() => {}}
+        onTop={none}
+        onEnd={none}
+      />
     </MantineProvider>
   );
 }
@@ -71,27 +52,80 @@ describe("following", () => {
   });
 });
 
-describe("reading backwards", () => {
+describe("reading", () => {
   const range = (from: number, to: number) => lines(...Array.from({ length: to - from }, (_, index) => from + index));
 
-  function Reader({ all, onTop }: { all: readonly LogEntry[]; onTop(): Promise<void> }) {
-    const none = () => Promise.resolve();
+  const none = () => Promise.resolve();
+  interface ReaderProps {
+    all: readonly LogEntry[];
+    atEnd?: boolean;
+    linked?: number;
+    onTop?(): Promise<void>;
+    onEnd?(): Promise<void>;
+  }
+
+  function Reader({ all, atEnd = true, linked, onTop = none, onEnd = none }: ReaderProps) {
+    const more = { onFollow: none, onLink: none, onTop, onEnd };
     return (
       <MantineProvider>
-        <LogLines lines={all} follow={false} onFollow={none} onLink={none} onTop={onTop} onEnd={none} />
+        <LogLines lines={all} linked={linked} follow={false} atEnd={atEnd} wrap {...more} />
       </MantineProvider>
     );
   }
 
   it("leaves the line that is read where it is when older ones come in above it", () => {
-    const none = () => Promise.resolve();
-    const { rerender } = render(<Reader all={range(1000, 1500)} onTop={none} />);
+    const { rerender } = render(<Reader all={range(1000, 1500)} />);
     const log = screen.getByRole("log");
     log.scrollTop = 10;
-    rerender(<Reader all={range(500, 1500)} onTop={none} />);
+    rerender(<Reader all={range(500, 1500)} />);
     expect(log.scrollTop).toBe(10 + 500 * 20);
-    rerender(<Reader all={range(500, 1501)} onTop={none} />);
+    rerender(<Reader all={range(500, 1501)} />);
     expect(log.scrollTop).toBe(10 + 500 * 20);
+    rerender(<Reader all={range(900, 1501)} />);
+    expect(log.scrollTop).toBe(10 + 100 * 20);
+  });
+
+  it("fetches later lines before the reader comes to the last one, up to the end of the log", () => {
+    vi.spyOn(HTMLElement.prototype, "clientHeight", "get").mockReturnValue(400);
+    vi.spyOn(HTMLElement.prototype, "scrollHeight", "get").mockReturnValue(10_000);
+    const onEnd = vi.fn(() => Promise.resolve());
+    const { rerender } = render(<Reader all={range(1000, 1500)} atEnd={false} onEnd={onEnd} />);
+    const log = screen.getByRole("log");
+    log.scrollTop = 8000;
+    fireEvent.scroll(log);
+    expect(onEnd).not.toHaveBeenCalled();
+    log.scrollTop = 9000;
+    fireEvent.scroll(log);
+    expect(onEnd).toHaveBeenCalledOnce();
+    rerender(<Reader all={range(1000, 1500)} onEnd={onEnd} />);
+    fireEvent.scroll(log);
+    expect(onEnd).toHaveBeenCalledOnce();
+  });
+
+  it("fetches older lines where those that are loaded do not fill the screen", () => {
+    vi.spyOn(HTMLElement.prototype, "clientHeight", "get").mockReturnValue(400);
+    vi.spyOn(HTMLElement.prototype, "scrollHeight", "get").mockReturnValue(400);
+    const onTop = vi.fn(() => Promise.resolve());
+    render(<Reader all={range(1000, 1003)} onTop={onTop} />);
+    expect(onTop).toHaveBeenCalledOnce();
+  });
+
+  it("has one stop for the Tab key among its lines, the linked one", () => {
+    vi.spyOn(HTMLElement.prototype, "offsetHeight", "get").mockReturnValue(400);
+    vi.spyOn(HTMLElement.prototype, "offsetWidth", "get").mockReturnValue(800);
+    render(<Reader all={range(1, 20)} linked={3} />);
+    const stops = screen.getAllByRole("button").filter((button) => button.tabIndex === 0);
+    expect(stops.map((stop) => stop.getAttribute("aria-label"))).toEqual([expect.stringContaining("link to line 3")]);
+  });
+
+  it("shows the day of lines that are not of today", () => {
+    vi.spyOn(HTMLElement.prototype, "offsetHeight", "get").mockReturnValue(400);
+    vi.spyOn(HTMLElement.prototype, "offsetWidth", "get").mockReturnValue(800);
+    const at = (time: string) => [logLine(1, { time })];
+    const { rerender } = render(<Reader all={at("2020-03-04T12:00:00Z")} />);
+    expect(screen.getByText(/^2020-03-04 \d\d:00:00$/)).toBeInTheDocument();
+    rerender(<Reader all={at(new Date().toISOString())} />);
+    expect(screen.getByText(/^\d\d:\d\d:\d\d$/)).toBeInTheDocument();
   });
 
   it("fetches older lines before the reader comes to the first one", () => {

@@ -1,54 +1,100 @@
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useEffect, useRef, useState } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import type { LogEntry } from "@/lib/types";
 import { useStream } from "@/lib/useStream";
 import { fetchLogs, logsQuery, logsStreamPath, type LogFilter } from "./api/logs";
-import { merge, passes } from "./buffer";
+import {
+  isSearchedByServer,
+  lastStates,
+  passes,
+  windowOf,
+  withGap,
+  withNewer,
+  withOlder,
+  withStreamed,
+  type LogWindow,
+} from "./buffer";
 
 const NONE: readonly LogEntry[] = [];
+/** Lines that the stream cannot bring are asked for so often: of an ended job, or of a search that only the server can do. */
+const POLL_MS = 2000;
 
-/** The newest page, older ones on demand, and what the stream brings; lines are appended once per frame. */
+/** One page, those before and after it on demand, and at its end what the stream brings; lines are appended once per frame. */
 export function useLogFeed(jobId: string, filter: LogFilter, live: boolean) {
   const query = useQuery(logsQuery(jobId, filter));
-  const [grown, setGrown] = useState<{ page: unknown; lines: readonly LogEntry[] }>({ page: null, lines: NONE });
-  const [exhausted, setExhausted] = useState(false);
-  const lines = grown.page === query.data ? grown.lines : (query.data?.items ?? NONE);
-
-  const add = useCallback(
-    (more: readonly LogEntry[]) => {
-      setGrown((old) => ({
-        page: query.data,
-        lines: merge(old.page === query.data ? old.lines : (query.data?.items ?? NONE), more),
-      }));
-    },
-    [query.data],
+  const { window, change } = useWindow(query.data);
+  const atEnd = window !== undefined && window.newer === null;
+  const byServer = isSearchedByServer(filter);
+  const enqueue = useFrameBatches(
+    useCallback((lines: LogEntry[]) => change((old) => withStreamed(old, lines)), [change]),
   );
-  const enqueue = useFrameBatches(add);
   const status = useStream({
-    path: live && query.data ? logsStreamPath(jobId) : null,
-    after: query.data?.next_after ?? null,
+    path: live && atEnd && !byServer ? logsStreamPath(jobId) : null,
+    after: window?.streamFrom ?? null,
     onFrame: (frame) => {
       const line = frame.data as unknown as LogEntry;
       if (passes(line, filter)) enqueue(line);
     },
-    onMissed: () => void query.refetch(),
+    onMissed: () => change(withGap),
   });
   const loadOlder = useCallback(async () => {
-    const oldest = lines[0]?.seq;
-    if (oldest === undefined || exhausted) return;
-    const page = await fetchLogs(jobId, filter, { before: oldest, tail: true });
-    if (page.items.length === 0) setExhausted(true);
-    add(page.items);
-  }, [jobId, filter, lines, exhausted, add]);
+    if (window?.older == null) return;
+    const page = await fetchLogs(jobId, filter, { before: window.older });
+    change((old) => (old.older === window.older ? withOlder(old, page) : old));
+  }, [jobId, filter, window?.older, change]);
+  const loadAfter = useCallback(
+    async (after: number) => {
+      const page = await fetchLogs(jobId, filter, { after });
+      change((old) => withNewer(old, page));
+    },
+    [jobId, filter, change],
+  );
   const loadNewer = useCallback(async () => {
-    const newest = lines.at(-1)?.seq;
-    if (live || newest === undefined) return;
-    add((await fetchLogs(jobId, filter, { after: newest })).items);
-  }, [jobId, filter, live, lines, add]);
-  return { query, lines, status, loadOlder, loadNewer };
+    if (window?.newer != null) await loadAfter(window.newer);
+  }, [window?.newer, loadAfter]);
+  const isOpen = atEnd && !window.complete;
+  usePolling(isOpen && (!live || byServer), () => loadAfter(placeOfPoll(window!, filter)));
+  const lines = useMemo(() => lastStates(window?.lines ?? NONE), [window?.lines]);
+  return { query, lines, status, atEnd, arriving: !live && isOpen && window.arriving, loadOlder, loadNewer };
 }
 
-function useFrameBatches(add: (lines: readonly LogEntry[]) => void): (line: LogEntry) => void {
+/** With context, the last match is asked for again: the lines after it may not have been there. */
+function placeOfPoll({ lines, streamFrom }: LogWindow, { context }: LogFilter): number {
+  const last = context ? lines.findLast((line) => !line.context) : undefined;
+  return last === undefined ? streamFrom : last.seq - 1;
+}
+
+/** What has become of a page. Changes that were begun before another page came are dropped. */
+function useWindow(page: Parameters<typeof windowOf>[0] | undefined) {
+  const opened = useMemo(() => page && windowOf(page), [page]);
+  const [grown, setGrown] = useState<{ from: LogWindow; window: LogWindow }>();
+  const change = useCallback(
+    (step: (window: LogWindow) => LogWindow) => {
+      if (opened) setGrown((old) => ({ from: opened, window: step(old?.from === opened ? old.window : opened) }));
+    },
+    [opened],
+  );
+  return { window: grown && grown.from === opened ? grown.window : opened, change };
+}
+
+/** Calls `action` again and again while `on`; an attempt that fails is made up for by the next. */
+function usePolling(on: boolean, action: () => Promise<void>) {
+  const latest = useRef(action);
+  useEffect(() => {
+    latest.current = action;
+  });
+  useEffect(() => {
+    if (!on) return;
+    let timer: ReturnType<typeof setTimeout>;
+    const plan = () => {
+      timer = setTimeout(() => void latest.current().then(plan, plan), POLL_MS);
+    };
+    plan();
+    return () => clearTimeout(timer);
+  }, [on]);
+}
+
+function useFrameBatches(add: (lines: LogEntry[]) => void): (line: LogEntry) => void {
   const waiting = useRef<LogEntry[]>([]);
   const frame = useRef(0);
   useEffect(

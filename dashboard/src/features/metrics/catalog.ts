@@ -1,5 +1,7 @@
 /** Which charts a job page shows, in which order. Names and units follow the coordinator's list of metrics. */
 import type { Job } from "@/lib/types";
+import { placing, type Axis, type Run } from "./axes";
+import { lineOf, type Line } from "./lines";
 import type { Unit } from "./units";
 
 export interface ChartSpec {
@@ -7,8 +9,8 @@ export interface ChartSpec {
   readonly title: string;
   readonly names: readonly string[];
   readonly unit: Unit;
-  /** "less" or "more": which way is better, for the summary sentence. */
-  readonly better?: "less" | "more";
+  /** Of single names, where they differ. */
+  readonly units?: Readonly<Record<string, Unit>>;
 }
 
 export const STEP_PARTS = [
@@ -23,16 +25,16 @@ export const STEP_PARTS = [
 const SENT = ["pipeline", "replicate", "shard", "context", "tensor", "world"].map((axis) => `${axis}_sent_bytes`);
 
 const KNOWN: readonly ChartSpec[] = [
-  { id: "loss", title: "Loss", names: ["loss", "eval_loss"], unit: "nats", better: "less" },
-  { id: "throughput", title: "Throughput", names: ["tokens_per_second"], unit: "tokens/s", better: "more" },
-  { id: "samples", title: "Throughput", names: ["samples_per_second"], unit: "samples/s", better: "more" },
-  { id: "mfu", title: "MFU", names: ["mfu"], unit: "share", better: "more" },
-  { id: "pipeline_bubble", title: "Pipeline bubble", names: ["pipeline_bubble"], unit: "share", better: "less" },
+  { id: "loss", title: "Loss", names: ["loss", "eval_loss"], unit: "nats" },
+  { id: "throughput", title: "Throughput", names: ["tokens_per_second"], unit: "tokens/s" },
+  { id: "samples", title: "Throughput", names: ["samples_per_second"], unit: "samples/s" },
+  { id: "mfu", title: "MFU", names: ["mfu"], unit: "share" },
+  { id: "pipeline_bubble", title: "Pipeline bubble", names: ["pipeline_bubble"], unit: "share" },
   { id: "learning_rate", title: "Learning rate", names: ["learning_rate"], unit: "" },
   { id: "gradient_norm", title: "Gradient norm", names: ["gradient_norm"], unit: "" },
   { id: "loss_scale", title: "Loss scale", names: ["loss_scale"], unit: "" },
   { id: "skipped_updates", title: "Skipped updates", names: ["skipped_updates"], unit: "" },
-  { id: "eval_accuracy", title: "Evaluation accuracy", names: ["eval_accuracy"], unit: "share", better: "more" },
+  { id: "eval_accuracy", title: "Evaluation accuracy", names: ["eval_accuracy"], unit: "share" },
   { id: "sent", title: "Bytes sent", names: SENT, unit: "B" },
   { id: "memory", title: "Memory", names: ["memory_bytes", "peak_memory_bytes"], unit: "B" },
 ];
@@ -75,4 +77,15 @@ export function ownNames(reported: readonly string[]): string[] {
 export function unitOf(name: string, lossUnit: Unit): Unit {
   const known = KNOWN.find((chart) => chart.names.includes(name))?.unit ?? (name.endsWith("_seconds") ? "s" : "");
   return known === "nats" ? lossUnit : known;
+}
+
+/** What a chart draws of a run: a line for each generation of each metric. */
+export function linesFor({ names, unit, units }: ChartSpec, run: Run, axis: Axis): Line[] {
+  const place = placing(axis, run);
+  return names.flatMap((name, color) =>
+    run.series(name).map((series) => ({
+      ...lineOf(series, { label: name, color, unit: units?.[name] ?? unit, place }),
+      source: run.jobId === undefined ? undefined : { jobId: run.jobId, name, rank: series.rank },
+    })),
+  );
 }

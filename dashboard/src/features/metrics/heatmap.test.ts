@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { heatmap } from "@/testing/fixtures";
-import { bandSeries, cell, colourRange, decode, median, ranksOf, sentenceOf, stepsOf, summarizeRows } from "./heatmap";
+import { bandLines, cell, colourRange, decode, median, ranksOf, sentenceOf, stepsOf, summarizeRows } from "./heatmap";
 
 const nodeOf = (rank: number) => `node-${rank}`;
 
@@ -56,7 +56,7 @@ describe("a heat map", () => {
   });
 
   it("draws the band over all ranks and the rows that were chosen, without the steps that have no value", () => {
-    const [band, line] = bandSeries(
+    const [band, line] = bandLines(
       decode(
         heatmap([
           [0.1, NaN, 0.1],
@@ -64,11 +64,12 @@ describe("a heat map", () => {
         ]),
       ),
       [1],
+      "s",
     );
     expect(band).toMatchObject({ steps: [1, 3] });
     expect(band!.maximum[0]).toBeCloseTo(0.3);
-    expect(band!.last[0]).toBeCloseTo(0.2);
-    expect(line).toMatchObject({ name: "rank 1", steps: [1] });
+    expect(band!.value[0]).toBeCloseTo(0.2);
+    expect(line).toMatchObject({ label: "rank 1", steps: [1] });
   });
 
   it("has the median between the two in the middle", () => {

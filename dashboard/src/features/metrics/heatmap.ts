@@ -1,7 +1,7 @@
 /** The arithmetic of a heat map: its cells, the mean of each row, the band over the ranks, its colours' range. Pure. */
 import { count, percent, plural } from "@/lib/format";
 import type { Heatmap } from "@/lib/types";
-import type { Series } from "./curves";
+import { madeLine, type Line } from "./lines";
 import { withUnit, type Unit } from "./units";
 
 /** One metric of every rank over steps. Row `r` has the ranks from `r * ranksPerRow` on, column `c` the steps from `firstStep + c * bucketSteps` on. */
@@ -157,22 +157,20 @@ function times(ratio: number): string {
   return `${ratio < 10 ? ratio.toFixed(1) : count(Math.round(ratio))} times`;
 }
 
-/** The band from the lowest to the highest rank with their mean, and the lines of some rows: as `Series`, so that they are drawn as curves are. */
-export function bandSeries(grid: RankGrid, rows: readonly number[]): Series[] {
+/** The band from the lowest to the highest rank with their mean, and the lines of some rows: as `Line`s, so that they are drawn as curves are. */
+export function bandLines(grid: RankGrid, rows: readonly number[], unit: Unit): Line[] {
   const columns = Array.from({ length: grid.columns }, (_, column) => columnOf(grid, column)).filter(
     ({ values }) => values.length > 0,
   );
-  const band: Series = {
-    name: BAND,
-    rank: -1,
-    generation: 0,
+  const steps = columns.map(({ step }) => step);
+  const means = columns.map(({ values }) => values.reduce((sum, value) => sum + value, 0) / values.length);
+  const band: Line = {
+    ...madeLine({ label: BAND, color: 0, unit }, steps, means),
     bucketSteps: 2, // drawn with its extremes
-    steps: columns.map(({ step }) => step),
     minimum: columns.map(({ values }) => Math.min(...values)),
     maximum: columns.map(({ values }) => Math.max(...values)),
-    last: columns.map(({ values }) => values.reduce((sum, value) => sum + value, 0) / values.length),
   };
-  return [band, ...rows.map((row) => rowSeries(grid, row))];
+  return [band, ...rows.map((row, index) => rowLine(grid, row, index + 1, unit))];
 }
 
 export const BAND = "mean of all ranks";
@@ -183,7 +181,7 @@ function columnOf(grid: RankGrid, column: number): { step: number; values: numbe
   return { step: stepsOf(grid, column).from, values: values.filter((value) => !Number.isNaN(value)) };
 }
 
-function rowSeries(grid: RankGrid, row: number): Series {
+function rowLine(grid: RankGrid, row: number, color: number, unit: Unit): Line {
   const steps: number[] = [];
   const values: number[] = [];
   for (let column = 0; column < grid.columns; column += 1) {
@@ -192,6 +190,5 @@ function rowSeries(grid: RankGrid, row: number): Series {
     steps.push(stepsOf(grid, column).from);
     values.push(value);
   }
-  const name = `rank ${ranksOf(grid, row)}`;
-  return { name, rank: row, generation: 0, bucketSteps: 1, steps, minimum: values, maximum: values, last: values };
+  return madeLine({ label: `rank ${ranksOf(grid, row)}`, color, unit }, steps, values);
 }

@@ -3,8 +3,10 @@
 export interface Mark {
   /** The last step before it. */
   step: number;
-  /** Beside the line: short. */
-  label: string;
+  /** The generation that begins there. */
+  generation: number;
+  /** The job ended there, in that generation. */
+  ends?: boolean;
   /** An incident, or a new generation for which nothing went wrong. */
   kind: "incident" | "generation";
   /** What happened, as a sentence. */
@@ -36,10 +38,26 @@ export function kindOf(group: MarkGroup): Mark["kind"] {
   return group.some(({ mark }) => mark.kind === "incident") ? "incident" : "generation";
 }
 
-/** "G2", or "G2–G5" for those that stand together. */
+/** Beside the line: "Gen 2", or "Gen 2–5" for those that stand together. */
 export function labelOf(group: MarkGroup): string {
-  const [first, last] = [group[0].mark.label, group.at(-1)!.mark.label];
-  return first === last ? first : `${first}–${last}`;
+  const [first, last] = endsOf(group);
+  if (first.ends) return "End";
+  if (last.ends) return `Gen ${first.generation}–end`;
+  return first === last ? `Gen ${first.generation}` : `Gen ${first.generation}–${last.generation}`;
+}
+
+/** The same in full: "Generations 2–5 (recovered)". */
+export function titleOf(group: MarkGroup): string {
+  const [first, last] = endsOf(group);
+  if (first.ends) return "End of the job";
+  const one = first.generation === last.generation;
+  const what = one ? `Generation ${first.generation}` : `Generations ${first.generation}–${last.generation}`;
+  if (last.ends) return `${what} and the end of the job`;
+  return kindOf(group) === "incident" ? `${what} (recovered)` : what;
+}
+
+function endsOf(group: MarkGroup): [Mark, Mark] {
+  return [group[0].mark, group.at(-1)!.mark];
 }
 
 export function samePlaces(a: readonly Placed[], b: readonly Placed[]): boolean {

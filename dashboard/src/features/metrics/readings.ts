@@ -93,7 +93,7 @@ export function readingTitle(name: string): string {
 /** For each line its maximum, minimum and mean. */
 export function readingData(lines: readonly ReadingLine[]): uPlot.AlignedData {
   const lists = lines.flatMap(({ x, mean, minimum, maximum }) =>
-    [maximum, minimum, mean].map((values) => ({ steps: x, values })),
+    [maximum, minimum, mean].map((values) => ({ x, values })),
   );
   const { x, columns } = align(lists, false);
   return [x, ...columns] as uPlot.AlignedData;

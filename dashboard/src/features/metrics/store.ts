@@ -5,11 +5,7 @@
  */
 import type { JobMetrics, MetricRecord } from "@/lib/types";
 import { append, emptySeries, fromCurve, type Series } from "./curves";
-
-export interface StepRange {
-  from: number;
-  to: number;
-}
+import { extentOf, within, type StepRange } from "./stepRange";
 
 export class MetricsStore {
   private readonly byName = new Map<string, Series[]>();
@@ -20,6 +16,7 @@ export class MetricsStore {
 
   constructor(
     snapshot: JobMetrics,
+    /** What was asked for. */
     readonly range: StepRange | null,
     private readonly ranks: readonly number[],
   ) {
@@ -35,6 +32,16 @@ export class MetricsStore {
     return [...this.byName.keys()];
   }
 
+  /** From the first to the last step that is loaded. */
+  get extent(): StepRange | null {
+    return extentOf([...this.byName.values()].flat());
+  }
+
+  /** The part of the asked range that charts show: as far as the run has come. */
+  get shownRange(): StepRange | null {
+    return within(this.range, this.extent);
+  }
+
   /** Every generation's series of one metric, oldest generation first. */
   series(name: string, rank = 0): readonly Series[] {
     return (this.byName.get(name) ?? []).filter((one) => one.rank === rank);
@@ -45,7 +52,7 @@ export class MetricsStore {
     if (record.rank === 0) this.newest = record;
     if (!this.ranks.includes(record.rank) || this.outside(record.step)) return this.changed();
     for (const [name, value] of Object.entries(record.values)) {
-      append(this.open(name, record.rank, record.generation), record.step, value);
+      append(this.open(name, record.rank, record.generation), record.step, value, record.time);
     }
     this.changed();
   }

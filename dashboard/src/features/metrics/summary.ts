@@ -1,29 +1,95 @@
-import { count } from "@/lib/format";
-import type { ChartSpec } from "./catalog";
-import type { Series } from "./curves";
+/** Sentences that say what a chart shows, for people who do not see it and for those in a hurry. Pure. */
+import { count, plural } from "@/lib/format";
+import type { UnplacedExtreme } from "./api/exactStep";
+import { labelsOf, type Line } from "./lines";
 import { withoutUnit, withUnit } from "./units";
 
-/** One sentence that says what the chart shows, for people who do not see it and for those in a hurry. */
-export function summarize(chart: ChartSpec, series: readonly Series[]): string {
-  const main = series.filter(
-    (one) =>
-      one.name === chart.names.find((name) => series.some((other) => other.name === name && other.steps.length > 0)),
-  );
-  const newest = main.at(-1);
-  if (!newest || newest.steps.length === 0) return "Nothing reported yet.";
-  const value = newest.last.at(-1)!;
-  const now = `${withUnit(value, chart.unit)} at step ${count(newest.steps.at(-1))}`;
-  return chart.better ? `${now}; ${chart.better === "less" ? "min" : "max"} ${best(main, chart)}.` : `${now}.`;
+/** The newest value of the first label that has any, and its extremes; of every label, where `all` are meant. */
+export function summarize(lines: readonly Line[], all = false, exact: ExactSteps = new Map()): string {
+  const told = toldLabels(lines, all);
+  if (told.length === 0) return "Nothing reported yet.";
+  return told
+    .map(
+      (label) =>
+        `${all ? `${label}: ` : ""}${sentenceOf(
+          lines.filter((line) => line.label === label),
+          exact,
+        )}`,
+    )
+    .join(" ");
 }
 
-function best(series: readonly Series[], { better, unit }: ChartSpec): string {
-  let [found, at] = [NaN, 0];
-  for (const one of series) {
-    const values = better === "less" ? one.minimum : one.maximum;
-    values.forEach((value, index) => {
-      const wins = Number.isNaN(found) || (better === "less" ? value < found : value > found);
-      if (Number.isFinite(value) && wins) [found, at] = [value, one.steps[index]!];
+function toldLabels(lines: readonly Line[], all: boolean): string[] {
+  const found = labelsOf(lines).filter((label) => lines.some((line) => line.label === label && line.steps.length > 0));
+  return all ? found : found.slice(0, 1);
+}
+
+/** The steps of extremes inside their buckets, by `extremeKey`. */
+export type ExactSteps = ReadonlyMap<string, number>;
+
+export function extremeKey({ jobId, name, rank, which, value, first, last }: UnplacedExtreme): string {
+  return [jobId, name, rank, which, value, first, last].join("|");
+}
+
+/** The extremes that the sentence tells, and whose step their buckets do not. */
+export function unplacedExtremes(lines: readonly Line[], all: boolean): UnplacedExtreme[] {
+  return toldLabels(lines, all).flatMap((label) => {
+    const mine = lines.filter((line) => line.label === label);
+    const [least, most] = [extreme(mine, "minimum"), extreme(mine, "maximum")];
+    if (least === null || most === null || least.value === most.value) return [];
+    return [unplaced(least, "minimum"), unplaced(most, "maximum")].filter((one) => one !== null);
+  });
+}
+
+function unplaced({ line, at, value }: Extreme, which: "minimum" | "maximum"): UnplacedExtreme | null {
+  const { first, last } = bucketOf(line, at);
+  return line.source === undefined || first === last ? null : { ...line.source, which, value, first, last };
+}
+
+/** How many of the values have no place on a logarithmic scale; null where all of them have one. */
+export function tellUnplaced(lines: readonly Line[]): string | null {
+  const unplaced = lines.flatMap(({ value }) => value).filter((value) => Number.isFinite(value) && value <= 0).length;
+  if (unplaced === 0) return null;
+  return `${plural(unplaced, "value")} at or below 0 ${unplaced === 1 ? "is" : "are"} not shown.`;
+}
+
+function sentenceOf(lines: readonly Line[], exact: ExactSteps): string {
+  const newest = lines.findLast(({ steps }) => steps.length > 0)!;
+  const now = `${withUnit(newest.value.at(-1)!, newest.unit)} at step ${count(newest.steps.at(-1))}.`;
+  const [least, most] = [extreme(lines, "minimum"), extreme(lines, "maximum")];
+  if (least === null || most === null || least.value === most.value) return now;
+  return `${now} Min ${placed(least, "minimum", exact)}, max ${placed(most, "maximum", exact)}.`;
+}
+
+interface Extreme {
+  line: Line;
+  at: number;
+  value: number;
+}
+
+/** The first bucket with the lowest, or highest, finite value. */
+function extreme(lines: readonly Line[], which: "minimum" | "maximum"): Extreme | null {
+  let found: Extreme | null = null;
+  for (const line of lines)
+    line[which].forEach((value, at) => {
+      if (!Number.isFinite(value)) return;
+      if (found === null || (which === "minimum" ? value < found.value : value > found.value))
+        found = { line, at, value };
     });
-  }
-  return Number.isNaN(found) ? "unknown" : `${withoutUnit(found, unit)} near step ${count(at)}`;
+  return found;
+}
+
+/** A bucket of several steps does not tell which of them had its extreme. */
+function placed(found: Extreme, which: "minimum" | "maximum", exact: ExactSteps): string {
+  const { line, at, value } = found;
+  const { first, last } = bucketOf(line, at);
+  const asked = unplaced(found, which);
+  const step = first === last ? last : asked ? exact.get(extremeKey(asked)) : undefined;
+  const where = step === undefined ? `in steps ${count(first)}–${count(last)}` : `at step ${count(step)}`;
+  return `${withoutUnit(value, line.unit)} ${where}`;
+}
+
+function bucketOf({ steps, bucketSteps }: Line, at: number): { first: number; last: number } {
+  const last = steps[at]!;
+  return { first: Math.floor(last / bucketSteps) * bucketSteps, last };
 }

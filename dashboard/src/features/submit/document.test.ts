@@ -101,7 +101,7 @@ describe("validation against the published schema", () => {
       expect.stringContaining("`stpes` is not a field of training; did you mean `steps`?"),
     );
     expect(issuesOf(`${TEXT}xyz: {}\n`)[0]).toContain("is not a field of a job spec. It takes: ");
-    expect(issuesOf(`${TEXT}labels: x\n`)).toEqual(['/labels Must be a mapping of fields, not "x"']);
+    expect(issuesOf(`${TEXT}labels: x\n`)).toEqual(['/labels "x" has no value: write x=VALUE']);
   });
 
   it("reports a wrong field of one variant once, and an unknown variant by its choices", () => {
@@ -153,7 +153,13 @@ describe("completion", () => {
 
 describe("the coordinator's field errors", () => {
   it("between several fields stand at the first that is named, where the document has it", () => {
-    const at = (pointer: string, message: string) => ({ pointer, message, code: "inconsistent_spec", hint: null });
+    const at = (pointer: string, message: string) => ({
+      pointer,
+      message,
+      code: "inconsistent_spec",
+      hint: null,
+      line: null,
+    });
     const error = new ApiError({
       status: 422,
       code: "invalid",
@@ -179,7 +185,7 @@ describe("the coordinator's field errors", () => {
       status: 422,
       code: "invalid",
       detail: "d",
-      errors: [{ pointer: "/model/gpt/dim", code: "inconsistent_spec", message: "odd", hint: "use 192" }],
+      errors: [{ pointer: "/model/gpt/dim", code: "inconsistent_spec", message: "odd", hint: "use 192", line: null }],
     });
     expect(serverIssues(error, { model: { kind: "gpt", dim: 7 } })).toEqual([
       { pointer: "/model/dim", message: "odd; use 192" },

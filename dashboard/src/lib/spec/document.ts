@@ -24,7 +24,7 @@ export function parse(text: string): Parsed {
   const problems = document.errors.map(({ pos, message }) => ({
     from: pos[0],
     to: pos[1],
-    message: message.split("\n")[0]!,
+    message: message.split("\n")[0]!.replace(/:$/, ""),
   }));
   return { value: problems.length ? undefined : (document.toJS() ?? {}), problems };
 }

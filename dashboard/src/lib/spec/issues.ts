@@ -37,6 +37,21 @@ export function issueAt(issues: readonly Issue[], pointer: string): string | und
   return issues.find((one) => one.pointer === pointer)?.message;
 }
 
+/** What is wrong with the value of one field: with the whole of it, or with an item of a list or an entry of a map, which is then named. */
+export function issueOf(issues: readonly Issue[], pointer: string): string | undefined {
+  const own = issueAt(issues, pointer);
+  const inner = issuesWithin(issues, pointer)[0];
+  if (own !== undefined || inner === undefined) return own;
+  const place = pathOf(inner.pointer.slice(pointer.length)).map((part) =>
+    isIndex(part) ? `Item ${Number(part) + 1}` : part,
+  );
+  return `${place.join(", ")}: ${inner.message}`;
+}
+
+function isIndex(part: string): boolean {
+  return /^\d+$/.test(part);
+}
+
 /** Those of a section, for its heading: the part itself and everything in it. */
 export function issuesWithin(issues: readonly Issue[], pointer: string): Issue[] {
   return issues.filter((one) => one.pointer === pointer || one.pointer.startsWith(`${pointer}/`));

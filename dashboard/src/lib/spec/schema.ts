@@ -4,6 +4,8 @@
  * Covers the part of JSON Schema that pydantic writes. It interprets rather than compiles, so that a content security
  * policy without `unsafe-eval` holds, and it follows `discriminator`, so that a wrong field of one variant is one error.
  */
+import { oversized } from "../numbers";
+import { mapProblem } from "./maps";
 import { nearest } from "./nearest";
 
 export interface Schema {
@@ -211,7 +213,21 @@ const KINDS: Record<string, string> = {
 
 function typeProblem(schema: Schema, value: unknown): string | null {
   if (!schema.type || (FITS[schema.type]?.(value) ?? true)) return null;
+  const isMap = schema.type === "object" && !schema.properties;
+  const unreadable = isMap && typeof value === "string" ? mapProblem(value) : null;
+  if (unreadable) return unreadable;
+  const number =
+    (schema.type === "integer" || schema.type === "number") && typeof value === "string" && oversized(value);
+  if (typeof number === "number") return tooLarge(schema, number, String(value).trim());
   return `Must be ${KINDS[schema.type] ?? "a value"}, not ${JSON.stringify(value)}`;
+}
+
+/** Of a number that no number holds: the limit of its field, or else that of numbers. */
+function tooLarge({ minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Schema, number: number, text: string) {
+  const limit = number < 0 ? (minimum ?? exclusiveMinimum) : (maximum ?? exclusiveMaximum);
+  const isBeyond = limit !== undefined && (number < 0 ? number < limit : number > limit);
+  const most = isBeyond ? limit : Math.sign(number) * Number.MAX_SAFE_INTEGER;
+  return `Must be ${number < 0 ? "at least" : "at most"} ${most}, not ${text}`;
 }
 
 function valueProblem(schema: Schema, value: unknown): string | null {

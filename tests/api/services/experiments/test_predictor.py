@@ -8,6 +8,7 @@ from paceline.api.core.context import Services
 from paceline.api.services.experiments.predictor import devices_of, predictor_of_trials
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import trial_slots
 from scripts.bench.stored_experiment import StoredExperiment, write_experiment
 
 
@@ -26,8 +27,9 @@ async def test_the_cost_model_knows_the_job_of_each_trial(services: Services) ->
     experiment_id = await write_experiment(services.settings.data, services.settings.database_url, order)
     spec: Any = ExperimentSpec.model_validate(order.spec)
     async with services.control.read() as session:
-        found = await predictor_of_trials(session, experiment_id, spec, [])
-        nothing = await predictor_of_trials(session, "none", spec, [])
+        documents = await trial_slots.documents_of_trials(session, experiment_id)
+        found = await predictor_of_trials(session, experiment_id, spec, [], documents)
+        nothing = await predictor_of_trials(session, "none", spec, [], {})
     assert found is not None
     assert (sorted(found.documents), found.device, found.scaling) == ([0, 1, 2, 3, 4, 5], None, "strong")
     assert found.documents[5]["parallelism"] == {"strategy": "fsdp"}

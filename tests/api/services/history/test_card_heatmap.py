@@ -38,7 +38,7 @@ def test_a_reading_of_the_cards_is_asked_for_by_a_name_that_no_metric_has() -> N
 
 
 def test_a_column_ends_with_the_last_of_its_steps() -> None:
-    none: dict[str, Any] = {name: [] for name in ("minimum", "maximum", "last", "nan_count")}
+    none: dict[str, Any] = {name: [] for name in ("minimum", "maximum", "mean", "last", "count", "nan_count")}
     steps, times = [1, 2, 3, 4, 5], [12.0, 14.0, 16.0, 18.0, 20.0]
     curve = Curve(name="loss", unit="", rank=0, generation=1, bucket_steps=1, steps=steps, times=times, **none)
     columns = timed_columns(curve, 2)

@@ -116,18 +116,18 @@ async def test_before_the_first_step_nothing_is_claimed(services: Services, clie
 @pytest.mark.parametrize(
     ("spec", "devices", "words"),
     [
-        (GPT, ["cpu"], "n/a: no peak is known of a CPU"),
-        (GPT, ["NVIDIA H200", "NVIDIA Test 80GB"], "n/a: the peak of NVIDIA Test 80GB in bf16 is not known"),
-        (GPT, [], "n/a: it has no ranks yet"),
+        (GPT, ["cpu"], "not available: no peak FLOP/s is published for this CPU"),
+        (GPT, ["NVIDIA H200", "NVIDIA Test 80GB"], "not available: no peak FLOP/s is known for NVIDIA Test 80GB in bf16"),
+        (GPT, [], "not available: the job has no ranks yet"),
         (
             HF_FOLDER,
             ["NVIDIA H200"],
-            "n/a: what this model computes is counted on its ranks: no step is done yet, or their output says why not",
+            "not available: what this model computes is counted on its ranks: no step is done yet, or their output says why not",
         ),
         (
             {"model": None, "data": None, "entrypoint": "a:b"},
             ["NVIDIA H200"],
-            "n/a: what a model of your own computes is not known; give Task.flops_per_sample",
+            "not available: what a model of your own computes is not known; give Task.flops_per_sample",
         ),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 
 from paceline.api.core.context import Services
 from paceline.api.loops import scheduler
@@ -56,6 +57,21 @@ async def test_late_news_of_an_older_generation_counts_up_to_where_the_newest_we
             progress = (await session.get_one(JobRow, job.id)).progress
             assert progress is not None
             assert progress["step"] == told
+
+
+async def test_throughput_is_that_of_the_last_steps_together(services: Services, client: httpx.AsyncClient) -> None:
+    """The newest step alone jumps between 100 and 10,000."""
+    job = await running(services)
+    keeper = ProgressKeeper(services)
+    for step in range(1, 121):
+        rate = 10_000.0 if step % 2 else 100.0
+        values: dict[str, Any] = {"samples_per_second": rate, "tokens_per_second": 0.0, "mfu": "NaN" if step == 120 else 0.5}
+        record = MetricRecord(seq=step, step=step, time=services.now().timestamp(), values=values)
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=[record]))
+    await keeper.flush()
+    progress, _ = await told(client, job)
+    assert progress["samples_per_second"] == pytest.approx(2 / (1 / 10_000 + 1 / 100))
+    assert (progress["tokens_per_second"], progress["mfu"]) == (0, 0.5)
 
 
 SCRIPT = {"name": "digits", "script": {"path": "train.py"}}
@@ -160,3 +176,16 @@ async def test_a_script_that_is_to_stop_at_nan_fails_as_soon_as_it_is_heard_of(s
     assert (found["state"], found["end_reason"], found["failure"]["kind"]) == ("failed", "loss_not_finite", "loss_not_finite")
     assert found["failure"]["message"] == "the loss of step 11 is NaN; it is stopped, as its fault_tolerance asks"
     assert found["progress"]["bad_loss"]["done"] == "the job is stopped"
+
+
+async def test_the_best_losses_are_kept_over_generations_and_restarts(services: Services, client: httpx.AsyncClient) -> None:
+    job = await running(services)
+    for values in ({"loss": 2.0, "eval_loss": 2.5}, {"loss": 1.5}, {"loss": "NaN"}, {"loss": 1.8, "eval_loss": 2.7}):
+        keeper = ProgressKeeper(services)  # that of a coordinator started again
+        progress, _ = await told(client, job)
+        record = MetricRecord(seq=1, step=progress["step"] + 1, time=services.now().timestamp(), values=values)
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=[record]))
+        await keeper.flush()
+    progress, _ = await told(client, job)
+    names = ("loss", "best_loss", "eval_loss", "best_eval_loss")
+    assert [progress[name] for name in names] == [1.8, 1.5, 2.7, 2.5]

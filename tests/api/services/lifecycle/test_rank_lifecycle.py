@@ -81,7 +81,7 @@ def test_a_rank_arrives_in_the_next_generation_unless_it_stays_parked(state: Ran
 def test_nothing_else_writes_the_state_of_a_row() -> None:
     """Rows of ranks and experiments are locked; those of jobs, nodes and checkpoints are written by `compare_and_set`, which assigns no attribute."""
     writers = {path.relative_to(ROOT).as_posix() for room in ("api", "db") for path in (ROOT / room).rglob("*.py") if _assigns_state(path)}
-    assert writers == {f"api/services/lifecycle/{noun}_lifecycle.py" for noun in ("experiment", "rank")}
+    assert writers == {f"api/services/lifecycle/{noun}_lifecycle.py" for noun in ("delivery", "experiment", "rank")}
 
 
 def _assigns_state(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -34,8 +34,9 @@ LATER = factories.START + timedelta(seconds=3)
 SOON_SECONDS = 5.0
 
 
-def beat(backlog: int = 0) -> Heartbeat:
-    return Heartbeat(time=LATER.timestamp() + 1, host=HOST, gpu_error="no GPU", backlog_records=backlog)
+def beat(backlog: int = 0, sent_at: datetime = LATER) -> Heartbeat:
+    """A heartbeat of a node whose clock is a second fast."""
+    return Heartbeat(time=sent_at.timestamp() + 1, host=HOST, gpu_error="no GPU", backlog_records=backlog)
 
 
 async def create(services: Services, *states: NodeState) -> list[str]:
@@ -52,7 +53,7 @@ async def test_heartbeats_of_many_nodes_are_one_transaction(services: Services) 
     node_ids = await create(services, NodeState.READY, NodeState.CORDONED, NodeState.READY)
     heartbeats = Heartbeats(services)
     for node_id in node_ids:
-        heartbeats.note(node_id, beat(backlog=1), factories.START)
+        heartbeats.note(node_id, beat(backlog=1, sent_at=factories.START), factories.START)
         heartbeats.note(node_id, beat(backlog=2), LATER)
     with committed(services.control) as commits:
         await heartbeats.flush()
@@ -62,6 +63,16 @@ async def test_heartbeats_of_many_nodes_are_one_transaction(services: Services) 
         assert (node.heartbeat_at, node.backlog, node.clock_skew) == (LATER, 2, 1.0)
         assert node.last_sample is not None
         assert (node.last_sample["host"]["cpu_percent"], node.last_sample["gpu_error"]) == (50.0, "no GPU")
+
+
+async def test_heartbeats_that_are_held_up_do_not_look_like_a_slow_clock(services: Services) -> None:
+    (node_id,) = await create(services, NodeState.READY)
+    heartbeats = Heartbeats(services)
+    for delay in (0.01, 0.9, 1.4):
+        heartbeats.note(node_id, beat(), LATER + timedelta(seconds=delay))
+    await heartbeats.flush()
+    (node,) = await rows(services, [node_id])
+    assert node.clock_skew == pytest.approx(0.99)
 
 
 async def test_a_heartbeat_brings_a_silent_node_back_and_no_gone_one(services: Services) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,33 @@ def test_what_is_not_text_is_replaced(output: Path) -> None:
     assert reading.read() == ["café \ufffd\ufffdend", " 30%"]
 
 
+def test_a_state_of_a_progress_bar_takes_the_place_of_the_one_that_was_sent(output: Path) -> None:
+    reading = Reading(output)
+    append(output, b"start\n\r 10%")
+    assert reading.read(now=0.0) == ["start"]
+    assert reading.read(now=1.0) == [" 10%"]
+    append(output, b"\r 20%\r 30%")
+    reading.read(now=1.1)
+    assert reading.read(now=2.1) == ["\r 30%"]
+    append(output, b"...\r100%\nnext\n")
+    assert reading.read(now=2.2) == ["\r100%", "next"]
+
+
+def test_lines_have_the_time_of_printing_however_late_they_are_read(output: Path) -> None:
+    append(output, b"early\n")
+    os.utime(output, (100.0, 100.0))
+    reading = Reading(output)
+    reading.reader.look(100.2)
+    append(output, b"later\n")
+    os.utime(output, (101.0, 101.0))
+    reading.reader.look(101.1)
+    append(output, b"now\n")
+    os.utime(output, (900.0, 900.0))
+    reading.read(now=900.1, acknowledge=False)
+    reading.read(now=950.0)
+    assert [(line.text, line.time) for line in reading.lines] == [("early", 100.0), ("later", 101.0), ("now", 900.0)]
+
+
 @pytest.mark.parametrize(
     ("text", "level"),
     [
@@ -142,6 +170,15 @@ def test_levels_are_the_word_a_line_begins_with(text: str, level: str) -> None:
         ("[W1123 10:00:00.123 socket.cpp:767] [c10d] retrying", "warning"),
         ("[rank0]:[W1123 10:00:00.123 ProcessGroup.cpp:1] not destroyed", "warning"),
         ("E1123 10:00:00.123 x.cc:1] no card", "error"),
+        ("[E ProcessGroupNCCL.cpp:474] watchdog timed out", "error"),
+        ("[W 10:00:00.123 NotebookApp] slow", "warning"),
+        ("10:00:00 - root - WARNING - slow", "warning"),
+        ("11/23/2026 10:00:00 - WARNING - transformers - slow", "warning"),
+        ("\x1b[31mERROR\x1b[0m no data", "error"),
+        ("/lib/torch/x.py:12: UserWarning: slow", "warning"),
+        ("torch.OutOfMemoryError: CUDA out of memory", "error"),
+        ("KeyError: 'x'", "error"),
+        ("Errors: none", "info"),
         ("I1123 10:00:00.123 x.cc:1] fine", "info"),
         ("step 10 ERROR rate 0.1", "info"),
         ("W and E are letters", "info"),

@@ -37,6 +37,19 @@ def test_a_planted_distance_is_told() -> None:
     assert not found.same
     assert found.loss / found.reference_loss == pytest.approx(1.1)
     assert "10 % higher" in found.text
+    assert found.text.endswith("One repeat cannot tell this from chance.")
+
+
+def test_a_distance_over_several_repeats_is_no_matter_of_one_run() -> None:
+    single, own = losses(FALLING), losses([1.1 * each for each in FALLING])
+    trials = [
+        *repeats(0, {"world_size": 1}, [1.0, 1.0], series=single),
+        *repeats(2, {STRATEGY: "ddp", "world_size": 2}, [1.0, 1.0], series=own),
+    ]
+    known = groups(trials)
+    (found,) = convergence(known, references(known))
+    assert "10 % higher" in found.text
+    assert "One repeat" not in found.text
 
 
 def test_other_batches_are_compared_at_equal_samples() -> None:

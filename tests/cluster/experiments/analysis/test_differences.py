@@ -99,7 +99,7 @@ def test_repeats_with_one_seed_show_nothing_of_a_metric() -> None:
     compared, _ = found(trials, vary_seed=False)
     loss = next(each for each in compared if each.figure == "metric")
     assert (loss.p_value, loss.is_difference) == (None, False)
-    assert loss.text == "lr 2 beside lr 1: 50 % higher final loss with this seed."
+    assert loss.text == "lr 2 beside lr 1: 50 % higher final loss with this seed, which one seed cannot show to be a difference."
 
 
 def test_of_a_hundred_comparisons_of_noise_none_is_called_a_difference_as_a_rule() -> None:

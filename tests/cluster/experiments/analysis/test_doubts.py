@@ -100,6 +100,12 @@ def test_no_single_process() -> None:
     ]
 
 
+def test_a_trial_that_takes_over_the_slots_of_one_that_ends_is_not_beside_it() -> None:
+    """Two at once: the end of each is noted a moment after the next one has got its slots."""
+    two_at_once = [replace(trial, started_at=n // 2 * 100.0, ended_at=n // 2 * 100.0 + 101.0) for n, trial in enumerate(CLEAN)]
+    assert texts(two_at_once) == ["Up to 2 trials ran side by side and may have slowed each other; at_once: 1 keeps them apart."]
+
+
 def test_losses_that_are_not_finite() -> None:
     bad = replace(CLEAN[3], series=losses([1.0, float("nan")]))
     assert texts([*CLEAN[:3], bad, *CLEAN[4:]]) == ["The loss of trial 3 from step 2 on is not finite."]
@@ -131,3 +137,14 @@ def test_trials_that_were_paused_do_not_count_as_side_by_side() -> None:
 def test_a_trial_whose_data_are_deleted_is_missed() -> None:
     found = texts([*CLEAN[:-1], replace(CLEAN[-1], step_seconds=None, samples_per_second=None)])
     assert found[0].startswith("1 of 21 trials completed and has no figures: their data were deleted, or too few steps were reported.")
+
+
+def test_derived_values_that_differ_are_told_with_their_configurations() -> None:
+    trials = [
+        *repeats(0, {"world_size": 1}, scaled(1.0), derived={"reproducible": True, "training.micro_batch_size": 4}),
+        *repeats(7, {"world_size": 2, STRATEGY: "fsdp"}, scaled(0.5), derived={"reproducible": False, "training.micro_batch_size": 4}),
+    ]
+    assert [each for each in texts(trials) if "derived" in each] == [
+        "reproducible is not given and was derived as true in single, 1 rank and false in fsdp, 2 ranks: they are compared in this, too; give it to have "
+        "it equal."
+    ]

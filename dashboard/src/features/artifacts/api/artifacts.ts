@@ -2,6 +2,7 @@ import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query
 import { api, newIdempotencyKey, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
 import type { Artifact } from "@/lib/types";
+import { openInPerfetto, PerfettoError } from "../perfetto";
 
 const PAGE = 200;
 // While a trace is on its way.
@@ -65,6 +66,22 @@ export function useRemove(jobId: string) {
       }),
     ),
   );
+}
+
+/** Opens a trace in Perfetto's page. The variables of the mutation are the trace. */
+export function usePerfetto(jobName: string) {
+  return useMutation({
+    mutationFn: (artifact: Artifact) =>
+      openInPerfetto(
+        `${jobName}, rank ${artifact.rank}, steps ${artifact.first_step} to ${artifact.last_step}`,
+        async () => {
+          const answer = await fetch(contentUrl(artifact));
+          if (!answer.ok)
+            throw new PerfettoError(`The coordinator answered ${answer.status} to the download of the trace.`);
+          return answer.arrayBuffer();
+        },
+      ),
+  });
 }
 
 /** Links that the browser follows by itself: the session's cookie goes along. */

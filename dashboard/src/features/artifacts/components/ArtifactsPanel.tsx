@@ -4,6 +4,8 @@ import { IconDownload, IconTrash } from "@tabler/icons-react";
 import { useState, type ReactNode } from "react";
 import { Confirm } from "@/components/ui/Confirm";
 import { DataTable, type Column } from "@/components/ui/DataTable";
+import { ErrorText } from "@/components/ui/ErrorText";
+import { Guarded } from "@/components/ui/Guarded";
 import { NumberField } from "@/components/ui/NumberField";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { StateBadge, type Tone } from "@/components/ui/StateBadge";
@@ -11,10 +13,18 @@ import { asApiError } from "@/lib/errors";
 import { age, bytes, count, plural } from "@/lib/format";
 import { isTerminal, soFar } from "@/lib/jobs";
 import { wholeNumberProblem } from "@/lib/numbers";
-import { useRefusal } from "@/lib/ownership";
+import { useRefusal, useRoleRefusal } from "@/lib/ownership";
 import type { Artifact, Job, ProfileRequest } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
-import { artifactsQuery, contentUrl, eventFilesUrl, profileQuery, useProfile, useRemove } from "../api/artifacts";
+import {
+  artifactsQuery,
+  contentUrl,
+  eventFilesUrl,
+  profileQuery,
+  usePerfetto,
+  useProfile,
+  useRemove,
+} from "../api/artifacts";
 import { ranksOf } from "../ranks";
 import classes from "./Artifacts.module.css";
 
@@ -25,6 +35,7 @@ export function ArtifactsPanel({ job }: { job: Job }) {
   const asked = useQuery(profileQuery(job.id)).data;
   const query = useQuery(artifactsQuery(job.id, asked?.state === "open"));
   const remove = useRemove(job.id);
+  const perfetto = usePerfetto(job.name);
   const refused = useRefusal(job);
   const now = useNow(10_000);
   const [removing, setRemoving] = useState<Artifact | null>(null);
@@ -32,6 +43,8 @@ export function ArtifactsPanel({ job }: { job: Job }) {
     <RowActions
       artifact={artifact}
       refused={refused}
+      opening={perfetto.isPending && perfetto.variables.id === artifact.id}
+      onOpen={() => perfetto.mutate(artifact)}
       onRemove={() => {
         remove.reset();
         setRemoving(artifact);
@@ -41,6 +54,14 @@ export function ArtifactsPanel({ job }: { job: Job }) {
   return (
     <Panel title="Traces" flush actions={<EventFilesLink jobId={job.id} />}>
       {job.state === "running" && job.spec?.script == null && <ProfileForm jobId={job.id} asked={asked ?? null} />}
+      {perfetto.error && (
+        <p role="alert" className={classes.problem}>
+          <ErrorText error={perfetto.error} />{" "}
+          <a href={contentUrl(perfetto.variables)} download>
+            Download the trace
+          </a>
+        </p>
+      )}
       <PanelStates
         source={query}
         what="the traces"
@@ -115,9 +136,11 @@ function ProfileForm({ jobId, asked }: { jobId: string; asked: ProfileRequest | 
         error={chosen ? undefined : "such as 0,3"}
         onChange={(event) => setRanks(event.currentTarget.value)}
       />
-      <Button type="submit" loading={profile.isPending} disabled={open || !ready}>
-        Record a trace
-      </Button>
+      <Guarded refused={useRoleRefusal("member")}>
+        <Button type="submit" loading={profile.isPending} disabled={open || !ready}>
+          Record a trace
+        </Button>
+      </Guarded>
       <span role="status" className={classes.status}>
         {open ? waitingFor(asked) : profile.error ? asApiError(profile.error).message : null}
       </span>
@@ -129,34 +152,49 @@ function waitingFor({ ranks, answered, steps }: ProfileRequest): string {
   return `Waiting for ${plural(ranks.length - answered.length, "rank")} to trace ${plural(steps, "step")}`;
 }
 
-function RowActions({ artifact, refused, onRemove }: { artifact: Artifact; refused: string | null; onRemove(): void }) {
+interface RowProps {
+  artifact: Artifact;
+  refused: string | null;
+  opening: boolean;
+  onOpen(): void;
+  onRemove(): void;
+}
+
+function RowActions({ artifact, refused, opening, onOpen, onRemove }: RowProps) {
   const what = `the trace of rank ${artifact.rank}, steps ${stepsOf(artifact)}`;
   return (
     <span className={classes.actions}>
       {artifact.state === "ready" && (
-        <Tooltip label="Download; opens in ui.perfetto.dev">
-          <ActionIcon
-            component="a"
-            href={contentUrl(artifact)}
-            download
-            variant="subtle"
-            aria-label={`Download ${what}`}
-          >
-            <IconDownload size={15} />
-          </ActionIcon>
-        </Tooltip>
+        <>
+          <Tooltip label="Opens in a new window of ui.perfetto.dev; the file does not leave the browser">
+            <Button
+              size="compact-xs"
+              variant="default"
+              loading={opening}
+              aria-label={`Open in Perfetto ${what}`}
+              onClick={onOpen}
+            >
+              Open in Perfetto
+            </Button>
+          </Tooltip>
+          <Tooltip label="Download">
+            <ActionIcon
+              component="a"
+              href={contentUrl(artifact)}
+              download
+              variant="subtle"
+              aria-label={`Download ${what}`}
+            >
+              <IconDownload size={15} />
+            </ActionIcon>
+          </Tooltip>
+        </>
       )}
-      <Tooltip label={refused ?? "Delete"}>
-        <ActionIcon
-          variant="subtle"
-          color="red"
-          aria-label={`Delete ${what}`}
-          disabled={refused != null}
-          onClick={onRemove}
-        >
+      <Guarded refused={refused} hint="Delete">
+        <ActionIcon variant="subtle" color="red" aria-label={`Delete ${what}`} onClick={onRemove}>
           <IconTrash size={15} />
         </ActionIcon>
-      </Tooltip>
+      </Guarded>
     </span>
   );
 }

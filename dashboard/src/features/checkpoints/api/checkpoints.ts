@@ -20,6 +20,24 @@ export function checkpointsQuery(jobId: string) {
   });
 }
 
+/** What of a checkpoint can be downloaded from this coordinator. */
+export function checkpointFilesQuery(checkpointId: string) {
+  return queryOptions({
+    queryKey: keys.checkpointFiles(checkpointId),
+    queryFn: ({ signal }) =>
+      unwrap(
+        api.GET("/api/v1/checkpoints/{checkpoint_id}/files", {
+          params: { path: { checkpoint_id: checkpointId } },
+          signal,
+        }),
+      ),
+  });
+}
+
+/** A link that the browser follows by itself: the session's cookie goes along. */
+export const downloadUrl = (checkpointId: string, format: "checkpoint" | "safetensors") =>
+  `/api/v1/checkpoints/${checkpointId}/download?format=${format}`;
+
 /** What the list over all jobs shows. */
 export interface CheckpointFilter {
   q?: string;

@@ -1,16 +1,17 @@
 import { TextInput } from "@mantine/core";
 import { useDebouncedCallback } from "@mantine/hooks";
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { IconSearch } from "@tabler/icons-react";
 import { useState, type ReactNode } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
+import { DocsLink } from "@/components/ui/DocsLink";
+import { ErrorText } from "@/components/ui/ErrorText";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
-import { asApiError } from "@/lib/errors";
 import { age, bytes, count } from "@/lib/format";
-import { keys } from "@/lib/keys";
+import { useMe } from "@/lib/me";
 import { refusal } from "@/lib/ownership";
-import type { ListedCheckpoint, Me } from "@/lib/types";
+import type { ListedCheckpoint } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import { allCheckpointsQuery, usePin, type CheckpointFilter } from "../api/checkpoints";
 import { atWork } from "../atWork";
@@ -29,7 +30,7 @@ interface Props {
 /** The checkpoints of all jobs, the newest first. */
 export function AllCheckpointsPanel({ filter, onSearch, onRestored }: Props) {
   const query = useQuery(allCheckpointsQuery(filter));
-  const me = useQueryClient().getQueryData<Me | null>(keys.me);
+  const me = useMe();
   const pin = usePin();
   const now = useNow(10_000);
   const [restoring, setRestoring] = useState<ListedCheckpoint | null>(null);
@@ -51,7 +52,7 @@ export function AllCheckpointsPanel({ filter, onSearch, onRestored }: Props) {
       actions={
         pin.error && (
           <span role="alert" className={classes.error}>
-            {asApiError(pin.error).message}
+            <ErrorText error={pin.error} />
           </span>
         )
       }
@@ -63,7 +64,10 @@ export function AllCheckpointsPanel({ filter, onSearch, onRestored }: Props) {
         isEmpty={(page) => page.items.length === 0}
         empty={
           <EmptyState title={filter.q ? "No job of that name has a checkpoint" : "No checkpoints yet"}>
-            Jobs save them as the checkpoint section of their spec says, and on pause.
+            {filter.q
+              ? "Search for another name, or clear the search."
+              : "The saved states of all jobs will be here, to restore, pin or delete. A job saves one every 100 steps unless its spec says otherwise, and when it is paused."}{" "}
+            <DocsLink page="reference/job_spec.html#checkpoint">When jobs save</DocsLink>
           </EmptyState>
         }
       >
@@ -75,6 +79,7 @@ export function AllCheckpointsPanel({ filter, onSearch, onRestored }: Props) {
         <RestoreDialog
           checkpoint={restoring}
           jobName={restoring.job_name}
+          endsAt={null}
           notInPlace={refusal(me, restoring) ?? atWork(restoring.job_name, restoring.job_state, false)}
           onClose={() => setRestoring(null)}
           onRestored={onRestored}

@@ -1,11 +1,16 @@
 import { ActionIcon, Button, Tooltip } from "@mantine/core";
-import { IconPin, IconPinnedOff, IconTrash } from "@tabler/icons-react";
+import { IconDownload, IconPackage, IconPin, IconPinnedOff, IconTrash } from "@tabler/icons-react";
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
 import { Confirm } from "@/components/ui/Confirm";
+import { Guarded } from "@/components/ui/Guarded";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { bytes, count, plural } from "@/lib/format";
+import { useRoleRefusal } from "@/lib/ownership";
 import type { Checkpoint } from "@/lib/types";
 import { useDelete } from "../api/checkpoints";
 import classes from "./Checkpoints.module.css";
+import { DownloadDialog } from "./DownloadDialog";
 
 /** Asks whether to delete a checkpoint, and says what is lost. */
 export function DeleteDialog({ checkpoint, onClose }: { checkpoint: Checkpoint; onClose(): void }) {
@@ -84,38 +89,65 @@ interface RowProps {
 
 export function RowActions({ checkpoint, refused, onRestore, onPin, onDelete }: RowProps) {
   const { step, state, pinned } = checkpoint;
+  const refusedToRole = useRoleRefusal("member");
+  const [downloading, setDownloading] = useState(false);
   if (state === "deleted" || state === "deleting") return null;
   const pinLabel = `${pinned ? "Unpin" : "Pin"} the checkpoint of step ${step}`;
   return (
     <span className={classes.actions}>
       {(state === "committed" || state === "superseded") && (
-        <Button size="compact-xs" variant="default" onClick={onRestore} aria-label={`Restore from step ${step}`}>
-          Restore
-        </Button>
+        <Guarded refused={refusedToRole}>
+          <Button size="compact-xs" variant="default" onClick={onRestore} aria-label={`Restore from step ${step}`}>
+            Restore
+          </Button>
+        </Guarded>
       )}
-      <Tooltip label={pinned ? (refused ?? "Unpin") : "Pin: keep it whatever the retention"}>
+      <Tooltip label="Download">
         <ActionIcon
           variant="subtle"
           color="gray"
           size="sm"
-          aria-label={pinLabel}
-          disabled={pinned && refused != null}
-          onClick={onPin}
+          aria-label={`Download the checkpoint of step ${step}`}
+          onClick={() => setDownloading(true)}
         >
-          {pinned ? <IconPinnedOff size={15} /> : <IconPin size={15} />}
+          <IconDownload size={15} />
         </ActionIcon>
       </Tooltip>
-      <ActionIcon
-        variant="subtle"
-        color="gray"
-        size="sm"
-        aria-label={`Delete the checkpoint of step ${step}`}
-        disabled={refused != null}
-        title={refused ?? undefined}
-        onClick={onDelete}
+      {(state === "committed" || state === "superseded") && (
+        <Guarded refused={refusedToRole} hint="Register as a model">
+          <ActionIcon
+            component={Link}
+            to="/models"
+            search={{ checkpoint: checkpoint.id } as never}
+            variant="subtle"
+            color="gray"
+            size="sm"
+            aria-label={`Register the checkpoint of step ${step} as a model`}
+          >
+            <IconPackage size={15} />
+          </ActionIcon>
+        </Guarded>
+      )}
+      {downloading && <DownloadDialog checkpoint={checkpoint} onClose={() => setDownloading(false)} />}
+      <Guarded
+        refused={pinned ? refused : refusedToRole}
+        hint={pinned ? "Unpin" : "Pin: keep it whatever the retention"}
       >
-        <IconTrash size={15} />
-      </ActionIcon>
+        <ActionIcon variant="subtle" color="gray" size="sm" aria-label={pinLabel} onClick={onPin}>
+          {pinned ? <IconPinnedOff size={15} /> : <IconPin size={15} />}
+        </ActionIcon>
+      </Guarded>
+      <Guarded refused={refused} hint="Delete">
+        <ActionIcon
+          variant="subtle"
+          color="gray"
+          size="sm"
+          aria-label={`Delete the checkpoint of step ${step}`}
+          onClick={onDelete}
+        >
+          <IconTrash size={15} />
+        </ActionIcon>
+      </Guarded>
     </span>
   );
 }

@@ -1,8 +1,10 @@
+import { Tooltip } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
+import { DocsLink } from "@/components/ui/DocsLink";
+import { ErrorText } from "@/components/ui/ErrorText";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
-import { asApiError } from "@/lib/errors";
 import { age, bytes, count, measured, shortTime } from "@/lib/format";
 import { isTerminal, newestSeen, soFar } from "@/lib/jobs";
 import { useRefusal } from "@/lib/ownership";
@@ -43,7 +45,7 @@ export function CheckpointsPanel({ job, onRestored }: Props) {
       actions={
         pin.error && (
           <span role="alert" className={classes.error}>
-            {asApiError(pin.error).message}
+            <ErrorText error={pin.error} />
           </span>
         )
       }
@@ -68,6 +70,7 @@ export function CheckpointsPanel({ job, onRestored }: Props) {
         <RestoreDialog
           checkpoint={restoring}
           jobName={job.name}
+          endsAt={job.progress.total_steps ?? null}
           notInPlace={refused ?? atWork(job.name, job.state, job.data_removal != null)}
           onClose={() => setRestoring(null)}
           onRestored={onRestored}
@@ -87,7 +90,8 @@ function NoCheckpoint({ job: { spec, state, progress } }: { job: Job }) {
     );
   return (
     <EmptyState title={soFar("No checkpoint", !isTerminal(state))}>
-      Checkpoints are saved as the spec's checkpoint section says, and on pause.
+      They are saved every <code>checkpoint.every_steps</code> steps of the spec, at the end and on pause. Restore one
+      to continue from it. <DocsLink page="reference/job_spec.html#checkpoint">When jobs save</DocsLink>
     </EmptyState>
   );
 }
@@ -120,11 +124,16 @@ function columnsAt(now: number, actions: (checkpoint: Checkpoint) => ReactNode):
   ];
 }
 
+const EVENTS = { hover: true, focus: true, touch: true };
+
 function WriteTime({ checkpoint: { write_seconds, slowdown } }: { checkpoint: Checkpoint }) {
   if (slowdown == null) return shortTime(write_seconds);
   return (
-    <span title="How long steps took while this checkpoint was written">
-      {shortTime(write_seconds)}, steps {slowdown.toFixed(2)}× as long
-    </span>
+    <Tooltip label={`Steps took ${slowdown.toFixed(2)}x as long while this checkpoint was written`} events={EVENTS}>
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what has a tooltip must be reachable by keyboard */}
+      <span tabIndex={0} className={classes.hinted}>
+        {shortTime(write_seconds)}
+      </span>
+    </Tooltip>
   );
 }

@@ -1,7 +1,7 @@
 import { Button, Group, Modal, Radio, Stack, Text, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
+import { ErrorText } from "@/components/ui/ErrorText";
 import { NumberField } from "@/components/ui/NumberField";
-import { asApiError } from "@/lib/errors";
 import { count } from "@/lib/format";
 import { wholeNumberProblem } from "@/lib/numbers";
 import type { Checkpoint } from "@/lib/types";
@@ -12,19 +12,23 @@ interface Props {
   jobName: string;
   /** Why this user may not set the job itself back, or why it cannot be now; null if it can. */
   notInPlace: string | null;
+  /** The step at which the job ends; null where that is not known here. */
+  endsAt: number | null;
   onClose(): void;
   onRestored(jobId: string): void;
 }
 
-export function RestoreDialog({ checkpoint, jobName, notInPlace, onClose, onRestored }: Props) {
+export function RestoreDialog({ checkpoint, jobName, notInPlace, endsAt, onClose, onRestored }: Props) {
   const [name, setName] = useState(`${jobName}-restored`);
   const [inPlace, setInPlace] = useState(false);
   const [steps, setSteps] = useState<number | string>();
+  const atItsEnd = endsAt !== null && checkpoint.step >= endsAt;
   const problem = wholeNumberProblem(steps, checkpoint.step + 1);
+  const missing = atItsEnd && steps === undefined;
   const restore = useRestore();
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    if (problem) return;
+    if (problem || missing) return;
     restore.mutate(
       { checkpointId: checkpoint.id, name, inPlace, steps: steps === undefined ? null : Number(steps) },
       { onSuccess: (job) => onRestored(job.id) },
@@ -52,7 +56,7 @@ export function RestoreDialog({ checkpoint, jobName, notInPlace, onClose, onRest
               disabled={notInPlace !== null}
               description={
                 notInPlace ??
-                "It is queued again and does the later steps anew. Its newer checkpoints no longer count, and go as retention says."
+                "It is queued again and repeats the later steps. Its newer checkpoints no longer count, and are deleted by retention."
               }
             />
           </Stack>
@@ -62,26 +66,31 @@ export function RestoreDialog({ checkpoint, jobName, notInPlace, onClose, onRest
             label="Name of the new job"
             value={name}
             onChange={(event) => setName(event.currentTarget.value)}
-            data-autofocus
+            data-autofocus={!atItsEnd || undefined}
           />
         )}
         <NumberField
           label="Stop at step"
-          description="Leave blank to use the spec's value"
+          description={
+            atItsEnd
+              ? `The job ended at step ${count(endsAt)}. Enter a later step to train on.`
+              : "Leave blank to use the spec's value"
+          }
+          data-autofocus={atItsEnd || undefined}
           error={problem}
           value={steps}
           onValue={setSteps}
         />
         {restore.error && (
           <Text size="sm" role="alert" c="var(--bad-text)">
-            {asApiError(restore.error).message}
+            <ErrorText error={restore.error} alone />
           </Text>
         )}
         <Group justify="flex-end" gap="xs">
           <Button variant="default" onClick={onClose}>
             Cancel
           </Button>
-          <Button type="submit" loading={restore.isPending} disabled={problem !== null}>
+          <Button type="submit" loading={restore.isPending} disabled={problem !== null || missing}>
             {inPlace ? `Set ${jobName} back` : "Start job"}
           </Button>
         </Group>

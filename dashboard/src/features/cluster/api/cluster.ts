@@ -1,7 +1,7 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, newIdempotencyKey, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
-import type { Node } from "@/lib/types";
+import type { Node, NodeInvitation } from "@/lib/types";
 
 // Readings arrive with each heartbeat and have no event of their own.
 const READINGS_INTERVAL_MS = 3_000;
@@ -56,12 +56,12 @@ export function useNodeChange(nodeId: string) {
 
 export function useInvitation() {
   return useMutation({
-    mutationFn: () =>
-      unwrap(
+    mutationFn: async () =>
+      (await unwrap(
         api.POST("/api/v1/cluster/nodes", {
           params: { header: { "Idempotency-Key": newIdempotencyKey() } },
-          body: { provisioner: "manual", expires_in_seconds: 3600 },
+          body: { provisioner: "manual", expires_in_seconds: 3600, labels: {} },
         }),
-      ),
+      )) as NodeInvitation,
   });
 }

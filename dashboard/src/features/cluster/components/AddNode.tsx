@@ -1,63 +1,27 @@
-import { Loader, Modal } from "@mantine/core";
-import { IconAlertTriangle, IconCircleCheck } from "@tabler/icons-react";
-import { useEffect, useState } from "react";
-import { CopyBox } from "@/components/ui/CopyBox";
-import { ErrorState, LoadingState } from "@/components/ui/Panel";
-import { clock, plural } from "@/lib/format";
+import { Modal, SegmentedControl } from "@mantine/core";
+import { useState } from "react";
 import type { Node } from "@/lib/types";
-import { useInvitation } from "../api/cluster";
-import classes from "./Cluster.module.css";
+import { JoinCommand } from "./JoinCommand";
+import { PoolLaunch } from "./PoolLaunch";
+import { SshLaunch } from "./SshLaunch";
 
-/** One command with a one-time token, and a live answer when the machine has joined. */
+const WAYS = [
+  { value: "command", label: "Command" },
+  { value: "pool", label: "Pool" },
+  { value: "ssh", label: "SSH host" },
+];
+
+/** The ways to a new node: a command to run there, a pool that has a provider, or a host that the coordinator signs in on. */
 export function AddNode({ known, onClose }: { known: readonly Node[]; onClose(): void }) {
-  const { mutate, data, error } = useInvitation();
-  const [before] = useState(() => new Set(known.map((node) => node.id)));
-  useEffect(() => mutate(), [mutate]);
-  const joined = known.find((node) => !before.has(node.id));
+  const [way, setWay] = useState("command");
   return (
     <Modal opened onClose={onClose} title="Add a node" centered size="lg" closeButtonProps={{ "aria-label": "Close" }}>
-      {error ? <ErrorState error={error} what="a join token" onRetry={mutate} /> : null}
-      {!data && !error && <LoadingState rows={2} what="a join token" />}
-      {data && (
-        <div className="stack">
-          {data.warning && (
-            <p className={classes.step} role="alert">
-              <IconAlertTriangle size={16} color="var(--warn)" aria-hidden />{" "}
-              <strong>No other machine can use this command.</strong> {data.warning}
-            </p>
-          )}
-          <p className={classes.step}>
-            Run this on the {data.warning ? "coordinator's own" : "new"} machine. This single-use token is shown only
-            once and expires at {clock(data.expires_at)}.
-          </p>
-          <CopyBox value={data.command} />
-          <p className={classes.step} role="status" aria-live="polite">
-            <Progress node={joined} />
-          </p>
-        </div>
-      )}
+      <div className="stack">
+        <SegmentedControl aria-label="How to add a node" data={WAYS} value={way} onChange={setWay} />
+        {way === "command" && <JoinCommand known={known} />}
+        {way === "pool" && <PoolLaunch onDone={onClose} />}
+        {way === "ssh" && <SshLaunch onDone={onClose} />}
+      </div>
     </Modal>
-  );
-}
-
-/** A node is listed as soon as its token is used; its slots follow once the agent has warmed up. */
-function Progress({ node }: { node: Node | undefined }) {
-  if (!node)
-    return (
-      <>
-        <Loader size={14} aria-hidden /> Waiting for the node to join
-      </>
-    );
-  if (node.slots.length === 0)
-    return (
-      <>
-        <Loader size={14} aria-hidden /> <strong>{node.name}</strong> is getting ready
-      </>
-    );
-  return (
-    <>
-      <IconCircleCheck size={16} color="var(--good)" aria-hidden /> <strong>{node.name}</strong> joined with{" "}
-      {plural(node.slots.length, "slot")}.
-    </>
   );
 }

@@ -2,8 +2,10 @@ import { ActionIcon, Menu } from "@mantine/core";
 import { IconDots } from "@tabler/icons-react";
 import { useState } from "react";
 import { Confirm } from "@/components/ui/Confirm";
-import { asApiError } from "@/lib/errors";
+import { ErrorText } from "@/components/ui/ErrorText";
+import { Guarded } from "@/components/ui/Guarded";
 import { plural } from "@/lib/format";
+import { useRoleRefusal } from "@/lib/ownership";
 import type { Node } from "@/lib/types";
 import { useNodeChange, type NodeChange } from "../api/cluster";
 import classes from "./Cluster.module.css";
@@ -19,25 +21,28 @@ export function NodeActions({ node }: { node: Node }) {
     change.reset();
     setConfirming(what);
   };
+  const button = (
+    <ActionIcon
+      variant="subtle"
+      color="gray"
+      size="sm"
+      aria-label={`Actions for ${node.name}`}
+      loading={change.isPending}
+    >
+      <IconDots size={16} />
+    </ActionIcon>
+  );
+  const refused = useRoleRefusal("admin");
+  if (refused !== null) return <Guarded refused={refused}>{button}</Guarded>;
   return (
     <>
       {change.error && !confirming && (
         <span role="alert" className={classes.actionError}>
-          {asApiError(change.error).message}
+          <ErrorText error={change.error} />
         </span>
       )}
       <Menu position="bottom-end" withinPortal>
-        <Menu.Target>
-          <ActionIcon
-            variant="subtle"
-            color="gray"
-            size="sm"
-            aria-label={`Actions for ${node.name}`}
-            loading={change.isPending}
-          >
-            <IconDots size={16} />
-          </ActionIcon>
-        </Menu.Target>
+        <Menu.Target>{button}</Menu.Target>
         <Menu.Dropdown>
           {node.state === "ready" && (
             <Menu.Item onClick={() => change.mutate("cordon")}>Cordon (stop scheduling new jobs)</Menu.Item>

@@ -9,7 +9,7 @@ import { Slots } from "./Slots";
 
 const STALE_AFTER_SECONDS = 15;
 
-export function NodeCard({ node, canChange }: { node: Node; canChange: boolean }) {
+export function NodeCard({ node }: { node: Node }) {
   const stale = (node.heartbeat_age_seconds ?? 0) > STALE_AFTER_SECONDS;
   return (
     <article className={classes.card} aria-label={`Node ${node.name}`} data-stale={stale || undefined}>
@@ -17,11 +17,9 @@ export function NodeCard({ node, canChange }: { node: Node; canChange: boolean }
         <h3 className={classes.cardName}>{node.name}</h3>
         <StateBadge state={node.state} />
         {node.platform === "simulated" && <span className={classes.simulated}>simulated</span>}
-        {canChange && (
-          <span className={classes.cardActions}>
-            <NodeActions node={node} />
-          </span>
-        )}
+        <span className={classes.cardActions}>
+          <NodeActions node={node} />
+        </span>
       </header>
       {stale && (
         <p className={classes.staleNote}>
@@ -89,5 +87,6 @@ function footer(node: Node): string {
     .filter((name) => node.versions[name])
     .map((name) => `${name} ${node.versions[name]}`);
   const backlog = node.backlog_records > 0 ? [`${node.backlog_records} records to upload`] : [];
-  return [node.hostname, node.address, ...versions, `clock skew ${skew}`, ...backlog].join(" · ");
+  const origin = node.pool ? [`pool ${node.pool}`] : node.provider === "manual" ? [] : [node.provider];
+  return [...origin, node.hostname, node.address, ...versions, `clock skew ${skew}`, ...backlog].join(" · ");
 }

@@ -1,28 +1,35 @@
 import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { IconPlus } from "@tabler/icons-react";
+import { DocsLink } from "@/components/ui/DocsLink";
+import { Guarded } from "@/components/ui/Guarded";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
+import { useRoleRefusal } from "@/lib/ownership";
 import { nodesQuery } from "../api/cluster";
 import { AddNode } from "./AddNode";
 import classes from "./Cluster.module.css";
+import { ComingNodes } from "./ComingNodes";
 import { NodeCard } from "./NodeCard";
 
 interface Props {
   adding: boolean;
-  canChange: boolean;
   onAdding(adding: boolean): void;
 }
 
-export function NodesPanel({ adding, canChange, onAdding }: Props) {
+export function NodesPanel({ adding, onAdding }: Props) {
   const query = useQuery(nodesQuery);
-  const add = canChange && (
-    <Button leftSection={<IconPlus size={14} />} onClick={() => onAdding(true)}>
-      Add node
-    </Button>
+  const refused = useRoleRefusal("admin");
+  const add = (
+    <Guarded refused={refused}>
+      <Button leftSection={<IconPlus size={14} />} onClick={() => onAdding(true)}>
+        Add node
+      </Button>
+    </Guarded>
   );
   const shown = query.data?.filter((node) => node.state !== "gone") ?? [];
   return (
     <Panel title="Nodes" actions={add} flush>
+      <ComingNodes />
       <PanelStates
         source={query}
         what="the nodes"
@@ -30,19 +37,20 @@ export function NodesPanel({ adding, canChange, onAdding }: Props) {
         isEmpty={() => shown.length === 0}
         empty={
           <EmptyState title="No nodes yet" action={add}>
-            A node is a machine that runs the agent. Add one to have slots to train on.
+            Your machines will be here, with their GPUs and the jobs on them. Add one to have slots to train on: the
+            dialog prints the command to run there. <DocsLink page="second_machine.html">Adding a machine</DocsLink>
           </EmptyState>
         }
       >
         {() => (
           <div className={classes.grid}>
             {shown.map((node) => (
-              <NodeCard key={node.id} node={node} canChange={canChange} />
+              <NodeCard key={node.id} node={node} />
             ))}
           </div>
         )}
       </PanelStates>
-      {adding && query.data && <AddNode known={query.data} onClose={() => onAdding(false)} />}
+      {adding && refused === null && query.data && <AddNode known={query.data} onClose={() => onAdding(false)} />}
     </Panel>
   );
 }

@@ -66,7 +66,7 @@ const RUNS: readonly Column<ComparedJob>[] = [
     ),
   },
   { id: "state", header: "State", cell: ({ state }) => <StateBadge state={state} /> },
-  { id: "steps", header: "Steps", cell: ({ last_step: last }) => count(last), numeric: true },
+  { id: "steps", header: "Last step", cell: ({ last_step: last }) => count(last), numeric: true },
   { id: "worlds", header: "Ranks", cell: ({ world_sizes: sizes }) => worldsOf(sizes), numeric: true },
   { id: "recoveries", header: "Recoveries", cell: ({ recoveries }) => recoveries, numeric: true },
   { id: "resizes", header: "Resizes", cell: ({ resizes }) => resizes, numeric: true },

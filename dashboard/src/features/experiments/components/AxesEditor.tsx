@@ -1,8 +1,10 @@
 import { ActionIcon, Autocomplete, Checkbox, MultiSelect, SegmentedControl, TextInput } from "@mantine/core";
 import { IconX } from "@tabler/icons-react";
 import { useState } from "react";
-import { issueAt } from "@/lib/spec/issues";
+import { fieldAt } from "@/lib/spec/fields";
+import { issueOf } from "@/lib/spec/issues";
 import { isRecord, pointerOf, type Issue, type Path, type Schema } from "@/lib/spec/schema";
+import { useSpelling } from "@/lib/useSpelling";
 import { at, axesOf, choicesAt, jobPaths, STRATEGY, textOf, valuesFrom } from "../draft";
 import classes from "./ExperimentForm.module.css";
 
@@ -29,7 +31,7 @@ export function AxesEditor({ jobSchema, value, issues, onChange }: Props) {
           path={path}
           values={values}
           choices={choicesAt(jobSchema, path, job)}
-          error={issueAt(issues, pointerOf(["grid", path]))}
+          error={issueOf(issues, pointerOf(["grid", path]))}
           onValues={(next) => onChange(["grid", path], next)}
         />
       ))}
@@ -52,14 +54,17 @@ function ScaleFields({ jobSchema, value, issues, onChange }: Props) {
     <div className={classes.scaleFields}>
       <ValuesField
         label="Ranks"
+        pointer="/world_sizes"
         description="Numbers of ranks to run with, such as 1, 2, 4"
         values={worlds}
-        error={issueAt(issues, "/world_sizes")}
+        error={issueOf(issues, "/world_sizes")}
         onValues={(next) => onChange(["world_sizes"], next)}
       />
       <MultiSelect
         label="Strategies"
-        description="Empty: as the base job says"
+        {...fieldAt(pointerOf(["grid", STRATEGY]))}
+        error={issueOf(issues, pointerOf(["grid", STRATEGY]))}
+        description="Leave blank to use the base job's value"
         inputWrapperOrder={["label", "input", "description", "error"]}
         data={(choicesAt(jobSchema, STRATEGY, at(value, ["job"])) ?? ["ddp", "fsdp"]).map(String)}
         value={Array.isArray(strategies) ? strategies.map(String) : []}
@@ -100,19 +105,21 @@ interface AxisRowProps {
 
 function AxisRow({ path, values, choices, error, onValues }: AxisRowProps) {
   const listed = Array.isArray(values) && choices !== null;
+  const pointer = pointerOf(["grid", path]);
   return (
     <div className={classes.axis}>
       {listed ? (
         <MultiSelect
           label={path}
           labelProps={PATH_LABEL}
+          {...fieldAt(pointer)}
           data={choices.map(String)}
           value={values.map(String)}
           error={error}
           onChange={(next) => onValues(choices.filter((choice) => next.includes(String(choice))))}
         />
       ) : (
-        <ValuesField label={path} path values={values} error={error} onValues={onValues} />
+        <ValuesField label={path} path {...{ pointer, values, error, onValues }} />
       )}
       <ActionIcon
         className={classes.remove}
@@ -129,6 +136,7 @@ function AxisRow({ path, values, choices, error, onValues }: AxisRowProps) {
 
 interface ValuesFieldProps {
   label: string;
+  pointer: string;
   /** The label is a path, as it is typed. */
   path?: boolean;
   description?: string;
@@ -137,28 +145,30 @@ interface ValuesFieldProps {
   onValues(values: unknown): void;
 }
 
-/** Values as text, shown as typed until the field is left. The document has them at once, so that leaving the field changes nothing; only an emptied field is taken over as it is left. */
-function ValuesField({ label, path = false, description, values, error, onValues }: ValuesFieldProps) {
-  const [typed, setTyped] = useState<string | null>(null);
-  const type = (text: string) => {
-    setTyped(text);
-    const next = valuesFrom(text);
-    if (next !== undefined) onValues(next);
+/** Values as text, shown as typed. The document has them at once, so that leaving the field changes nothing; only an emptied field is taken over as it is left. */
+function ValuesField({ label, pointer, path = false, description, values, error, onValues }: ValuesFieldProps) {
+  const [edited, setEdited] = useState(false);
+  const [text, setText] = useSpelling(values, valuesFrom, textOf, edited);
+  const type = (next: string) => {
+    setEdited(true);
+    setText(next);
+    if (valuesFrom(next) !== undefined) onValues(valuesFrom(next));
   };
   const settle = () => {
-    if (typed !== null && valuesFrom(typed) === undefined) onValues(undefined);
-    setTyped(null);
+    if (edited && valuesFrom(text) === undefined) onValues(undefined);
+    setEdited(false);
   };
   return (
     <TextInput
       label={label}
+      {...fieldAt(pointer)}
       labelProps={path ? PATH_LABEL : undefined}
       description={
         description ?? (isRecord(values) ? "A range: first..last x count, with log for equal ratios" : undefined)
       }
       inputWrapperOrder={["label", "input", "description", "error"]}
       placeholder={path ? "1, 2, 4 or 1e-4..1e-1 x 4 log" : "1, 2, 4"}
-      value={typed ?? textOf(values)}
+      value={text}
       error={error}
       onChange={(event) => type(event.currentTarget.value)}
       onBlur={settle}

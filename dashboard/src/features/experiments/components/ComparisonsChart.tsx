@@ -1,4 +1,5 @@
 import { SegmentedControl, Select } from "@mantine/core";
+import { useElementSize } from "@mantine/hooks";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import type { Analysis } from "@/lib/types";
 import { Chart, XAxis, type Area } from "../charts/Chart";
@@ -30,6 +31,9 @@ interface Props {
 }
 
 const ROW = 36;
+/** A label that is wider than its row takes a second line. */
+const LINE = 15;
+const CHARACTER_PX = 6.6;
 const MOST_ROWS = 24;
 const FOOT = 44;
 const NAMES: Record<ComparedBy, string> = { values: "Values", pairs: "Pairs" };
@@ -80,9 +84,7 @@ export function ComparisonsChart({ analysis, metric, view, onView }: Props) {
       sentence={sentence}
       table={<DataTable label="Differences values" rows={rows} columns={COLUMNS} rowId={({ id }) => id} />}
     >
-      <Chart label={`Differences: ${titleOf(figure, metric)}, ${sentence}`} height={shown.length * ROW + FOOT}>
-        {(width) => <Drawn rows={shown} width={width} />}
-      </Chart>
+      <Drawing label={`Differences: ${titleOf(figure, metric)}, ${sentence}`} rows={shown} />
     </Figure>
   );
 }
@@ -124,8 +126,32 @@ function Legend() {
   );
 }
 
-function Drawn({ rows, width }: { rows: readonly Comparison[]; width: number }) {
-  const area: Area = { left: 12, right: width - 14, top: 2, bottom: rows.length * ROW + 2 };
+/** As high as its labels need at its width. */
+function Drawing({ label, rows }: { label: string; rows: readonly Comparison[] }) {
+  const { ref, width } = useElementSize();
+  const fitting = Math.floor(((width || Infinity) - 24) / CHARACTER_PX);
+  const row = rows.some((each) => each.label.length > fitting) ? ROW + LINE : ROW;
+  return (
+    <div ref={ref}>
+      <Chart label={label} height={rows.length * row + FOOT}>
+        {(drawn) => <Drawn rows={rows} width={drawn} height={row} />}
+      </Chart>
+    </div>
+  );
+}
+
+/** A label in the lines that it is drawn as, at most two. */
+export function labelLines(label: string, fitting: number): string[] {
+  if (label.length <= fitting) return [label];
+  const at = label.lastIndexOf(" ", fitting);
+  const end = at > fitting / 2 ? at : fitting;
+  const rest = label.slice(end).trim();
+  return [label.slice(0, end), rest.length > fitting ? `${rest.slice(0, fitting - 1)}…` : rest];
+}
+
+function Drawn({ rows, width, height }: { rows: readonly Comparison[]; width: number; height: number }) {
+  const area: Area = { left: 12, right: width - 14, top: 2, bottom: rows.length * height + 2 };
+  const fitting = Math.floor((width - 24) / CHARACTER_PX);
   const [low, high] = extentOf([1, ...rows.flatMap(({ smallest, largest }) => [smallest, largest])])!;
   const x = logarithmic(low, high, area.left + 8, area.right - VALUE_PX);
   return (
@@ -133,7 +159,15 @@ function Drawn({ rows, width }: { rows: readonly Comparison[]; width: number }) 
       <XAxis scale={x} area={area} write={changeOf} title="change, on a log scale" />
       <line className={classes.ideal} x1={x.place(1)} x2={x.place(1)} y1={area.top} y2={area.bottom} />
       {rows.map((row, index) => (
-        <Row key={row.id} row={row} x={x} top={area.top + index * ROW} right={area.right} />
+        <Row
+          key={row.id}
+          row={row}
+          x={x}
+          top={area.top + index * height}
+          right={area.right}
+          lines={labelLines(row.label, fitting)}
+          below={height - ROW}
+        />
       ))}
     </>
   );
@@ -147,18 +181,23 @@ interface RowProps {
   x: Scale;
   top: number;
   right: number;
+  lines: readonly string[];
+  /** How much further down the interval is drawn. */
+  below: number;
 }
 
-function Row({ row: { label, ratio, smallest, largest, p, isDifference, text }, x, top, right }: RowProps) {
+function Row({ row: { ratio, smallest, largest, p, isDifference, text }, x, top, right, lines, below }: RowProps) {
   return (
     <g transform={`translate(0 ${top})`} style={{ color: `var(${isDifference ? "--series-1" : "--neutral"})` }}>
       <title>{text}</title>
-      <text className={classes.name} x={12} y={12}>
-        {label}
-      </text>
-      <path className={classes.interval} d={`M${x.place(smallest)} 23H${x.place(largest)}`} />
-      <circle className={isDifference ? classes.point : classes.hollow} cx={x.place(ratio)} cy={23} r={4} />
-      <text className={classes.value} x={right} y={27} textAnchor="end">
+      {lines.map((line, index) => (
+        <text key={index} className={classes.name} x={12} y={12 + index * LINE}>
+          {line}
+        </text>
+      ))}
+      <path className={classes.interval} d={`M${x.place(smallest)} ${23 + below}H${x.place(largest)}`} />
+      <circle className={isDifference ? classes.point : classes.hollow} cx={x.place(ratio)} cy={23 + below} r={4} />
+      <text className={classes.value} x={right} y={27 + below} textAnchor="end">
         {changeOf(ratio)}, {probabilityOf(p)}
       </text>
     </g>

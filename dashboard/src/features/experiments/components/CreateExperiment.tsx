@@ -1,12 +1,17 @@
-import { Button, SegmentedControl, Select } from "@mantine/core";
-import { useRef, type ReactNode } from "react";
+import { useRef, useState, type ReactNode } from "react";
+import { DocumentPanel, type DocumentView, type Target } from "@/components/ui/DocumentPanel";
+import { DraftNotice } from "@/components/ui/DraftNotice";
+import { ErrorText } from "@/components/ui/ErrorText";
 import { LeaveGuard } from "@/components/ui/LeaveGuard";
 import { PageHeader } from "@/components/ui/PageHeader";
-import { Panel } from "@/components/ui/Panel";
-import { YamlEditor } from "@/components/ui/YamlEditor";
+import { SubmitBar } from "@/components/ui/SubmitBar";
+import { TemplateSelect } from "@/components/ui/TemplateSelect";
 import { newIdempotencyKey } from "@/lib/client";
+import { useDrafts, useKeeping } from "@/lib/drafts";
 import { asApiError } from "@/lib/errors";
 import { plural } from "@/lib/format";
+import { useRoleRefusal } from "@/lib/ownership";
+import { choicesFrom } from "@/lib/spec/choices";
 import type { Schema } from "@/lib/spec/schema";
 import { useStartExperiment } from "../api/create";
 import { TEMPLATES } from "../templates";
@@ -15,87 +20,68 @@ import { ExperimentForm } from "./ExperimentForm";
 import classes from "./ExperimentForm.module.css";
 import { ExperimentPlanPanel } from "./ExperimentPlanPanel";
 
-export type CreateView = "form" | "yaml";
-
 interface Props {
   /** Of the whole document, the base job included. */
   schema: Schema;
   jobSchema: Schema;
+  /** What the document begins as, and where that is from: `template:sweep_lr`, `from:JOB`, `again:EXPERIMENT`. */
   initial: string;
-  /** What it begins with, where that is no template. */
+  source: string;
+  /** The name of what it begins with, where that is no template. */
   from: string | undefined;
-  template: string | undefined;
-  view: CreateView;
-  onView(view: CreateView): void;
-  onTemplate(name: string): void;
+  view: DocumentView;
+  onView(view: DocumentView): void;
+  onSource(source: string): void;
   onCreated(experimentId: string): void;
   jobForm(draft: ExperimentDraft): ReactNode;
 }
 
 /** Form and text are two views of one document; the plan beside them answers it as it is. */
 export function CreateExperiment(props: Props) {
-  const { schema, jobSchema, initial, from, template, view, onView, onTemplate, onCreated, jobForm } = props;
-  const draft = useExperimentDraft(initial, schema);
-  const { send, created, create } = useSending(draft, onCreated);
+  const { schema, jobSchema, initial, source, from, view, onView, onSource, onCreated, jobForm } = props;
+  const drafts = useDrafts("experiment");
+  const [{ begun, restored, others }] = useState(() => ({
+    begun: initial,
+    restored: drafts.read(source),
+    others: choicesFrom(drafts.list().filter((one) => one.source !== source)),
+  }));
+  const draft = useExperimentDraft(restored?.text ?? begun, schema);
+  const kept = useKeeping(drafts, source, draft.text, begun);
+  const { send, created, create } = useSending(draft, (id) => {
+    kept.drop();
+    onCreated(id);
+  });
+  const refusal = useRoleRefusal("member");
+  const [target, setTarget] = useState<Target | null>(null);
+  const show = (pointer: string) => setTarget({ pointer });
   return (
     <>
-      <LeaveGuard noun="experiment" isEdited={() => draft.text !== initial && !created.current} />
+      <LeaveGuard
+        noun="experiment"
+        isEdited={() => draft.text !== begun && !created.current}
+        isKept={kept.isKept}
+        onDiscard={kept.drop}
+      />
       <PageHeader
         title="New experiment"
         subtitle={from ? `Varies the spec of ${from}.` : "Edit as a form or as YAML; both stay in sync."}
-        actions={
-          <Button
-            size="sm"
-            className={classes.start}
-            disabled={!draft.startable}
-            loading={create.isPending}
-            onClick={send}
-          >
-            {draft.trials ? `Start ${plural(draft.trials, "trial")}` : "Start"}
-          </Button>
-        }
       />
+      {restored && draft.text !== begun && (
+        <DraftNotice noun="experiment" at={restored.at} onStartOver={() => draft.setText(begun)} />
+      )}
       {create.error && (
         <p className={classes.refused} role="alert">
-          {asApiError(create.error).message} <code>{asApiError(create.error).code}</code>
+          <ErrorText error={create.error} /> <code>{asApiError(create.error).code}</code>
         </p>
       )}
       <div className={classes.columns}>
-        <Panel
+        <DocumentPanel
           label="Experiment document"
-          flush
-          title={
-            <SegmentedControl
-              aria-label="Edit as"
-              data={[
-                { value: "form", label: "Form" },
-                { value: "yaml", label: "YAML" },
-              ]}
-              value={view}
-              onChange={(next) => onView(next as CreateView)}
-            />
-          }
-          actions={
-            <Select
-              aria-label="Template"
-              placeholder="Template"
-              w={170}
-              data={TEMPLATES.map(({ name }) => name)}
-              value={template ?? null}
-              onChange={(name) => name && onTemplate(name)}
-            />
-          }
-        >
-          {view === "yaml" || draft.value === undefined ? (
-            <YamlEditor
-              label="Experiment as YAML"
-              text={draft.text}
-              schema={schema}
-              issues={draft.issues}
-              problems={draft.problems}
-              onChange={draft.setText}
-            />
-          ) : (
+          textLabel="Experiment as YAML"
+          {...{ schema, draft, view, onView, target }}
+          onTarget={setTarget}
+          picker={<TemplateSelect templates={TEMPLATES} drafts={others} value={source} onChoose={onSource} />}
+          form={
             <ExperimentForm
               schema={schema}
               jobSchema={jobSchema}
@@ -104,12 +90,23 @@ export function CreateExperiment(props: Props) {
               onChange={draft.set}
               jobForm={jobForm(draft)}
             />
-          )}
-        </Panel>
+          }
+        />
         <div className={classes.side}>
-          <ExperimentPlanPanel draft={draft} />
+          <ExperimentPlanPanel draft={draft} onShow={show} />
         </div>
       </div>
+      <SubmitBar
+        verb={draft.trials ? `Start ${plural(draft.trials, "trial")}` : "Start"}
+        refusal={refusal}
+        problems={draft.problems}
+        issues={draft.issues}
+        isUnplanned={draft.planError !== null}
+        ready={draft.startable}
+        busy={create.isPending}
+        onSubmit={send}
+        onShow={show}
+      />
     </>
   );
 }

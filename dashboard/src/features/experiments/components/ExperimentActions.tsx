@@ -2,8 +2,9 @@ import { Button } from "@mantine/core";
 import { IconPlayerPause, IconPlayerPlay, IconX } from "@tabler/icons-react";
 import { useState } from "react";
 import { Confirm } from "@/components/ui/Confirm";
-import { asApiError } from "@/lib/errors";
-import { useRefusal, useViewerRefusal } from "@/lib/ownership";
+import { ErrorText } from "@/components/ui/ErrorText";
+import { Guarded } from "@/components/ui/Guarded";
+import { useRefusal, useRoleRefusal } from "@/lib/ownership";
 import type { Experiment } from "@/lib/types";
 import { useExperimentControl } from "../api/control";
 import { canCancel, canPause, canResume, lossOfCancelling, lossOfPausing } from "../experiments";
@@ -15,8 +16,7 @@ export function ExperimentActions({ experiment }: { experiment: Experiment }) {
   const control = useExperimentControl(experiment.id);
   const { id, name } = experiment.created_by;
   const refused = useRefusal({ created_by: name, created_by_id: id }, "experiment");
-  const refusedToViewer = useViewerRefusal();
-  const steering = { disabled: refusedToViewer !== null, title: refusedToViewer ?? undefined };
+  const refusedToRole = useRoleRefusal("member");
   const ask = (what: "pause" | "cancel") => {
     control.reset();
     setAsking(what);
@@ -27,39 +27,33 @@ export function ExperimentActions({ experiment }: { experiment: Experiment }) {
     <>
       {control.error && asking === null && (
         <span className={classes.refused} role="alert">
-          {asApiError(control.error).message}
+          <ErrorText error={control.error} />
         </span>
       )}
       {canPause(experiment) && (
-        <Button
-          {...steering}
-          variant="default"
-          leftSection={<IconPlayerPause size={14} />}
-          onClick={() => ask("pause")}
-        >
-          Pause
-        </Button>
+        <Guarded refused={refusedToRole}>
+          <Button variant="default" leftSection={<IconPlayerPause size={14} />} onClick={() => ask("pause")}>
+            Pause
+          </Button>
+        </Guarded>
       )}
       {canResume(experiment) && (
-        <Button
-          {...steering}
-          leftSection={<IconPlayerPlay size={14} />}
-          loading={control.isPending}
-          onClick={() => control.mutate("resume")}
-        >
-          Resume
-        </Button>
+        <Guarded refused={refusedToRole}>
+          <Button
+            leftSection={<IconPlayerPlay size={14} />}
+            loading={control.isPending}
+            onClick={() => control.mutate("resume")}
+          >
+            Resume
+          </Button>
+        </Guarded>
       )}
       {canCancel(experiment) && (
-        <Button
-          variant="default"
-          leftSection={<IconX size={14} />}
-          disabled={refused !== null}
-          title={refused ?? undefined}
-          onClick={() => ask("cancel")}
-        >
-          Cancel experiment
-        </Button>
+        <Guarded refused={refused}>
+          <Button variant="default" leftSection={<IconX size={14} />} onClick={() => ask("cancel")}>
+            Cancel experiment
+          </Button>
+        </Guarded>
       )}
       <Confirm
         {...dialog}

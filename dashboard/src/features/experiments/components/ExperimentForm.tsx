@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { FormSection } from "@/components/ui/FormSection";
 import { SchemaField } from "@/components/ui/SchemaField";
 import { issuesWithin } from "@/lib/spec/issues";
-import { schemaAt, type Issue, type Path, type Schema } from "@/lib/spec/schema";
+import { pointerOf, schemaAt, type Issue, type Path, type Schema } from "@/lib/spec/schema";
 import { at, onlyInText } from "../draft";
 import { AxesEditor } from "./AxesEditor";
 import classes from "./ExperimentForm.module.css";
@@ -52,7 +52,7 @@ export function ExperimentForm(props: Props) {
   const hidden = onlyInText(value);
   return (
     <div className={classes.form}>
-      <FormSection name="Experiment" open issues={[]}>
+      <FormSection name="Experiment" open issues={WHAT.flatMap(([part]) => issuesWithin(issues, pointerOf([part!])))}>
         <Fields {...props} paths={WHAT} />
       </FormSection>
       <FormSection

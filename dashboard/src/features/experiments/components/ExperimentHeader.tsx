@@ -2,12 +2,13 @@ import { Button } from "@mantine/core";
 import { Link } from "@tanstack/react-router";
 import { IconHourglass, IconReportAnalytics } from "@tabler/icons-react";
 import { Facts, type Fact } from "@/components/ui/Facts";
+import { Guarded } from "@/components/ui/Guarded";
 import { Notice } from "@/components/ui/Notice";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { StackedBar } from "@/components/ui/StackedBar";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { age, count, dateTime, duration, measured, MISSING, plural, sentence } from "@/lib/format";
-import { useViewerRefusal } from "@/lib/ownership";
+import { useRoleRefusal } from "@/lib/ownership";
 import type { Experiment, Trial } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import { barOf, countsInWords, isOver, notCompletedInWords } from "../experiments";
@@ -39,7 +40,6 @@ export function ExperimentHeader({ experiment, trials, metric, analyzed, analyzi
     waits_for: waits,
   } = experiment;
   const now = useNow(5_000);
-  const refused = useViewerRefusal();
   return (
     <>
       <PageHeader
@@ -58,16 +58,16 @@ export function ExperimentHeader({ experiment, trials, metric, analyzed, analyzi
         }
         actions={
           <>
-            <Button
-              variant="default"
-              leftSection={<IconReportAnalytics size={14} />}
-              loading={analyzing}
-              disabled={refused !== null}
-              title={refused ?? undefined}
-              onClick={onAnalyze}
-            >
-              {analyzed ? "Analyze again" : "Analyze"}
-            </Button>
+            <Guarded refused={useRoleRefusal("member")}>
+              <Button
+                variant="default"
+                leftSection={<IconReportAnalytics size={14} />}
+                loading={analyzing}
+                onClick={onAnalyze}
+              >
+                {analyzed ? "Analyze again" : "Analyze"}
+              </Button>
+            </Guarded>
             <ExportMenu experimentId={id} disabled={!analyzed} />
             <RunLonger experiment={experiment} trials={trials} />
             <ExperimentActions experiment={experiment} />

@@ -1,6 +1,7 @@
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Facts, type Fact } from "@/components/ui/Facts";
 import { EmptyState, ErrorState, LoadingState, Panel } from "@/components/ui/Panel";
+import { ProblemList } from "@/components/ui/ProblemList";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { bytes, count, duration, measured, MISSING, plural, shortTime } from "@/lib/format";
 import type { ExperimentPlan, PlannedConfiguration } from "@/lib/types";
@@ -9,8 +10,13 @@ import { axisTitle, valueInWords } from "../figures";
 import type { ExperimentDraft } from "../useExperimentDraft";
 import classes from "./ExperimentForm.module.css";
 
+interface Props {
+  draft: ExperimentDraft;
+  onShow(pointer: string): void;
+}
+
 /** What the document would run if it were started now. */
-export function ExperimentPlanPanel({ draft }: { draft: ExperimentDraft }) {
+export function ExperimentPlanPanel({ draft, onShow }: Props) {
   const { plan, planError, issues, problems, sound, current } = draft;
   const wrong = issues.length + problems.length;
   return (
@@ -28,7 +34,7 @@ export function ExperimentPlanPanel({ draft }: { draft: ExperimentDraft }) {
       flush
     >
       {wrong > 0 ? (
-        <Problems draft={draft} />
+        <ProblemList noun="experiment" problems={problems} issues={issues} onShow={onShow} />
       ) : planError ? (
         <ErrorState error={planError} what="the plan" onRetry={plan.refetch} />
       ) : plan.data ? (
@@ -39,23 +45,6 @@ export function ExperimentPlanPanel({ draft }: { draft: ExperimentDraft }) {
         <EmptyState title="No plan yet">Fill in the experiment to see its trials.</EmptyState>
       )}
     </Panel>
-  );
-}
-
-function Problems({ draft: { problems, issues } }: { draft: ExperimentDraft }) {
-  return (
-    <ul className={classes.problemList} aria-label="Problems">
-      {problems.map(({ from, message }) => (
-        <li key={from}>
-          <code>YAML</code> {message}
-        </li>
-      ))}
-      {issues.map(({ pointer, message }) => (
-        <li key={pointer + message}>
-          <code>{pointer || "experiment"}</code> {message}
-        </li>
-      ))}
-    </ul>
   );
 }
 

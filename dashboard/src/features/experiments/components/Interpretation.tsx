@@ -2,8 +2,10 @@ import { Button } from "@mantine/core";
 import { IconBulb, IconHelpCircle, IconListCheck, IconRefresh } from "@tabler/icons-react";
 import type { ReactNode } from "react";
 import { CopyAction } from "@/components/ui/CopyBox";
+import { Guarded } from "@/components/ui/Guarded";
 import { Panel, PanelStates, type Source } from "@/components/ui/Panel";
 import { age, plural } from "@/lib/format";
+import { useRoleRefusal } from "@/lib/ownership";
 import type { ExperimentAnalysis, Finding } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import classes from "./Experiments.module.css";
@@ -25,6 +27,7 @@ const KINDS = [
 
 /** What the trials say, in sentences: the recommendation first, and last what speaks against it. */
 export function Interpretation({ source, newer, busy, empty, onAnalyze }: Props) {
+  const refused = useRoleRefusal("member");
   const sentences = source.data?.analysis.sentences ?? [];
   return (
     <Panel
@@ -45,15 +48,17 @@ export function Interpretation({ source, newer, busy, empty, onAnalyze }: Props)
             {newer > 0 && (
               <div className={classes.newer} role="status">
                 <span>{plural(newer, "trial")} ended since this analysis was made.</span>
-                <Button
-                  size="compact-xs"
-                  variant="default"
-                  leftSection={<IconRefresh size={13} />}
-                  loading={busy}
-                  onClick={onAnalyze}
-                >
-                  Include {newer === 1 ? "it" : "them"}
-                </Button>
+                <Guarded refused={refused}>
+                  <Button
+                    size="compact-xs"
+                    variant="default"
+                    leftSection={<IconRefresh size={13} />}
+                    loading={busy}
+                    onClick={onAnalyze}
+                  >
+                    Include {newer === 1 ? "it" : "them"}
+                  </Button>
+                </Guarded>
               </div>
             )}
             <Said sentences={sentences} />

@@ -26,7 +26,10 @@ export function Outliers({ analysis, trials, metric }: Props) {
           rowId={({ trial, figure }) => `${trial}/${figure}`}
         />
       ) : canTellOutliers(configurations) ? (
-        <EmptyState title="None">No trial is far from the median of its repeats.</EmptyState>
+        <EmptyState title="None">
+          No trial stands out from the other repeats of its configuration. By how much repeats differ stands in the
+          findings.
+        </EmptyState>
       ) : (
         <EmptyState title="Not looked for yet">
           What is usual is told by three repeats of two configurations, or by five of one.

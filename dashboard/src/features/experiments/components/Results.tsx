@@ -1,6 +1,8 @@
 import { Button } from "@mantine/core";
 import { useMemo } from "react";
+import { Guarded } from "@/components/ui/Guarded";
 import { EmptyState, type Source } from "@/components/ui/Panel";
+import { useRoleRefusal } from "@/lib/ownership";
 import type { Analysis, Experiment, ExperimentAnalysis, Trial } from "@/lib/types";
 import { ended, isOver, newerTrials } from "../experiments";
 import { withStrategies } from "../fields";
@@ -116,6 +118,7 @@ function Figures({ analysis, trials, metric, goal, view, onView }: Props & { ana
 }
 
 function NotAnalyzed({ experiment, busy, onAnalyze }: { experiment: Experiment; busy: boolean; onAnalyze(): void }) {
+  const refused = useRoleRefusal("member");
   if (ended(experiment.trials) === 0)
     return (
       <EmptyState title="No result yet">
@@ -128,9 +131,11 @@ function NotAnalyzed({ experiment, busy, onAnalyze }: { experiment: Experiment; 
     <EmptyState
       title={busy ? "Analyzing" : "Not analyzed yet"}
       action={
-        <Button loading={busy} onClick={onAnalyze}>
-          Analyze
-        </Button>
+        <Guarded refused={refused}>
+          <Button loading={busy} onClick={onAnalyze}>
+            Analyze
+          </Button>
+        </Guarded>
       }
     >
       An analysis compares what the trials that ended have measured, and can be made again at any time.

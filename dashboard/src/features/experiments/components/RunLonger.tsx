@@ -2,12 +2,13 @@ import { Button, Group, Modal, Text } from "@mantine/core";
 import { IconPlayerTrackNext } from "@tabler/icons-react";
 import { Link } from "@tanstack/react-router";
 import { useState, type FormEvent } from "react";
+import { ErrorText } from "@/components/ui/ErrorText";
+import { Guarded } from "@/components/ui/Guarded";
 import { NumberField } from "@/components/ui/NumberField";
 import { newIdempotencyKey } from "@/lib/client";
-import { asApiError } from "@/lib/errors";
 import { count } from "@/lib/format";
 import { wholeNumberProblem } from "@/lib/numbers";
-import { useViewerRefusal } from "@/lib/ownership";
+import { useRoleRefusal } from "@/lib/ownership";
 import type { Experiment, Job, Trial } from "@/lib/types";
 import { useExtend } from "../api/extend";
 
@@ -20,18 +21,14 @@ interface Props {
 export function RunLonger({ experiment: { id, best_trial: best }, trials }: Props) {
   /** The best trial when the dialog was opened: another one may become the best meanwhile. */
   const [asked, setAsked] = useState<number | null>(null);
-  const refused = useViewerRefusal() ?? (best === null ? "No trial has a result yet" : null);
+  const refused = useRoleRefusal("member") ?? (best === null ? "No trial has a result yet." : null);
   return (
     <>
-      <Button
-        variant="default"
-        leftSection={<IconPlayerTrackNext size={14} />}
-        disabled={refused !== null}
-        title={refused ?? undefined}
-        onClick={() => setAsked(best)}
-      >
-        Run the best one longer
-      </Button>
+      <Guarded refused={refused}>
+        <Button variant="default" leftSection={<IconPlayerTrackNext size={14} />} onClick={() => setAsked(best)}>
+          Run the best one longer
+        </Button>
+      </Guarded>
       {asked !== null && (
         <Modal
           opened
@@ -88,7 +85,7 @@ function Extending({ experimentId, index, trial, onClose }: ExtendingProps) {
       />
       {extend.error && (
         <Text size="sm" role="alert" c="var(--bad-text)">
-          {asApiError(extend.error).message}
+          <ErrorText error={extend.error} />
         </Text>
       )}
       <Group justify="flex-end" gap="xs">

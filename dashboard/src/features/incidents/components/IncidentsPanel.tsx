@@ -6,12 +6,12 @@ import { incidentsQuery } from "../api/incidents";
 import { IncidentRow } from "./IncidentRow";
 import classes from "./Incidents.module.css";
 
-/** The ledger: a row for each fault, newest first, with what was done and what it cost; one that is under way shows itself running. */
+/** The ledger: a row for each fault, and each node that a person removed at once, newest first, with what was done and what it cost; one that is under way shows itself running. */
 export function IncidentsPanel({ job }: { job: Job }) {
   const query = useQuery(incidentsQuery(job.id));
-  const total = query.data?.length ?? 0;
+  const faults = (query.data ?? []).filter(({ cause }) => cause !== "node_removed").length;
   return (
-    <Panel title="Incidents" actions={total > 0 && <span className="hint">{plural(total, "fault")}</span>} flush>
+    <Panel title="Incidents" actions={faults > 0 && <span className="hint">{plural(faults, "fault")}</span>} flush>
       <PanelStates
         source={query}
         what="the incidents"

@@ -1,47 +1,71 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/lib/client";
+import { ApiError } from "@/lib/errors";
 import { isTerminal } from "@/lib/jobs";
 import { keys } from "@/lib/keys";
-import type { JobState } from "@/lib/types";
+import { timeOf, type JobFilter } from "../view";
 
 export const PAGE_SIZE = 50;
-export const SORTS = ["-created_at", "created_at", "name", "-name", "priority", "-priority"] as const;
-export type Sort = (typeof SORTS)[number];
-
-/** What the list shows. */
-export interface JobFilter {
-  status?: JobState[];
-  q?: string;
-  /** The id of the experiment whose trials are shown. */
-  experiment?: string;
-  sort?: Sort;
-  cursor?: string;
-}
-
-/** What stands in the list's URL. */
-export interface JobListView extends JobFilter {
-  /** Jobs that are picked to be compared. */
-  pick?: string[];
-}
 
 // Progress has no event of its own: events refresh states at once, this refreshes the numbers.
 const PROGRESS_INTERVAL_MS = 3_000;
+const FACETS_STALE_MS = 30_000;
 
 export function jobListQuery(filter: JobFilter) {
-  const { status, q, experiment, sort = "-created_at", cursor } = filter;
+  const { status, project, user, model, label, q, since, experiment, archived, sort = "-created_at", cursor } = filter;
+  const labels = (label ?? []).map((pair) => [`label.${pair.split("=", 1)[0]!}`, pair.slice(pair.indexOf("=") + 1)]);
   const query = {
     limit: PAGE_SIZE,
+    count: true,
     sort,
     q: q || undefined,
     experiment,
+    archived,
     cursor,
     status: status?.join(",") || undefined,
+    project: project?.join(",") || undefined,
+    user: user?.join(",") || undefined,
+    model: model?.join(",") || undefined,
+    ...(Object.fromEntries(labels) as Record<string, string>),
   };
   return queryOptions({
-    queryKey: keys.jobList(query),
-    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/jobs", { params: { query }, signal })),
+    queryKey: keys.jobList({ ...query, since }),
+    queryFn: ({ signal }) =>
+      unwrap(
+        api.GET("/api/v1/training/jobs", {
+          params: { query: { ...query, created_after: timeOf(since, Date.now()) } },
+          signal,
+        }),
+      ),
     placeholderData: keepPreviousData,
     refetchInterval: PROGRESS_INTERVAL_MS,
+  });
+}
+
+/** Crockford's base 32, as all ids are written. */
+const ID = /^[0-9A-HJKMNP-TV-Z]{26}$/;
+const MOST_LISTED = 200;
+
+export interface NamedJob {
+  id: string;
+  /** How many jobs have the name that was given; 1 where an id was given. */
+  namesakes: number;
+}
+
+/** The job that an id or a name stands for; of several jobs with one name, the newest. */
+export function jobIdQuery(reference: string) {
+  const query = { q: reference, limit: MOST_LISTED, sort: "-created_at" as const };
+  return queryOptions({
+    queryKey: keys.jobId(reference),
+    queryFn: async ({ signal }): Promise<NamedJob> => {
+      if (ID.test(reference)) return { id: reference, namesakes: 1 };
+      const { items } = await unwrap(api.GET("/api/v1/training/jobs", { params: { query }, signal }));
+      const sameName = items.filter(({ name }) => name === reference);
+      const found = items.find(({ id }) => id === reference) ?? sameName[0];
+      if (!found) throw new ApiError({ status: 404, code: "job_not_found", detail: `There is no job ${reference}.` });
+      return { id: found.id, namesakes: Math.max(1, sameName.length) };
+    },
+    staleTime: Infinity,
   });
 }
 
@@ -53,3 +77,10 @@ export function jobQuery(id: string) {
     refetchInterval: ({ state }) => (state.data && isTerminal(state.data.state) ? false : PROGRESS_INTERVAL_MS),
   });
 }
+
+/** What jobs can be filtered by. */
+export const facetsQuery = queryOptions({
+  queryKey: keys.jobFacets,
+  queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/job-facets", { signal })),
+  staleTime: FACETS_STALE_MS,
+});

@@ -1,7 +1,7 @@
 import { IconAlertOctagon } from "@tabler/icons-react";
 import { FailureDetails } from "@/components/ui/FailureDetails";
 import { Notice, Verbatim } from "@/components/ui/Notice";
-import { decisionAfter, itsWords, whatHappened } from "@/lib/failures";
+import { decisionAfter, headline, itsWords } from "@/lib/failures";
 import { count } from "@/lib/format";
 import type { Failure } from "@/lib/types";
 
@@ -14,17 +14,12 @@ interface Props {
   outcome?: string;
 }
 
-/** The causing rank first: its node, signal or exception, and its last lines; the ranks it dragged down folded under it. */
+/** Where in the user's code it failed, with which message, then the traceback and the last lines; the ranks that failed as a result are folded. */
 export function FailurePanel({ jobId, failure, ended, outcome }: Props) {
   const words = itsWords(failure);
   return (
-    <Notice icon={IconAlertOctagon} label="Failure" title={whatHappened(failure)} tone={ended ? "bad" : "neutral"}>
+    <Notice icon={IconAlertOctagon} label="Failure" title={headline(failure)} tone={ended ? "bad" : "neutral"}>
       {words && <Verbatim>{words}</Verbatim>}
-      {failure.where && (
-        <div>
-          in your code: <code>{failure.where}</code>
-        </div>
-      )}
       <div className="muted">
         {ended ? "The cause" : "The last failure"}, {failure.step ? `at step ${count(failure.step)} of` : "in"}{" "}
         generation {failure.generation}

@@ -1,23 +1,40 @@
-import { MultiSelect, TextInput } from "@mantine/core";
+import { Button, MultiSelect, TextInput } from "@mantine/core";
 import { useDebouncedCallback } from "@mantine/hooks";
-import { IconSearch } from "@tabler/icons-react";
+import { IconSearch, IconX } from "@tabler/icons-react";
 import { useState } from "react";
 import { JOB_STATES } from "@/lib/jobs";
 import type { JobState } from "@/lib/types";
-import type { JobFilter } from "../api/jobs";
+import { chipsOf, orNone, type JobFilter } from "../view";
+import { FilterMenu } from "./FilterMenu";
+import classes from "./JobFilters.module.css";
 
 const TYPING_PAUSE_MS = 250;
 
-export function JobFilters({ filter, onChange }: { filter: JobFilter; onChange(change: Partial<JobFilter>): void }) {
+interface Props {
+  filter: JobFilter;
+  onChange(change: Partial<JobFilter>): void;
+}
+
+export function JobFilters({ filter, onChange }: Props) {
   const [text, setText] = useState(filter.q ?? "");
-  const search = useDebouncedCallback((q: string) => onChange({ q: q || undefined }), TYPING_PAUSE_MS);
+  const [asked, setAsked] = useState(filter.q);
+  if (filter.q !== asked) {
+    // From elsewhere: another view, or all filters were cleared.
+    setAsked(filter.q);
+    setText(filter.q ?? "");
+  }
+  const search = useDebouncedCallback((typed: string) => {
+    const q = typed.trim() || undefined;
+    setAsked(q);
+    onChange({ q });
+  }, TYPING_PAUSE_MS);
   return (
     <>
       <TextInput
         aria-label="Search jobs"
-        placeholder="Search by name"
+        placeholder="Name, description, label or note"
         value={text}
-        w={220}
+        className={classes.search}
         leftSection={<IconSearch size={14} aria-hidden />}
         onChange={(event) => {
           setText(event.currentTarget.value);
@@ -29,11 +46,36 @@ export function JobFilters({ filter, onChange }: { filter: JobFilter; onChange(c
         placeholder={filter.status?.length ? undefined : "Any state"}
         data={[...JOB_STATES]}
         value={filter.status ?? []}
-        onChange={(status) => onChange({ status: status.length ? (status as JobState[]) : undefined })}
+        onChange={(status) => onChange({ status: orNone(status as JobState[]) })}
         clearable
-        w={filter.status?.length ? 300 : 160}
+        w={filter.status?.length ? 260 : 130}
         clearButtonProps={{ "aria-label": "Clear state filter" }}
       />
+      <FilterMenu filter={filter} onChange={onChange} />
+      {chipsOf(filter).map(({ name, value, rest }) => (
+        <FilterChip key={`${name} ${value}`} name={name} value={value} onRemove={() => onChange(rest)} />
+      ))}
     </>
+  );
+}
+
+interface ChipProps {
+  name: string;
+  value: string;
+  onRemove(): void;
+}
+
+/** A filter that is on, and the way to take it off. */
+export function FilterChip({ name, value, onRemove }: ChipProps) {
+  return (
+    <Button
+      variant="light"
+      className={classes.chip}
+      rightSection={<IconX size={14} aria-hidden />}
+      aria-label={`${name} ${value}: remove this filter`}
+      onClick={onRemove}
+    >
+      {name}: {value}
+    </Button>
   );
 }

@@ -1,15 +1,17 @@
 import { Button } from "@mantine/core";
 import { Link } from "@tanstack/react-router";
-import { IconArrowsDiff, IconVersions } from "@tabler/icons-react";
+import { IconArrowsDiff, IconCopyPlus, IconVersions } from "@tabler/icons-react";
 import type { ReactNode } from "react";
 import { Facts, type Fact } from "@/components/ui/Facts";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { ProgressBar } from "@/components/ui/ProgressBar";
 import { StateBadge } from "@/components/ui/StateBadge";
-import { age, bytes, count, dateTime, duration, measured, MISSING, plural, si } from "@/lib/format";
+import { age, bytes, count, dateTime, duration, measured, MISSING, plural, si, title } from "@/lib/format";
 import { fileName, isTerminal, percentDone, progressTone, shareOfBar, smallWorld } from "@/lib/jobs";
 import type { Job, JobProgress } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
+import { pairsOf } from "../labels";
+import { EditJob } from "./EditJob";
 import { JobActions } from "./JobActions";
 import classes from "./Jobs.module.css";
 
@@ -21,6 +23,7 @@ export function JobHeader({ job, progress, notices }: { job: Job; progress: JobP
     <>
       <PageHeader
         title={job.name}
+        tabPrefix={tabPrefix(job, progress)}
         before={
           <Link to="/jobs" className="back">
             Jobs
@@ -30,12 +33,14 @@ export function JobHeader({ job, progress, notices }: { job: Job; progress: JobP
         subtitle={
           <>
             {job.project} · submitted {dateTime(job.created_at)} by {job.created_by} ·{" "}
-            <span className="mono">{job.id}</span>
+            <span className="mono">{job.id}</span> <EditJob job={job} />
+            <Filing job={job} />
             {job.experiment && <TrialOf experiment={job.experiment} />}
           </>
         }
         actions={
           <>
+            {isTerminal(job.state) && <AgainLink job={job} />}
             <CompareLink jobId={job.id} />
             <VaryLink jobId={job.id} />
             <JobActions job={job} />
@@ -57,6 +62,22 @@ export function JobHeader({ job, progress, notices }: { job: Job; progress: JobP
   );
 }
 
+/** How far a running job has come, where that is known; else its state. */
+function tabPrefix({ state }: Job, progress: JobProgress): string {
+  return (state === "running" && percentDone(progress)) || title(state);
+}
+
+/** Labels and notes, where there are any. */
+function Filing({ job: { labels, notes } }: { job: Job }) {
+  const pairs = pairsOf(labels);
+  return (
+    <>
+      {pairs.length > 0 && <div>{pairs.join(", ")}</div>}
+      {notes && <div className={classes.notes}>{notes}</div>}
+    </>
+  );
+}
+
 function TrialOf({ experiment: { id, name, trial } }: { experiment: NonNullable<Job["experiment"]> }) {
   return (
     <div>
@@ -65,6 +86,21 @@ function TrialOf({ experiment: { id, name, trial } }: { experiment: NonNullable<
         {name}
       </Link>
     </div>
+  );
+}
+
+/** What is done next after a failure, and may be after any other end. */
+function AgainLink({ job }: { job: Job }) {
+  return (
+    <Button
+      component={Link}
+      to="/jobs/new"
+      search={{ from: job.id } as never}
+      variant={job.state === "failed" ? "filled" : "default"}
+      leftSection={<IconCopyPlus size={14} />}
+    >
+      Edit and resubmit
+    </Button>
   );
 }
 
@@ -104,6 +140,7 @@ function StatusLine({ job }: { job: Job }) {
   return (
     <>
       <StateBadge state={job.state} />
+      {job.archived_at && <StateBadge state="archived">archived</StateBadge>}
       {small && <StateBadge state="small" tone="warn">{`runs with ${small} ranks`}</StateBadge>}
       {(wanted ?? ended) && <span className="muted">{wanted ?? ended}</span>}
     </>
@@ -128,10 +165,10 @@ function trainingFacts(job: Job, progress: JobProgress): Fact[] {
   ];
 }
 
-/** Its unit, and that it is of one step: the performance tab has the mean of many. */
+/** Its unit, and of how many steps it is: a single one jumps. */
 function rateOf({ tokens_per_second: tokens, samples_per_second: samples }: JobProgress): string | undefined {
   const unit = tokens != null ? "tokens/s" : samples != null ? "samples/s" : null;
-  return unit ? `${unit}, newest step` : undefined;
+  return unit ? `${unit}, last 50 steps` : undefined;
 }
 
 function runFacts(job: Job, progress: JobProgress, now: number): Fact[] {
@@ -166,12 +203,14 @@ function sparesOf({ ranks }: Job): string {
 /** What is left, where that is known; else how long it has run. */
 function timeFact(job: Job, progress: JobProgress, now: number): Fact {
   const started = job.started_at ? Date.parse(job.started_at) : null;
-  const until = job.ended_at ? Date.parse(job.ended_at) : now;
-  const ran = started ? duration((until - started) / 1000) : MISSING;
-  if (isTerminal(job.state) || job.spec?.script)
-    return { name: "Duration", value: ran, hint: job.ended_at ? `ended ${age(now - until)} ago` : undefined };
+  const ran = started ? duration((now - started) / 1000) : MISSING;
+  if (isTerminal(job.state)) {
+    const ended = job.ended_at ? `ended ${age(now - Date.parse(job.ended_at))} ago` : undefined;
+    return { name: "Duration", value: started ? duration(job.ran_seconds) : MISSING, hint: ended };
+  }
   if (job.state === "paused")
     return { name: "Ran for", value: duration(job.ran_seconds), hint: "before it was paused" };
+  if (job.spec?.script) return { name: "Duration", value: ran };
   return { name: "ETA", value: duration(progress.eta_seconds), hint: started ? `running for ${ran}` : undefined };
 }
 

@@ -1,53 +1,48 @@
 import { Link } from "@tanstack/react-router";
-import { ProgressBar } from "@/components/ui/ProgressBar";
+import { useSideways } from "@/components/ui/useSideways";
 import { StateBadge } from "@/components/ui/StateBadge";
-import { age, count, duration, measured, MISSING, plural, si } from "@/lib/format";
-import { isTerminal, percentDone, progressTone, shareOfBar } from "@/lib/jobs";
 import type { JobSummary } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
-import type { Sort } from "../api/jobs";
+import { COLUMNS, type ColumnId, type Sort } from "../view";
+import { JOB_COLUMNS } from "./JobCells";
 import classes from "./JobsTable.module.css";
 
 interface Props {
   jobs: readonly JobSummary[];
+  columns: readonly ColumnId[];
   sort: Sort;
   onSort(sort: Sort): void;
-  /** Jobs that are picked to be compared. */
   picked: readonly string[];
-  mostPicked: number;
   onPick(picked: string[]): void;
 }
 
-export function JobsTable({ jobs, sort, onSort, picked, mostPicked, onPick }: Props) {
+export function JobsTable({ jobs, columns, sort, onSort, picked, onPick }: Props) {
   const now = useNow(5_000);
-  const heading = { sort, onSort };
   return (
-    <div className={classes.scroller}>
+    <div className={`${classes.scroller} sideways`} ref={useSideways()}>
       <table className={classes.table} aria-label="Jobs">
         <thead>
           <tr>
             <th scope="col" className={classes.pickCell}>
-              <span className="visually-hidden">Select to compare</span>
+              <PickAll jobs={jobs} picked={picked} onPick={onPick} />
             </th>
-            <SortHeader name="name" label="Job" {...heading} />
+            <Heading label="Job" by="name" sort={sort} onSort={onSort} />
             <th scope="col">State</th>
-            <th scope="col" className={classes.progressColumn}>
-              Progress
-            </th>
-            <th scope="col" data-numeric data-wide="3">
-              Loss
-            </th>
-            <th scope="col" data-numeric data-wide="3">
-              Throughput
-            </th>
-            <th scope="col" data-numeric data-wide="2">
-              ETA
-            </th>
-            <th scope="col" data-numeric data-wide="1">
-              Ranks
-            </th>
-            <SortHeader name="priority" label="Priority" wide="1" numeric {...heading} />
-            <SortHeader name="created_at" label="Submitted" wide="3" numeric {...heading} />
+            {columns.map((id) => {
+              const { numeric, wide, sort: by } = JOB_COLUMNS[id];
+              return (
+                <Heading
+                  key={id}
+                  label={COLUMNS[id]}
+                  by={by}
+                  numeric={numeric}
+                  wide={wide}
+                  className={id === "progress" ? classes.progressColumn : undefined}
+                  sort={sort}
+                  onSort={onSort}
+                />
+              );
+            })}
           </tr>
         </thead>
         <tbody>
@@ -56,8 +51,8 @@ export function JobsTable({ jobs, sort, onSort, picked, mostPicked, onPick }: Pr
               key={job.id}
               job={job}
               now={now}
+              columns={columns}
               picked={picked.includes(job.id)}
-              full={picked.length >= mostPicked}
               onPick={(on) => onPick(on ? [...picked, job.id] : picked.filter((id) => id !== job.id))}
             />
           ))}
@@ -67,25 +62,42 @@ export function JobsTable({ jobs, sort, onSort, picked, mostPicked, onPick }: Pr
   );
 }
 
+/** Selects every job of this page. Those of other pages stay as they are. */
+function PickAll({ jobs, picked, onPick }: Pick<Props, "jobs" | "picked" | "onPick">) {
+  const ids = jobs.map(({ id }) => id);
+  const here = ids.filter((id) => picked.includes(id)).length;
+  const elsewhere = picked.filter((id) => !ids.includes(id));
+  return (
+    <input
+      type="checkbox"
+      className={classes.pick}
+      aria-label="Select all jobs of this page"
+      checked={here > 0 && here === ids.length}
+      ref={(box) => {
+        if (box) box.indeterminate = here > 0 && here < ids.length;
+      }}
+      onChange={(event) => onPick(event.currentTarget.checked ? [...elsewhere, ...ids] : elsewhere)}
+    />
+  );
+}
+
 interface RowProps {
   job: JobSummary;
   now: number;
+  columns: readonly ColumnId[];
   picked: boolean;
-  /** No other may be picked. */
-  full: boolean;
   onPick(on: boolean): void;
 }
 
-function JobRow({ job, now, picked, full, onPick }: RowProps) {
+function JobRow({ job, now, columns, picked, onPick }: RowProps) {
   return (
     <tr data-picked={picked || undefined}>
       <td className={classes.pickCell}>
         <input
           type="checkbox"
           className={classes.pick}
-          aria-label={`Select ${job.name} to compare`}
+          aria-label={`Select ${job.name}`}
           checked={picked}
-          disabled={full && !picked}
           onChange={(event) => onPick(event.currentTarget.checked)}
         />
       </td>
@@ -97,129 +109,69 @@ function JobRow({ job, now, picked, full, onPick }: RowProps) {
       </td>
       <td>
         <StateBadge state={job.state} />
-        {job.unreadable && !job.pending && (
-          <div className={classes.reason} title={job.unreadable}>
-            The spec cannot be read
-          </div>
-        )}
-        {job.pending && (
-          <div className={classes.reason} title={job.pending.text}>
-            {job.pending.text}
-          </div>
-        )}
-        {job.hang && (
-          <div className={classes.reason} title={job.hang.message}>
-            Seems to hang
-          </div>
-        )}
-        {(job.silent_nodes ?? []).map((node) => (
-          <div key={node.node_id} className={classes.reason} title={node.message}>
-            Node {node.node_name} is silent
-          </div>
-        ))}
-        {job.state === "failed" && job.end_reason && (
-          <div className={classes.under}>{job.end_reason.replaceAll("_", " ")}</div>
-        )}
+        <Remarks job={job} />
       </td>
-      <td>
-        <ProgressCell job={job} />
-      </td>
-      <td data-numeric data-wide="3">
-        <LossCell progress={job.progress} script={job.strategy === "script"} />
-      </td>
-      <td data-numeric data-wide="3">
-        {isIdle(job) ? MISSING : throughput(job)}
-      </td>
-      <td data-numeric data-wide="2">
-        {isIdle(job) ? MISSING : duration(job.progress.eta_seconds)}
-      </td>
-      <td data-numeric data-wide="1">
-        {job.last_world_size ?? job.world_size}
-      </td>
-      <td data-numeric data-wide="1">
-        {job.priority}
-      </td>
-      <td data-numeric data-wide="3" title={job.created_at}>
-        {age(now - Date.parse(job.created_at))} ago
-      </td>
+      {columns.map((id) => {
+        const { cell, numeric, wide } = JOB_COLUMNS[id];
+        return (
+          <td key={id} data-numeric={numeric || undefined} data-wide={wide}>
+            {cell(job, now)}
+          </td>
+        );
+      })}
     </tr>
   );
 }
 
-function ProgressCell({ job }: { job: JobSummary }) {
-  const { progress, state } = job;
-  const unknown = progress.step === 0 && !progress.total_steps;
-  return (
-    <div className={classes.progress}>
-      <ProgressBar share={shareOfBar(job)} tone={progressTone(state)} label={`Progress of ${job.name}`} />
-      <div className={classes.steps}>
-        <span>
-          {unknown
-            ? MISSING
-            : progress.total_steps
-              ? `${count(progress.step)} / ${count(progress.total_steps)}`
-              : plural(progress.step, "step")}
-        </span>
-        <span className={classes.share}>{percentDone(progress)}</span>
-      </div>
-    </div>
-  );
-}
-
-/** NaN stands in place of the loss, which may look well again; what was held back, or is only a spike, stands below it. A script whose loss is
- * well again may have left out the update of that step. */
-function LossCell({
-  progress: { loss, not_finite_step: spoilt, bad_loss: bad },
-  script,
-}: {
-  progress: JobSummary["progress"];
-  script: boolean;
-}) {
-  if (spoilt != null && !(script && typeof loss === "number"))
-    return (
-      <span className={classes.bad} title={`The loss is not finite since step ${spoilt}`}>
-        NaN
-      </span>
-    );
+/** Why to look at the job. */
+function Remarks({ job }: { job: JobSummary }) {
   return (
     <>
-      {measured(loss)}
-      {bad && (
-        <div className={classes.under} title={`${bad.what}: ${bad.done}`}>
-          {bad.kind === "spike" ? "spike" : "NaN"} at {count(bad.step)}
+      {job.archived_at && <div className={classes.under}>archived</div>}
+      {job.unreadable && !job.pending && (
+        <div className={classes.reason} title={job.unreadable}>
+          The spec cannot be read
         </div>
+      )}
+      {job.pending && (
+        <div className={classes.reason} title={job.pending.text}>
+          {job.pending.text}
+        </div>
+      )}
+      {job.hang && (
+        <div className={classes.reason} title={job.hang.message}>
+          Seems to hang
+        </div>
+      )}
+      {(job.silent_nodes ?? []).map((node) => (
+        <div key={node.node_id} className={classes.reason} title={node.message}>
+          Node {node.node_name} is silent
+        </div>
+      ))}
+      {job.state === "failed" && job.end_reason && (
+        <div className={classes.under}>{job.end_reason.replaceAll("_", " ")}</div>
       )}
     </>
   );
 }
 
-/** It does not step now, so it has no speed and no ETA. */
-function isIdle({ state }: JobSummary): boolean {
-  return isTerminal(state) || state === "paused";
-}
-
-function throughput({ progress }: JobSummary): string {
-  if (progress.tokens_per_second != null) return `${si(progress.tokens_per_second)} tok/s`;
-  if (progress.samples_per_second != null) return `${si(progress.samples_per_second)} smp/s`;
-  return MISSING;
-}
-
-interface SortHeaderProps {
-  name: "name" | "priority" | "created_at";
+interface HeadingProps {
   label: string;
+  by?: "name" | "priority" | "created_at";
   numeric?: boolean;
-  /** Of the columns that a narrow window leaves out, how soon: 1 goes first. */
-  wide?: "1" | "3";
+  wide?: "1" | "2" | "3";
+  className?: string;
   sort: Sort;
   onSort(sort: Sort): void;
 }
 
-function SortHeader({ name, label, numeric, wide, sort, onSort }: SortHeaderProps) {
-  const direction = sort === name ? "ascending" : sort === `-${name}` ? "descending" : undefined;
-  const next: Sort =
-    direction === "descending" ? name : direction === "ascending" ? `-${name}` : name === "name" ? name : `-${name}`;
+function Heading({ label, by, numeric, wide, className, sort, onSort }: HeadingProps) {
+  const shared = { scope: "col", "data-numeric": numeric || undefined, "data-wide": wide, className } as const;
+  if (by === undefined) return <th {...shared}>{label}</th>;
+  const direction = sort === by ? "ascending" : sort === `-${by}` ? "descending" : undefined;
+  const next: Sort = direction === "descending" ? by : direction === "ascending" || by !== "name" ? `-${by}` : by;
   return (
-    <th scope="col" aria-sort={direction} data-numeric={numeric || undefined} data-wide={wide}>
+    <th {...shared} aria-sort={direction}>
       <button type="button" className={classes.sort} onClick={() => onSort(next)}>
         {label}
         <span aria-hidden>{direction === "ascending" ? " ↑" : direction === "descending" ? " ↓" : ""}</span>

@@ -1,8 +1,12 @@
-import { Button, Group, Modal, NumberInput, Text } from "@mantine/core";
+import { Button, Group, Modal, Text } from "@mantine/core";
 import { IconArrowsHorizontal } from "@tabler/icons-react";
 import { useState } from "react";
-import { asApiError } from "@/lib/errors";
+import { ErrorText } from "@/components/ui/ErrorText";
+import { Guarded } from "@/components/ui/Guarded";
+import { NumberField } from "@/components/ui/NumberField";
 import { plural } from "@/lib/format";
+import { wholeNumberProblem } from "@/lib/numbers";
+import { useRoleRefusal } from "@/lib/ownership";
 import type { Job } from "@/lib/types";
 import { useResize } from "../api/resize";
 import { MOST, sizesOf, whatResizingDoes, type Sizes } from "../resize";
@@ -12,9 +16,11 @@ export function ResizeControl({ job }: { job: Job }) {
   const [opened, setOpened] = useState(false);
   return (
     <>
-      <Button variant="default" leftSection={<IconArrowsHorizontal size={14} />} onClick={() => setOpened(true)}>
-        Resize
-      </Button>
+      <Guarded refused={useRoleRefusal("member")}>
+        <Button variant="default" leftSection={<IconArrowsHorizontal size={14} />} onClick={() => setOpened(true)}>
+          Resize
+        </Button>
+      </Guarded>
       <Modal
         opened={opened}
         onClose={() => setOpened(false)}
@@ -32,35 +38,33 @@ export function ResizeControl({ job }: { job: Job }) {
 function ResizeForm({ job, onDone }: { job: Job; onDone(): void }) {
   const sizes = sizesOf(job);
   const { unit, now, least, most, slots } = sizes;
-  const [size, setSize] = useState(now);
+  const [size, setSize] = useState<number | string | undefined>(now);
   const resize = useResize(job);
-  const effect = whatResizingDoes(job, size);
+  const problem = size === undefined ? null : wholeNumberProblem(size, least, most);
+  const wanted = typeof size === "number" && problem === null ? size : now;
+  const effect = whatResizingDoes(job, wanted);
   return (
     <form
       onSubmit={(event) => {
         event.preventDefault();
-        resize.mutate({ [unit]: size }, { onSuccess: onDone });
+        if (effect !== null) resize.mutate({ [unit]: wanted }, { onSuccess: onDone });
       }}
     >
-      <NumberInput
+      <NumberField
         label={unit === "nodes" ? "Nodes" : "Slots"}
         description={limits(sizes)}
         value={size}
-        min={least}
-        max={most}
-        clampBehavior="strict"
-        allowDecimal={false}
-        allowNegative={false}
+        error={problem}
         w={220}
         data-autofocus
-        onChange={(value) => typeof value === "number" && setSize(value)}
+        onValue={setSize}
       />
       <Text size="sm" mt="md" role="status">
         {effect ?? `The job has ${plural(now * slots, "rank")} now.`}
       </Text>
       {resize.error && (
         <Text size="sm" mt="sm" role="alert" c="var(--bad-text)">
-          {asApiError(resize.error).message}
+          <ErrorText error={resize.error} />
         </Text>
       )}
       <Group justify="flex-end" mt="lg" gap="xs">
@@ -68,7 +72,7 @@ function ResizeForm({ job, onDone }: { job: Job; onDone(): void }) {
           Cancel
         </Button>
         <Button type="submit" disabled={effect === null} loading={resize.isPending}>
-          Resize to {plural(size, unit === "nodes" ? "node" : "slot")}
+          Resize to {plural(wanted, unit === "nodes" ? "node" : "slot")}
         </Button>
       </Group>
     </form>

@@ -20,7 +20,7 @@ export function SmallWorldNotice({ job, fault }: Props) {
         <div>
           {fault}.{" "}
           {job.spec?.script != null
-            ? "The other ranks were started again."
+            ? "The other ranks restarted."
             : "The other ranks continue with the same global batch; each takes a larger share of it."}
         </div>
       )}

@@ -6,6 +6,8 @@ import { stringify } from "yaml";
 import { CopyAction } from "@/components/ui/CopyBox";
 import { Panel } from "@/components/ui/Panel";
 import { PlanChoice } from "@/components/ui/PlanChoice";
+import { CodeFacts } from "@/features/jobs/components/CodeFacts";
+import { PackageFacts } from "@/features/jobs/components/PackageFacts";
 import type { Job } from "@/lib/types";
 import classes from "./Jobs.module.css";
 
@@ -21,7 +23,7 @@ export function SpecView({ job }: { job: Job }) {
       variant="default"
       leftSection={<IconCopyPlus size={13} />}
     >
-      Submit again
+      Edit and resubmit
     </Button>
   );
   return (
@@ -31,6 +33,8 @@ export function SpecView({ job }: { job: Job }) {
           <PlanChoice choice={job.choice} />
         </Panel>
       )}
+      {job.spec?.environment?.code && <CodeFacts code={job.spec.environment.code} />}
+      {job.spec?.environment && <PackageFacts environment={job.spec.environment} />}
       <Panel
         title="Effective spec"
         actions={

@@ -1,9 +1,11 @@
 import { Button } from "@mantine/core";
 import { IconArrowDown } from "@tabler/icons-react";
-import { useVirtualizer, type Virtualizer } from "@tanstack/react-virtual";
-import { useEffect, useLayoutEffect, useRef, useState, type RefObject, type UIEvent } from "react";
-import { clock, dateTime, plural } from "@/lib/format";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { day, plural } from "@/lib/format";
 import type { LogEntry } from "@/lib/types";
+import { indexOf, useReadingPlace } from "../useReadingPlace";
+import { LogLine } from "./LogLine";
 import classes from "./LogLines.module.css";
 
 interface Props {
@@ -12,21 +14,25 @@ interface Props {
   follow: boolean;
   onFollow(follow: boolean): void;
   onLink(seq: number): void;
+  /** Whether what is loaded reaches to the end of the log. */
+  atEnd: boolean;
+  wrap: boolean;
+  /** The reader comes near to the first line that is loaded, or to the last one. */
   onTop(): Promise<void>;
-  /** The end of what is loaded; the stream brings more by itself while the job lives. */
   onEnd(): Promise<void>;
 }
 
 const LINE_HEIGHT = 20;
 const AT_EDGE_PX = 24;
-/** Older lines are fetched this many screens before the reader comes to the first one. */
+/** Lines are fetched this many screens before the reader comes to them. */
 const AHEAD_SCREENS = 2;
 
-export function LogLines({ lines, linked, follow, onFollow, onLink, onTop, onEnd }: Props) {
+export function LogLines({ lines, linked, follow, atEnd, wrap, onFollow, onLink, onTop, onEnd }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const newest = lines.at(-1)?.seq ?? 0;
   const [seen, setSeen] = useState(newest);
-  const unseen = follow ? 0 : countAfter(lines, seen);
+  const unseen = follow || !atEnd ? 0 : countAfter(lines, seen);
+  const dated = useMemo(() => spansDays(lines), [lines]);
   const virtual = useVirtualizer({
     count: lines.length,
     estimateSize: () => LINE_HEIGHT,
@@ -35,28 +41,36 @@ export function LogLines({ lines, linked, follow, onFollow, onLink, onTop, onEnd
     getItemKey: (index) => lines[index]!.seq,
     initialRect: { width: 800, height: 560 },
   });
-  useAnchor(lines, scroller, virtual, !follow);
+  useReadingPlace(lines, scroller, virtual, !follow);
   useEffect(() => {
     if (!follow) return;
     virtual.scrollToIndex(lines.length - 1, { align: "end" });
     setSeen(newest);
   }, [follow, newest, lines.length, virtual]);
   useEffect(() => {
-    const index = lines.findIndex((line) => line.seq === linked);
+    const index = linked === undefined ? -1 : indexOf(lines, linked);
     if (index >= 0) virtual.scrollToIndex(index, { align: "center" });
     // Once per link: later lines must not pull the view back.
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, [linked]);
   const loadOlder = useOneAtATime(onTop);
   const loadNewer = useOneAtATime(onEnd);
-  const onScroll = (event: UIEvent<HTMLDivElement>) => {
-    const { scrollTop, scrollHeight, clientHeight } = event.currentTarget;
-    const atEnd = scrollHeight - scrollTop - clientHeight < AT_EDGE_PX;
-    if (atEnd) {
-      setSeen(newest);
-      loadNewer();
-    } else if (scrollTop < Math.max(AT_EDGE_PX, AHEAD_SCREENS * clientHeight) && !follow) loadOlder();
+  const onScroll = () => {
+    const { scrollTop, scrollHeight, clientHeight } = scroller.current!;
+    const below = scrollHeight - scrollTop - clientHeight;
+    const ahead = Math.max(AT_EDGE_PX, AHEAD_SCREENS * clientHeight);
+    if (below < AT_EDGE_PX) setSeen(newest);
+    if (below < ahead && !atEnd) loadNewer();
+    if (scrollTop < ahead && !follow) loadOlder();
   };
+  // What is shorter than the screen is never scrolled.
+  useEffect(() => {
+    const { scrollHeight, clientHeight } = scroller.current!;
+    if (scrollHeight > clientHeight) return;
+    loadOlder();
+    if (!atEnd) loadNewer();
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [lines]);
   // Only the user's own wheel, touch or key ends following: our scrolling must not.
   const leave = () => follow && onFollow(false);
   return (
@@ -68,6 +82,7 @@ export function LogLines({ lines, linked, follow, onFollow, onLink, onTop, onEnd
         role="log"
         aria-label="Log lines"
         aria-live="off"
+        data-wrap={wrap || undefined}
         // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
         tabIndex={0}
         onScroll={onScroll}
@@ -84,60 +99,29 @@ export function LogLines({ lines, linked, follow, onFollow, onLink, onTop, onEnd
               className={classes.row}
               style={{ transform: `translateY(${item.start}px)` }}
             >
-              <Line line={lines[item.index]!} linked={lines[item.index]!.seq === linked} onLink={onLink} />
+              <LogLine
+                line={lines[item.index]!}
+                linked={lines[item.index]!.seq === linked}
+                dated={dated}
+                onLink={onLink}
+              />
             </div>
           ))}
         </div>
       </div>
-      {!follow && unseen > 0 && (
+      {!follow && (unseen > 0 || !atEnd) && (
         <Button className={classes.more} leftSection={<IconArrowDown size={14} />} onClick={() => onFollow(true)}>
-          {plural(unseen, "new line")}
+          {unseen > 0 ? plural(unseen, "new line") : "Newest lines"}
         </Button>
       )}
     </div>
   );
 }
 
-/** Keeps what is being read in its place when older lines come in above it. */
-function useAnchor(
-  lines: readonly LogEntry[],
-  scroller: RefObject<HTMLDivElement | null>,
-  virtual: Virtualizer<HTMLDivElement, Element>,
-  reading: boolean,
-) {
-  const oldest = lines[0]?.seq;
-  const before = useRef(oldest);
-  useLayoutEffect(() => {
-    const added = lines.findIndex(({ seq }) => seq === before.current);
-    before.current = oldest;
-    if (reading && added > 0 && scroller.current) scroller.current.scrollTop += virtual.measurementsCache[added]!.start;
-    // Only older lines move what is read: newer ones come in below it.
-    // eslint-disable-next-line react-hooks/exhaustive-deps
-  }, [oldest]);
-}
-
-function Line({ line, linked, onLink }: { line: LogEntry; linked: boolean; onLink(seq: number): void }) {
-  return (
-    <div className={classes.line} data-level={line.level} data-linked={linked || undefined}>
-      <button
-        type="button"
-        className={classes.time}
-        title={`${dateTime(line.time)}: link to this line`}
-        aria-label={`${clock(line.time)}, link to line ${line.seq}`}
-        onClick={() => onLink(line.seq)}
-      >
-        {clock(line.time)}
-      </button>
-      <span
-        className={classes.rank}
-        data-rank={line.rank % 6}
-        title={`rank ${line.rank}, generation ${line.generation}`}
-      >
-        {line.rank}
-      </span>
-      <span className={classes.text}>{line.text}</span>
-    </div>
-  );
+/** Whether a time of day alone would not tell when the lines were printed. */
+function spansDays(lines: readonly LogEntry[]): boolean {
+  const [first, last] = [lines[0], lines.at(-1)];
+  return first !== undefined && last !== undefined && new Set([first.time, last.time, Date.now()].map(day)).size > 1;
 }
 
 function countAfter(lines: readonly LogEntry[], seq: number): number {

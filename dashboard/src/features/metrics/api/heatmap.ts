@@ -2,7 +2,7 @@ import { queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
 import { decode, type RankGrid } from "../heatmap";
-import type { StepRange } from "../store";
+import type { StepRange } from "../stepRange";
 
 export interface HeatmapRequest {
   jobId: string;

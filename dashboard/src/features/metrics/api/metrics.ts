@@ -2,7 +2,7 @@ import { queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
 import type { JobMetrics } from "@/lib/types";
-import type { StepRange } from "../store";
+import type { StepRange } from "../stepRange";
 
 export interface MetricsRequest {
   jobId: string;

@@ -1,42 +1,33 @@
-import { Button, Select, Switch, TextInput } from "@mantine/core";
+import { Button, Select } from "@mantine/core";
 import { IconZoomReset } from "@tabler/icons-react";
+import type { ReactNode } from "react";
 import { StateBadge } from "@/components/ui/StateBadge";
-import { numberOf } from "@/lib/numbers";
 import type { StreamStatus } from "@/lib/stream";
+import type { Axis } from "../axes";
 import type { ChartView } from "../view";
+import { DrawControls } from "./DrawControls";
 import classes from "./Metrics.module.css";
+import { StepRangeFields } from "./StepRangeFields";
 
 interface Props {
   view: ChartView;
+  /** Those that the job's metrics allow. */
+  axes: readonly Axis[];
   world: number;
   status: StreamStatus;
+  /** The last step of what is loaded. */
+  newestStep(): number | undefined;
   onView(change: Partial<ChartView>): void;
+  /** Further controls, at the end. */
+  children?: ReactNode;
 }
 
-export function ChartToolbar({ view, world, status, onView }: Props) {
+export function ChartToolbar({ view, axes, world, status, newestStep, onView, children }: Props) {
   const zoomed = view.from !== undefined || view.to !== undefined;
   return (
     <div className={classes.toolbar} role="group" aria-label="Chart settings">
-      <Switch
-        label="Log scale"
-        checked={view.log ?? false}
-        onChange={(event) => onView({ log: event.currentTarget.checked || undefined })}
-      />
-      <label>
-        Smoothing
-        <input
-          type="range"
-          className={classes.slider}
-          min={0}
-          max={0.99}
-          step={0.01}
-          value={view.smooth ?? 0}
-          onChange={(event) => onView({ smooth: Number(event.currentTarget.value) || undefined })}
-        />
-        <span className="tabular">{(view.smooth ?? 0).toFixed(2)}</span>
-      </label>
-      <StepInput label="From step" value={view.from} onChange={(from) => onView({ from, to: view.to ?? from })} />
-      <StepInput label="To step" value={view.to} onChange={(to) => onView({ to, from: view.from ?? 0 })} />
+      <DrawControls view={view} axes={axes} onView={onView} />
+      <StepRangeFields view={view} newestStep={() => (zoomed ? undefined : newestStep())} onView={onView} />
       {zoomed && (
         <Button
           size="compact-xs"
@@ -61,36 +52,10 @@ export function ChartToolbar({ view, world, status, onView }: Props) {
             onChange={(rank) => onView({ rank: Number(rank) || undefined })}
           />
         )}
+        {children}
         <LiveBadge status={status} />
       </div>
     </div>
-  );
-}
-
-function StepInput({
-  label,
-  value,
-  onChange,
-}: {
-  label: string;
-  value: number | undefined;
-  onChange(step: number): void;
-}) {
-  const commit = (text: string) => {
-    const step = numberOf(text);
-    if (typeof step === "number" && Number.isInteger(step) && step >= 0 && step !== value) onChange(step);
-  };
-  return (
-    <TextInput
-      key={value}
-      aria-label={label}
-      placeholder={label}
-      defaultValue={value}
-      w={92}
-      inputMode="numeric"
-      onBlur={(event) => commit(event.currentTarget.value)}
-      onKeyDown={(event) => event.key === "Enter" && commit(event.currentTarget.value)}
-    />
   );
 }
 

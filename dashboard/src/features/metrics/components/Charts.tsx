@@ -1,14 +1,25 @@
+import { Button } from "@mantine/core";
+import { IconPlus } from "@tabler/icons-react";
+import { useState } from "react";
+import { Guarded } from "@/components/ui/Guarded";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { soFar } from "@/lib/jobs";
+import { useRoleRefusal } from "@/lib/ownership";
+import { axesOf } from "../axes";
 import { chartsFor } from "../catalog";
-import type { MetricsStore, StepRange } from "../store";
+import { NEW_CHART, type OwnChart } from "../ownCharts";
+import type { StepRange } from "../stepRange";
+import type { MetricsStore } from "../store";
 import type { Unit } from "../units";
 import type { MetricsFeed } from "../useMetricsFeed";
 import { useStoreVersion } from "../useStoreVersion";
-import type { ChartView } from "../view";
+import { settingsOf, type ChartView } from "../view";
 import classes from "./Metrics.module.css";
+import { BrowserCharts } from "./BrowserCharts";
 import { ChartToolbar } from "./ChartToolbar";
 import { CurveChart } from "./CurveChart";
+import { OwnChartDialog } from "./OwnChartDialog";
+import { OwnCharts } from "./OwnCharts";
 import type { Marking } from "./Plot";
 import { SplitChart } from "./SplitChart";
 
@@ -17,6 +28,11 @@ interface Props {
   view: ChartView;
   world: number;
   lossUnit: Unit;
+  jobId: string;
+  /** Has charts of its own, which everybody sees. */
+  project: string;
+  /** Seconds since the epoch. */
+  startedAt: number;
   marking: Marking;
   /** Of a job that has not ended. */
   live: boolean;
@@ -26,18 +42,43 @@ interface Props {
   onView(change: Partial<ChartView>): void;
 }
 
-export function Charts({ feed, view, world, lossUnit, marking, live, waitingFor, note, onView }: Props) {
+export function Charts(props: Props) {
+  const { feed, view, world, live, waitingFor, note, project, jobId, onView } = props;
   const source = feed.query;
+  const refused = useRoleRefusal("member");
+  const [edited, setEdited] = useState<OwnChart | null>(null);
+  const names = source.data?.names ?? [];
+  const whole = source.data !== undefined && feed.staleSince === null && !source.error && names.length > 0;
   return (
     <>
-      <ChartToolbar view={view} world={world} status={feed.status} onView={onView} />
+      <ChartToolbar
+        view={view}
+        axes={axesOf(names)}
+        world={world}
+        status={feed.status}
+        newestStep={() => source.data?.extent?.to}
+        onView={onView}
+      >
+        {names.length > 0 && (
+          <Guarded refused={refused}>
+            <Button
+              size="compact-sm"
+              variant="default"
+              leftSection={<IconPlus size={13} />}
+              onClick={() => setEdited(NEW_CHART)}
+            >
+              Add chart
+            </Button>
+          </Guarded>
+        )}
+      </ChartToolbar>
       {note && (
         <p className="muted" role="note">
           {note}
         </p>
       )}
-      {source.data === undefined || feed.staleSince !== null || source.error || source.data.names.length === 0 ? (
-        <div className="stack">
+      <div className="stack">
+        {!whole && (
           <Panel label="Curves" flush>
             <PanelStates
               source={source}
@@ -50,47 +91,44 @@ export function Charts({ feed, view, world, lossUnit, marking, live, waitingFor,
               {() => null}
             </PanelStates>
           </Panel>
-          {source.data && (
-            <Grid store={source.data} lossUnit={lossUnit} view={view} marking={marking} onView={onView} />
-          )}
-        </div>
-      ) : (
-        <Grid store={source.data} lossUnit={lossUnit} view={view} marking={marking} onView={onView} />
+        )}
+        {source.data && <BrowserCharts project={project} />}
+        {source.data && <Grid {...props} store={source.data} onEdit={setEdited} />}
+      </div>
+      {edited && (
+        <OwnChartDialog
+          chart={edited}
+          reported={names}
+          project={project}
+          jobId={jobId}
+          onClose={() => setEdited(null)}
+        />
       )}
     </>
   );
 }
 
-function Grid({
-  store,
-  lossUnit,
-  view,
-  marking,
-  onView,
-}: {
+interface GridProps extends Pick<
+  Props,
+  "jobId" | "project" | "view" | "lossUnit" | "startedAt" | "marking" | "onView"
+> {
   store: MetricsStore;
-  lossUnit: Unit;
-  view: ChartView;
-  marking: Marking;
-  onView(change: Partial<ChartView>): void;
-}) {
+  onEdit(chart: OwnChart): void;
+}
+
+/** The project's own charts, those of the metrics that are known, and one for each other metric. */
+function Grid({ jobId, project, store, view, lossUnit, startedAt, marking, onView, onEdit }: GridProps) {
   useStoreVersion(store);
-  const zoom = (range: StepRange | null) => onView({ from: range?.from, to: range?.to });
-  const settings = { log: view.log ?? false, smoothing: view.smooth ?? 0 };
+  const onZoom = (range: StepRange | null) => onView({ from: range?.from, to: range?.to });
+  const settings = settingsOf(view);
+  const shared = { store, startedAt, settings, marking, onZoom };
   return (
     <div className={classes.grid}>
+      <OwnCharts {...{ project, jobId, lossUnit, onEdit }} {...shared} />
       {chartsFor(store.names, lossUnit).map((chart) => (
-        <CurveChart key={chart.id} chart={chart} store={store} settings={settings} marking={marking} onZoom={zoom} />
+        <CurveChart key={chart.id} jobId={jobId} chart={chart} {...shared} />
       ))}
-      {store.names.includes("forward_seconds") && (
-        <SplitChart
-          store={store}
-          rank={view.rank ?? 0}
-          smoothing={settings.smoothing}
-          marking={marking}
-          onZoom={zoom}
-        />
-      )}
+      {store.names.includes("forward_seconds") && <SplitChart rank={view.rank ?? 0} {...shared} />}
     </div>
   );
 }

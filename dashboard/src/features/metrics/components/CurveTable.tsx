@@ -1,7 +1,7 @@
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { EmptyState } from "@/components/ui/Panel";
 import { count, measured } from "@/lib/format";
-import type { Series } from "../curves";
+import type { Line } from "../lines";
 import type { Mark } from "../marks";
 import classes from "./Metrics.module.css";
 
@@ -11,7 +11,7 @@ interface Row {
   step: number;
   minimum: number;
   maximum: number;
-  last: number;
+  value: number;
 }
 
 const COLUMNS: readonly Column<Row>[] = [
@@ -26,7 +26,7 @@ const COLUMNS: readonly Column<Row>[] = [
   },
   { id: "minimum", header: "Minimum", cell: (row) => measured(row.minimum), numeric: true },
   { id: "maximum", header: "Maximum", cell: (row) => measured(row.maximum), numeric: true },
-  { id: "last", header: "Last", cell: (row) => measured(row.last), value: (row) => row.last, numeric: true },
+  { id: "value", header: "Value", cell: (row) => measured(row.value), value: (row) => row.value, numeric: true },
 ];
 
 const MARKS: readonly Column<Mark>[] = [
@@ -42,23 +42,15 @@ const MARKS: readonly Column<Mark>[] = [
 ];
 
 /** The same buckets as the chart, newest first, and the same marks. */
-export function CurveTable({
-  title,
-  series,
-  marks,
-}: {
-  title: string;
-  series: readonly Series[];
-  marks: readonly Mark[];
-}) {
-  const rows = series.flatMap((one) =>
+export function CurveTable({ title, lines, marks }: { title: string; lines: readonly Line[]; marks: readonly Mark[] }) {
+  const rows = lines.flatMap((one) =>
     one.steps.map((step, i) => ({
-      name: one.name,
+      name: one.label,
       generation: one.generation,
       step,
       minimum: one.minimum[i]!,
       maximum: one.maximum[i]!,
-      last: one.last[i]!,
+      value: one.value[i]!,
     })),
   );
   if (rows.length === 0) return <EmptyState title="Nothing reported yet" />;
@@ -71,7 +63,7 @@ export function CurveTable({
             label={`Marks on ${title}`}
             rows={marks}
             columns={MARKS}
-            rowId={(mark) => mark.label + mark.step}
+            rowId={({ generation, ends }) => `${generation}/${ends ?? false}`}
           />
         </div>
       )}

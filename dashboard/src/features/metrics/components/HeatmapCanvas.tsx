@@ -3,7 +3,7 @@ import { useComputedColorScheme } from "@mantine/core";
 import { useEffect, useRef, useState, type PointerEvent } from "react";
 import { count, si } from "@/lib/format";
 import { cell, colourRange, ranksOf, stepsOf, type RankGrid } from "../heatmap";
-import type { StepRange } from "../store";
+import type { StepRange } from "../stepRange";
 import { withUnit, type Unit } from "../units";
 import classes from "./Metrics.module.css";
 

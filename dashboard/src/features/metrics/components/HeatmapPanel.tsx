@@ -12,7 +12,7 @@ import { heatmapQuery } from "../api/heatmap";
 import { ownNames, unitOf } from "../catalog";
 import { CARD_PREFIX, ranksOf, sentenceOf, summarizeRows, type RankGrid, type RowSummary } from "../heatmap";
 import { CARD_READINGS, readingTitle } from "../readings";
-import type { StepRange } from "../store";
+import type { StepRange } from "../stepRange";
 import { readingUnit, withUnit, type Unit } from "../units";
 import classes from "./Metrics.module.css";
 import { HeatmapCanvas } from "./HeatmapCanvas";

@@ -28,7 +28,7 @@ export function IdleCards() {
         {jobs.slice(0, MOST_JOBS).map(({ job_id: jobId, job_name: name }, index) => (
           <Fragment key={jobId}>
             {index > 0 && "; "}
-            <Link to="/jobs/$jobId" params={{ jobId }} search={{ tab: "performance" }}>
+            <Link to="/jobs/$jobId" params={{ jobId }} search={{ tab: "performance" }} className="inText">
               {name}
             </Link>{" "}
             {namesOf(cards.filter(({ job_id: holder }) => holder === jobId))}

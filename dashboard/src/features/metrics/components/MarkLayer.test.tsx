@@ -8,12 +8,12 @@ import { MarkLayer } from "./MarkLayer";
 const killed: Placed = {
   left: 50,
   room: 250,
-  mark: { step: 20, label: "G2", kind: "incident", text: "Rank 1 on node-b was killed by SIGKILL." },
+  mark: { step: 20, generation: 2, kind: "incident", text: "Rank 1 on node-b was killed by SIGKILL." },
 };
 const resumed: Placed = {
   left: 250,
   room: 50,
-  mark: { step: 80, label: "G3", kind: "generation", text: "Generation 3 continues from step 80." },
+  mark: { step: 80, generation: 3, kind: "generation", text: "Generation 3 continues from step 80." },
 };
 
 /** `env`: jsdom lays nothing out, so that a tooltip would take its mark to be out of sight, and hide. */
@@ -29,27 +29,29 @@ describe("the marks on a chart", () => {
   it("are one tab stop, along which the arrows move, and say on focus what happened", async () => {
     draw();
     await userEvent.tab();
-    expect(screen.getByRole("button", { name: /^G2/ })).toHaveFocus();
+    expect(screen.getByRole("button", { name: /^Gen 2/ })).toHaveFocus();
     expect(await screen.findByRole("tooltip")).toHaveTextContent("Rank 1 on node-b was killed by SIGKILL.");
     await userEvent.keyboard("{ArrowRight}");
-    expect(screen.getByRole("button", { name: /^G3/ })).toHaveFocus();
+    expect(screen.getByRole("button", { name: /^Gen 3/ })).toHaveFocus();
     await userEvent.tab();
     expect(document.body).toHaveFocus();
   });
 
   it("tell what happened to those who do not see them, and an incident by its shape too", () => {
     draw();
-    const incident = screen.getByRole("button", { name: "G2: Rank 1 on node-b was killed by SIGKILL." });
+    const incident = screen.getByRole("button", {
+      name: "Gen 2 (recovered): Rank 1 on node-b was killed by SIGKILL.",
+    });
     expect(incident.querySelector("svg")).not.toBeNull();
     expect(
-      screen.getByRole("button", { name: "G3: Generation 3 continues from step 80." }).querySelector("svg"),
+      screen.getByRole("button", { name: "Gen 3: Generation 3 continues from step 80." }).querySelector("svg"),
     ).toBeNull();
   });
 
   it("lead to what is known of it", async () => {
     const open = vi.fn();
     draw(open);
-    await userEvent.click(screen.getByRole("button", { name: /^G2/ }));
+    await userEvent.click(screen.getByRole("button", { name: /^Gen 2/ }));
     expect(open).toHaveBeenCalledWith(killed.mark);
   });
 });

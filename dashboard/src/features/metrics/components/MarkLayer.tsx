@@ -1,7 +1,7 @@
 import { Tooltip } from "@mantine/core";
 import { IconAlertTriangleFilled } from "@tabler/icons-react";
 import { useRef, useState, type KeyboardEvent } from "react";
-import { groupMarks, kindOf, labelOf, type Mark, type MarkGroup, type Placed } from "../marks";
+import { groupMarks, kindOf, labelOf, titleOf, type Mark, type MarkGroup, type Placed } from "../marks";
 import classes from "./Metrics.module.css";
 
 interface Props {
@@ -11,7 +11,7 @@ interface Props {
 }
 
 /** Room for one label. */
-const GAP_PX = 40;
+const GAP_PX = 56;
 const MOST_TOLD = 6;
 
 /** Lines over a chart with a button each, which says what happened there: one tab stop, arrows move. */
@@ -67,7 +67,7 @@ function MarkButton({ group, flipped, tabIndex, onOpen }: ButtonProps) {
       multiline
       w={300}
       events={{ hover: true, focus: true, touch: true }}
-      label={<MarkTexts texts={told} more={texts.length - told.length} />}
+      label={<MarkTexts title={titleOf(group)} texts={told} more={texts.length - told.length} />}
     >
       <button
         type="button"
@@ -76,7 +76,7 @@ function MarkButton({ group, flipped, tabIndex, onOpen }: ButtonProps) {
         data-flipped={flipped || undefined}
         style={{ left: group[0].left }}
         tabIndex={tabIndex}
-        aria-label={`${labelOf(group)}: ${told.join(" ")}`}
+        aria-label={`${labelOf(group)}${kind === "incident" ? " (recovered)" : ""}: ${told.join(" ")}`}
         onClick={() => onOpen(first)}
       >
         {kind === "incident" && <IconAlertTriangleFilled size={10} aria-hidden />}
@@ -86,9 +86,10 @@ function MarkButton({ group, flipped, tabIndex, onOpen }: ButtonProps) {
   );
 }
 
-function MarkTexts({ texts, more }: { texts: readonly string[]; more: number }) {
+function MarkTexts({ title, texts, more }: { title: string; texts: readonly string[]; more: number }) {
   return (
     <>
+      <strong>{title}</strong>
       {more > 0 && <div>{more} before, and:</div>}
       {texts.map((text, index) => (
         <div key={index}>{text}</div>

@@ -1,10 +1,10 @@
 /** A uPlot in React: built when its structure changes, otherwise fed once per animation frame. */
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { useEffect, useEffectEvent, useRef, useState } from "react";
+import { useEffect, useEffectEvent, useRef, useState, type RefObject } from "react";
 import { samePlaces, type Mark, type Placed } from "../marks";
-import { placeMarks } from "../plot";
-import type { MetricsStore, StepRange } from "../store";
+import { placeMarks, type Range } from "../plot";
+import type { MetricsStore } from "../store";
 import { MarkLayer } from "./MarkLayer";
 import classes from "./Metrics.module.css";
 
@@ -22,13 +22,23 @@ interface Props {
   height: number;
   build(root: HTMLElement): Drawing;
   data(): uPlot.AlignedData;
-  onZoom(range: StepRange | null): void;
-  onCursor?(step: number | null): void;
+  /** Along the x axis; null: everything. */
+  onZoom(range: Range | null): void;
+  /** Along the left axis; null: everything. Without it, the chart is zoomed along the x axis only. */
+  onValueZoom?(range: Range | null): void;
+  /** Where on the x axis the pointer is. */
+  onCursor?(place: number | null): void;
+  /** Where a mark stands on the x axis; where not said, at its step. */
+  placeOf?(mark: Mark): number;
+  /** The plot itself, for what is made from it. */
+  drawn?: RefObject<uPlot | null>;
   title: string;
   sentence: string;
   marking?: Marking;
 }
 
+/** Dragging along the one axis zooms along that; from this many pixels on both, along both. */
+const EITHER_WAY = { y: true, uni: 24 };
 const STILL = { subscribe: () => () => {} };
 const UNMARKED: Marking = { marks: [], onOpen: () => {} };
 
@@ -45,16 +55,20 @@ export function Plot({
   build,
   data,
   onZoom,
+  onValueZoom,
   onCursor,
+  placeOf = stepOf,
+  drawn: wanted,
   title,
   sentence,
   marking = UNMARKED,
 }: Props) {
   const root = useRef<HTMLDivElement>(null);
-  const drawn = useRef<uPlot>(null);
+  const own = useRef<uPlot>(null);
+  const drawn = wanted ?? own;
   const [placed, setPlaced] = useState<readonly Placed[]>([]);
   const place = useEffectEvent((plot: uPlot) => {
-    const now = placeMarks(plot, marking.marks);
+    const now = placeMarks(plot, marking.marks, placeOf);
     setPlaced((before) => (samePlaces(before, now) ? before : now));
   });
   const make = useEffectEvent((element: HTMLElement) => {
@@ -67,14 +81,18 @@ export function Plot({
           stamp(element, plot);
         },
       ],
-      setSelect: [(plot) => select(plot, zoom)],
+      setSelect: [(plot) => select(plot, zoom, zoomValues)],
       setCursor: [(plot) => cursor(plot.cursor.idx == null ? null : (plot.data[0][plot.cursor.idx] ?? null))],
     };
-    return new uPlot({ ...options, hooks, width: element.clientWidth || 600, height }, data(), element);
+    const drag = { ...options.cursor?.drag, ...(onValueZoom ? EITHER_WAY : {}) };
+    const cursorOptions = { ...options.cursor, drag };
+    const size = { width: element.clientWidth || 600, height };
+    return new uPlot({ ...options, ...size, hooks, cursor: cursorOptions }, data(), element);
   });
   const current = useEffectEvent(data);
   const zoom = useEffectEvent(onZoom);
-  const cursor = useEffectEvent((step: number | null) => onCursor?.(step));
+  const zoomValues = useEffectEvent((range: Range | null) => onValueZoom?.(range));
+  const cursor = useEffectEvent((place: number | null) => onCursor?.(place));
 
   useEffect(() => {
     const element = root.current!;
@@ -82,7 +100,10 @@ export function Plot({
     const stop = feed(store, () => plot.setData(current()));
     const resize = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height }));
     resize.observe(element);
-    const reset = () => zoom(null);
+    const reset = () => {
+      zoom(null);
+      zoomValues(null);
+    };
     plot.over.addEventListener("dblclick", reset);
     return () => {
       stop();
@@ -90,11 +111,11 @@ export function Plot({
       plot.destroy();
       drawn.current = null;
     };
-  }, [store, structure, height]);
+  }, [store, structure, height, drawn]);
   // A mark may come while nothing is drawn: a job that recovers reports no step.
   useEffect(() => {
     if (drawn.current) place(drawn.current);
-  }, [marking.marks]);
+  }, [marking.marks, drawn]);
 
   return (
     <div className={classes.frame}>
@@ -136,11 +157,16 @@ function stamp(element: HTMLElement, plot: uPlot): void {
 
 const SMALLEST_DRAG_PX = 4;
 
-function select(plot: uPlot, zoom: (range: StepRange) => void): void {
-  const { left, width } = plot.select;
-  if (width < SMALLEST_DRAG_PX) return;
-  const from = Math.floor(plot.posToVal(left, "x"));
-  const to = Math.ceil(plot.posToVal(left + width, "x"));
+function select(plot: uPlot, zoom: (range: Range) => void, zoomValues: (range: Range) => void): void {
+  const { left, top, width, height } = plot.select;
+  const whole = { width: plot.over.clientWidth, height: plot.over.clientHeight };
   plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-  zoom({ from: Math.max(0, from), to });
+  if (height >= SMALLEST_DRAG_PX && height < whole.height)
+    zoomValues({ from: plot.posToVal(top + height, "y"), to: plot.posToVal(top, "y") });
+  if (width >= SMALLEST_DRAG_PX && width < whole.width)
+    zoom({ from: plot.posToVal(left, "x"), to: plot.posToVal(left + width, "x") });
+}
+
+function stepOf({ step }: Mark): number {
+  return step;
 }

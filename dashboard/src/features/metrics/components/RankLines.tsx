@@ -1,8 +1,9 @@
 import { SegmentedControl, useComputedColorScheme } from "@mantine/core";
 import { Keyed } from "@/components/ui/StackedBar";
-import { bandSeries, ranksOf, worstRow, type RankGrid, type RowSummary } from "../heatmap";
-import { baseOptions, lineData, lineSeries, readPalette } from "../plot";
-import type { StepRange } from "../store";
+import { bandLines, ranksOf, worstRow, type RankGrid, type RowSummary } from "../heatmap";
+import { PLAIN } from "../lines";
+import { baseOptions, lineData, lineSeries, readPalette, wholeSteps } from "../plot";
+import type { StepRange } from "../stepRange";
 import type { Unit } from "../units";
 import classes from "./Metrics.module.css";
 import { Plot } from "./Plot";
@@ -22,7 +23,6 @@ interface Props {
   onZoom(range: StepRange | null): void;
 }
 
-const PLAIN = { log: false, smoothing: 0 };
 const HEIGHT = 190;
 /** More lines than this hide each other; the band and the map show them all. */
 const MOST_LINES = 16;
@@ -32,8 +32,8 @@ const COLOURS = 6;
 export function RankLines({ grid, rows, unit, lines, picked, nodeOf, onLines, onZoom }: Props) {
   const scheme = useComputedColorScheme();
   const shown = [...new Set([...chosen(grid, rows, lines, nodeOf), ...picked])].slice(0, MOST_LINES);
-  const series = bandSeries(grid, shown);
-  const names = series.map(({ name }) => name);
+  const drawn = bandLines(grid, shown, unit);
+  const names = drawn.map(({ label }) => label);
   return (
     <>
       <div className={classes.lines}>
@@ -63,13 +63,13 @@ export function RankLines({ grid, rows, unit, lines, picked, nodeOf, onLines, on
           const palette = readPalette(root);
           return {
             options: {
-              ...baseOptions(palette, { log: false, unit }, null),
-              ...lineSeries(series, names, palette, PLAIN.smoothing),
+              ...baseOptions(palette, { log: false, units: [unit] }),
+              ...lineSeries(drawn, palette, PLAIN),
             },
           };
         }}
-        data={() => lineData(series, PLAIN).data}
-        onZoom={onZoom}
+        data={() => lineData(drawn, PLAIN)}
+        onZoom={(range) => onZoom(range && wholeSteps(range))}
         title="Ranks"
         sentence={`${names.join(", ")}; the band goes from the lowest to the highest rank`}
       />

@@ -28,7 +28,7 @@ export function ReadingChart({ metric, unit, lines, axis, asTable, drawn }: Prop
   const sentence = readingSentence(lines, unit, axis);
   const options = (root: HTMLElement): Omit<uPlot.Options, "width" | "height"> => {
     const palette = readPalette(root);
-    const base = baseOptions(palette, { log: false, unit }, null);
+    const base = baseOptions(palette, { log: false, units: [unit] });
     const [x, y] = base.axes!;
     return {
       ...base,

@@ -1,22 +1,26 @@
 import { useComputedColorScheme } from "@mantine/core";
 import type uPlot from "uplot";
-import { useState } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
-import { Panel } from "@/components/ui/Panel";
-import { TableToggle } from "@/components/ui/TableToggle";
 import { duration, percent, title } from "@/lib/format";
 import { STEP_PARTS } from "../catalog";
-import { smooth, stack, type Series } from "../curves";
+import { placing, type Placing } from "../axes";
+import { stack, type Series } from "../curves";
+import { csvOf } from "../exports";
+import { lineOf, stepsBetween, type DrawSettings, type Line } from "../lines";
 import { baseOptions, fade, readPalette } from "../plot";
-import type { MetricsStore, StepRange } from "../store";
+import { smoothed } from "../smoothing";
+import type { StepRange } from "../stepRange";
+import type { MetricsStore } from "../store";
 import { useStoreVersion } from "../useStoreVersion";
 import classes from "./Metrics.module.css";
+import { ChartFrame } from "./ChartFrame";
 import { Plot, type Marking } from "./Plot";
 
 interface Props {
   store: MetricsStore;
   rank: number;
-  smoothing: number;
+  startedAt: number;
+  settings: DrawSettings;
   marking: Marking;
   onZoom(range: StepRange | null): void;
 }
@@ -41,41 +45,39 @@ const COLUMNS: readonly Column<Part>[] = [
 const NEWEST = 50;
 
 /** Where a step's time goes, stacked; measured on one rank. */
-export function SplitChart({ store, rank, smoothing, marking, onZoom }: Props) {
-  const [asTable, setAsTable] = useState(false);
+export function SplitChart({ store, rank, startedAt, settings, marking, onZoom }: Props) {
   const scheme = useComputedColorScheme();
   useStoreVersion(store);
+  const { axis } = settings;
   const parts = newestMeans(store, rank);
   const sentence = sentenceOf(parts, rank);
+  const place = placing(axis, { startedAt, series: (name) => store.series(name) });
+  const lines = () => partLines(store, rank, place);
   return (
-    <Panel
+    <ChartFrame
       title="Step time"
-      label="Step time chart"
-      actions={
-        <>
-          <SplitLegend />
-          <TableToggle pressed={asTable} onChange={setAsTable} what="Step time" />
-        </>
-      }
-      flush
-    >
-      {asTable ? (
-        <DataTable label="Step time parts" rows={parts} columns={COLUMNS} rowId={(part) => part.name} />
-      ) : (
+      unit=""
+      legend={<SplitLegend />}
+      entries={STEP_PARTS.map((name, color) => ({ label: label(name), color }))}
+      sentence={sentence}
+      table={() => <DataTable label="Step time parts" rows={parts} columns={COLUMNS} rowId={(part) => part.name} />}
+      csv={() => csvOf(lines().flat())}
+      plot={(height, drawn) => (
         <Plot
           store={store}
-          structure={`${rank}|${scheme}|${smoothing}`}
-          height={210}
+          structure={[rank, scheme, JSON.stringify(settings)].join("|")}
+          height={height}
           marking={marking}
-          onZoom={onZoom}
+          placeOf={({ step }) => (axis === "step" ? step : NaN)}
+          onZoom={(range) => onZoom(range && stepsBetween(lines().flat(), range.from, range.to))}
           title="Step time"
           sentence={sentence}
-          build={(root) => ({ options: stackedOptions(root, store.range) })}
-          data={() => stackedData(store, rank, smoothing)}
+          drawn={drawn}
+          build={(root) => ({ options: stackedOptions(root, settings, () => store.shownRange) })}
+          data={() => stackedData(lines(), settings)}
         />
       )}
-      <p className={classes.summary}>{sentence}</p>
-    </Panel>
+    />
   );
 }
 
@@ -93,7 +95,11 @@ function SplitLegend() {
 }
 
 /** Drawn from the top of the stack down, each filled to the axis, so that the lower ones cover. */
-function stackedOptions(root: HTMLElement, range: StepRange | null): Omit<uPlot.Options, "width" | "height"> {
+function stackedOptions(
+  root: HTMLElement,
+  { axis }: DrawSettings,
+  range: () => StepRange | null,
+): Omit<uPlot.Options, "width" | "height"> {
   const palette = readPalette(root);
   const surface = getComputedStyle(root).getPropertyValue("--surface").trim();
   const bands = STEP_PARTS.slice(1).map((_, index) => ({
@@ -107,7 +113,7 @@ function stackedOptions(root: HTMLElement, range: StepRange | null): Omit<uPlot.
     points: { show: false },
     ...(index === 0 ? { fill: fade(palette.series[0]!, 0.55) } : {}),
   }));
-  const base = baseOptions(palette, { log: false, unit: "s" }, range);
+  const base = baseOptions(palette, { log: false, units: ["s"], axis, x: axis === "step" ? range : undefined });
   const scales = {
     x: base.scales!.x!,
     y: { range: (_: uPlot, __: number, high: number): [number, number] => [0, high || 1] },
@@ -115,15 +121,25 @@ function stackedOptions(root: HTMLElement, range: StepRange | null): Omit<uPlot.
   return { ...base, scales, series: [{}, ...lines], bands };
 }
 
-function stackedData(store: MetricsStore, rank: number, smoothing: number): uPlot.AlignedData {
-  const smoothed = (series: Series): Series =>
-    smoothing > 0 ? { ...series, last: smooth(series.last, smoothing) } : series;
-  const { x, columns } = stack(STEP_PARTS.map((name) => store.series(name, rank).map(smoothed)));
+/** For each part its generations: the mean of a bucket, since a single step of it says little. */
+function partLines(store: MetricsStore, rank: number, place: Placing): Line[][] {
+  const meansOf = (series: Series): Series => ({ ...series, last: series.mean });
+  return STEP_PARTS.map((name, color) =>
+    store.series(name, rank).map((series) => lineOf(meansOf(series), { label: label(name), color, unit: "s", place })),
+  );
+}
+
+function stackedData(parts: readonly Line[][], { smoothing }: DrawSettings): uPlot.AlignedData {
+  const { x, columns } = stack(
+    parts.map((lines) =>
+      lines.map((line) => ({ x: line.x, values: smoothing ? smoothed(line.value, smoothing) : line.value })),
+    ),
+  );
   return [x, ...columns];
 }
 
 function newestMeans(store: MetricsStore, rank: number): Part[] {
-  const seconds = STEP_PARTS.map((name) => mean(store.series(name, rank).at(-1)?.last.slice(-NEWEST) ?? []));
+  const seconds = STEP_PARTS.map((name) => mean(store.series(name, rank).at(-1)?.mean.slice(-NEWEST) ?? []));
   const total = seconds.reduce((sum, value) => sum + value, 0);
   return STEP_PARTS.map((name, index) => ({
     name,

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { IconStack2 } from "@tabler/icons-react";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { StateBadge } from "@/components/ui/StateBadge";
-import { plural } from "@/lib/format";
+import { plural, title } from "@/lib/format";
 import type { Job, JobStacks, RankStacks } from "@/lib/types";
 import { stacksQuery } from "../api/stacks";
 import classes from "./Stacks.module.css";
@@ -45,24 +45,54 @@ function Taken({ found }: { found: JobStacks }) {
   return (
     <>
       <p className={classes.summary}>{found.summary}</p>
-      {found.ranks.map((rank) => (
-        <RankStack key={rank.rank} stacks={rank} />
+      {groupsOf(found.ranks).map((group) => (
+        <GroupStack key={group[0].rank} group={group} />
       ))}
     </>
   );
 }
 
-function RankStack({ stacks }: { stacks: RankStacks }) {
+type Group = [RankStacks, ...RankStacks[]];
+
+/** Ranks with the same stack stand together, those of the first rank first. */
+function groupsOf(ranks: readonly RankStacks[]): Group[] {
+  const groups = new Map<number, Group>();
+  for (const rank of ranks) {
+    const group = groups.get(rank.same_as);
+    if (group) group.push(rank);
+    else groups.set(rank.same_as, [rank]);
+  }
+  return [...groups.values()];
+}
+
+const MOST_NUMBERS = 12;
+
+/** Ranks with their noun: "rank 3", "ranks 0, 2, 7". */
+function named(group: Group): string {
+  const numbers = group.slice(0, MOST_NUMBERS).map(({ rank }) => rank);
+  const left = group.length - numbers.length;
+  return `${group.length > 1 ? "ranks" : "rank"} ${numbers.join(", ")}${left > 0 ? ` and ${left} more` : ""}`;
+}
+
+function GroupStack({ group }: { group: Group }) {
+  const [stacks] = group;
+  const name = named(group);
   return (
     <details className={classes.rank} open={stacks.differs}>
       <summary>
-        Rank {stacks.rank} on {stacks.node_name} {stacks.summary}
+        {title(name)}
+        {group.length === 1 && ` on ${stacks.node_name}`}: {stacks.summary}
+        {group.length > 1 && <span className="muted">the same stack in {plural(group.length, "rank")}</span>}
         {stacks.differs && <StateBadge state="differs" tone="warn" />}
-        {stacks.cores != null && <span className="muted">CPU {Math.round(stacks.cores * 100)}%</span>}
-        {stacks.gpu_percent != null && <span className="muted">GPU {Math.round(stacks.gpu_percent)}%</span>}
+        {group.length === 1 && stacks.cores != null && (
+          <span className="muted">CPU {Math.round(stacks.cores * 100)}%</span>
+        )}
+        {group.length === 1 && stacks.gpu_percent != null && (
+          <span className="muted">GPU {Math.round(stacks.gpu_percent)}%</span>
+        )}
       </summary>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a region that scrolls must be reachable by keyboard */}
-      <pre className={classes.frames} tabIndex={0} role="region" aria-label={`Stack of rank ${stacks.rank}`}>
+      <pre className={classes.frames} tabIndex={0} role="region" aria-label={`Stack of ${name}`}>
         {textOf(stacks)}
       </pre>
     </details>

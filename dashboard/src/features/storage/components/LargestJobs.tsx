@@ -1,23 +1,24 @@
-import { ActionIcon, Checkbox, Tooltip } from "@mantine/core";
+import { ActionIcon, Checkbox } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { IconTrash } from "@tabler/icons-react";
 import { useState, type ReactNode } from "react";
 import { Confirm } from "@/components/ui/Confirm";
 import { DataTable, type Column } from "@/components/ui/DataTable";
+import { Guarded } from "@/components/ui/Guarded";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { bytes } from "@/lib/format";
+import { useRoleRefusal } from "@/lib/ownership";
 import type { StoredJob } from "@/lib/types";
 import { storageQuery, useDataDeletion } from "../api/storage";
 import classes from "./Storage.module.css";
 
 /** The jobs of which most is stored, and a way to delete it once they have ended. */
-export function LargestJobs({ canChange }: { canChange: boolean }) {
+export function LargestJobs() {
   const query = useQuery(storageQuery);
   const [chosen, setChosen] = useState<StoredJob | null>(null);
-  const actions = (job: StoredJob) =>
-    canChange && job.ended ? <DeleteButton job={job} onClick={() => setChosen(job)} /> : null;
+  const actions = (job: StoredJob) => (job.ended ? <DeleteButton job={job} onClick={() => setChosen(job)} /> : null);
   return (
     <Panel title="Largest jobs" flush>
       <PanelStates
@@ -38,11 +39,11 @@ export function LargestJobs({ canChange }: { canChange: boolean }) {
 
 function DeleteButton({ job, onClick }: { job: StoredJob; onClick(): void }) {
   return (
-    <Tooltip label="Delete its data">
+    <Guarded refused={useRoleRefusal("member")} hint="Delete its data">
       <ActionIcon variant="subtle" color="red" aria-label={`Delete the data of ${job.name}`} onClick={onClick}>
         <IconTrash size={15} />
       </ActionIcon>
-    </Tooltip>
+    </Guarded>
   );
 }
 
@@ -59,8 +60,8 @@ function DeleteDialog({ job, onClose }: { job: StoredJob; onClose(): void }) {
       onClose={onClose}
       onConfirm={() => deletion.mutate({ jobId: job.job_id, checkpoints }, { onSuccess: onClose })}
     >
-      The points, curves, log lines, traces and gradients of <strong>{job.name}</strong> ({bytes(job.bytes)} and its
-      traces) are deleted for good. The job stays in the list, with its spec, its history and how it ended.
+      The points, curves, log lines, traces, gradients and files of <strong>{job.name}</strong> ({bytes(job.bytes)} and
+      its traces) are deleted for good. The job stays in the list, with its spec, its history and how it ended.
       <Checkbox
         className={classes.choice}
         label="Delete its checkpoints as well"

@@ -13,6 +13,7 @@ const COLORS: Record<Storage["kinds"][number]["kind"], string> = {
   lines: "--series-3",
   readings: "--series-5",
   traces: "--series-4",
+  files: "--series-6",
 };
 const NAMES: Record<Storage["kinds"][number]["kind"], string> = {
   points: "Raw points",
@@ -20,6 +21,7 @@ const NAMES: Record<Storage["kinds"][number]["kind"], string> = {
   lines: "Log lines",
   readings: "Readings of nodes and cards",
   traces: "Traces",
+  files: "Files of jobs",
 };
 
 /** What is stored, by kind, and the room that is left for it. */

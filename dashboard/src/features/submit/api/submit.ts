@@ -2,16 +2,9 @@ import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@ta
 import type { components } from "@/lib/api.generated";
 import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
-import type { Schema } from "@/lib/spec/schema";
 import type { Job } from "@/lib/types";
 
 type SpecBody = components["schemas"]["JobSpec"];
-
-export const specSchemaQuery = queryOptions({
-  queryKey: keys.specSchema,
-  queryFn: async ({ signal }) => (await unwrap(api.GET("/api/v1/training/spec-schema", { signal }))) as Schema,
-  staleTime: Infinity,
-});
 
 /** `spec` null: there is nothing worth asking about yet. */
 export function planQuery(spec: unknown) {
@@ -36,21 +29,23 @@ export function specOfJobQuery(jobId: string) {
 
 export interface Submission {
   spec: unknown;
-  planHash: string | undefined;
   /** The same for a retry of the same submission. */
   idempotencyKey: string;
 }
 
+/** Submits under the plan that is shown; where that is still on its way, once it is there. */
 export function useSubmit() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: ({ spec, planHash, idempotencyKey }: Submission): Promise<Job> =>
-      unwrap(
+    mutationFn: async ({ spec, idempotencyKey }: Submission): Promise<Job> => {
+      const plan = await client.ensureQueryData(planQuery(spec));
+      return unwrap(
         api.POST("/api/v1/training/jobs", {
-          params: { query: { plan_hash: planHash }, header: { "Idempotency-Key": idempotencyKey } },
+          params: { query: { plan_hash: plan.plan_hash }, header: { "Idempotency-Key": idempotencyKey } },
           body: spec as SpecBody,
         }),
-      ),
+      );
+    },
     onSettled: () => client.invalidateQueries({ queryKey: keys.jobs }),
   });
 }

@@ -5,6 +5,7 @@ import { Facts, type Fact } from "@/components/ui/Facts";
 import { meshColumns } from "@/components/ui/meshColumns";
 import { EmptyState, ErrorState, LoadingState, Panel } from "@/components/ui/Panel";
 import { PlanChoice } from "@/components/ui/PlanChoice";
+import { ProblemList } from "@/components/ui/ProblemList";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { bytes, count, plural, sentence, si } from "@/lib/format";
 import type { Plan, RankPlacement } from "@/lib/types";
@@ -38,13 +39,13 @@ const STAGES: readonly Column<Stage>[] = [
 ];
 
 /** What the document would do if it were submitted now. */
-export function PlanPreview({ draft }: { draft: Draft }) {
+export function PlanPreview({ draft, onShow }: { draft: Draft; onShow(pointer: string): void }) {
   const { plan, planError, issues, problems, sound } = draft;
   const wrong = issues.length + problems.length;
   return (
     <Panel title="Plan" actions={<PlanStatus draft={draft} />} flush>
       {wrong > 0 ? (
-        <Problems draft={draft} />
+        <ProblemList noun="spec" problems={problems} issues={issues} onShow={onShow} />
       ) : planError ? (
         <ErrorState error={planError} what="the plan" onRetry={plan.refetch} />
       ) : plan.data ? (
@@ -75,23 +76,6 @@ function PlanStatus({ draft }: { draft: Draft }) {
     <StateBadge state="starts" tone="good">
       starts now
     </StateBadge>
-  );
-}
-
-function Problems({ draft }: { draft: Draft }) {
-  return (
-    <ul className={classes.problemList} aria-label="Problems">
-      {draft.problems.map((problem) => (
-        <li key={problem.from}>
-          <code>YAML</code> {problem.message}
-        </li>
-      ))}
-      {draft.issues.map((issue) => (
-        <li key={issue.pointer + issue.message}>
-          <code>{issue.pointer || "spec"}</code> {issue.message}
-        </li>
-      ))}
-    </ul>
   );
 }
 

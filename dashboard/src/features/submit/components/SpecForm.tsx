@@ -1,11 +1,15 @@
 import { Select, SegmentedControl } from "@mantine/core";
+import type { KeyboardEvent } from "react";
 import { FormSection } from "@/components/ui/FormSection";
 import { SchemaField } from "@/components/ui/SchemaField";
-import { title } from "@/lib/format";
+import { sentence, title } from "@/lib/format";
+import { fieldDocs, sectionDocs as docsOf } from "@/lib/spec/docs";
+import { FIELD, fieldAt } from "@/lib/spec/fields";
 import { issueAt, issuesWithin } from "@/lib/spec/issues";
 import {
   concrete,
   isRecord,
+  pathOf,
   pointerOf,
   resolve,
   variantsOf,
@@ -70,14 +74,22 @@ function Sections(props: Props) {
   const properties = props.schema.properties ?? {};
   const own = JOB_FIELDS.filter((name) => !props.without?.includes(name));
   return (
-    <div className={classes.form}>
-      <FormSection name="Job" open issues={own.flatMap((name) => issuesWithin(props.issues, `/${name}`))}>
+    // F1 in a field opens its documentation: the links beside the labels are no stops of the Tab key, which would be twice as many.
+    // eslint-disable-next-line jsx-a11y/no-static-element-interactions -- it only hears a key that its fields leave
+    <div className={classes.form} onKeyDown={(event) => openDocs(event, props)}>
+      <FormSection
+        name="Job"
+        open
+        docs={docsOf("the-document-itself")}
+        issues={ofTheJob(props.issues, own, properties)}
+      >
         <div className={classes.fields}>
           {own
             .filter((name) => properties[name] && isShown(props, [name]))
             .map((name) => (
               <Field key={name} {...props} path={[name]} schemaOf={properties[name]!} />
             ))}
+          <Strangers issues={props.issues} path={[]} known={Object.keys(properties)} />
         </div>
       </FormSection>
       <WorkloadSection {...props} />
@@ -88,6 +100,7 @@ function Sections(props: Props) {
           open={OPEN.has(name)}
           issues={issuesWithin(props.issues, `/${name}`)}
           own={issueAt(props.issues, `/${name}`)}
+          docs={docsOf(name)}
           note={name === "communication" ? whyNoCommunication(props.value) : null}
         >
           <div className={classes.fields}>
@@ -97,6 +110,21 @@ function Sections(props: Props) {
       ))}
     </div>
   );
+}
+
+function openDocs(event: KeyboardEvent, { value, schema }: Pick<Props, "value" | "schema">) {
+  const pointer = event.key === "F1" ? (event.target as Element).getAttribute(FIELD) : null;
+  if (pointer === null) return;
+  event.preventDefault();
+  window.open(fieldDocs(pathOf(pointer), value, schema), "_blank", "noopener");
+}
+
+/** Those of its own fields, and of names that are no fields of a job. */
+function ofTheJob(issues: readonly Issue[], own: readonly string[], known: Record<string, Schema>): Issue[] {
+  return issues.filter(({ pointer }) => {
+    const [name] = pathOf(pointer);
+    return name !== undefined && (own.includes(name) || !(name in known));
+  });
 }
 
 /** What the workload has, and what is wrong. */
@@ -110,7 +138,13 @@ function WorkloadSection(props: Props) {
   const chosen = workloadOf(value);
   const within = ["/model", "/data", "/entrypoint", "/script"].flatMap((pointer) => issuesWithin(issues, pointer));
   return (
-    <FormSection name="Workload" open issues={within} own={issueAt(issues, "") ?? issueAt(issues, "/script")}>
+    <FormSection
+      name="Workload"
+      open
+      docs={docsOf("model")}
+      issues={within}
+      own={issueAt(issues, "") ?? issueAt(issues, "/script")}
+    >
       <div className={classes.fields}>
         {onWorkload && (
           <SegmentedControl
@@ -151,6 +185,7 @@ function Fields(props: Props & { path: Path; named?: boolean }) {
           data={Object.keys(variants)}
           value={isRecord(value) ? String(value.kind ?? "") : null}
           allowDeselect={false}
+          {...fieldAt(pointerOf([...path, "kind"]))}
           error={issueAt(issues, pointerOf([...path, "kind"])) ?? (named ? issueAt(issues, pointerOf(path)) : null)}
           onChange={(kind) => kind && onChange(path, { kind })}
         />
@@ -160,8 +195,26 @@ function Fields(props: Props & { path: Path; named?: boolean }) {
         .map(([field, schemaOf]) => (
           <Field key={field} {...props} path={[...path, field]} schemaOf={schemaOf} />
         ))}
+      <Strangers
+        issues={issues}
+        path={path}
+        known={[...Object.keys(part.properties ?? {}), ...(variants ? ["kind"] : [])]}
+      />
     </>
   );
+}
+
+/** What is wrong at names that are no fields, and so have no input of their own. */
+function Strangers({ issues, path, known }: { issues: readonly Issue[]; path: Path; known: readonly string[] }) {
+  const fields = new Set([pointerOf(path), ...known.map((name) => pointerOf([...path, name]))]);
+  const strange = issuesWithin(issues, pointerOf(path)).filter(
+    ({ pointer }) => !fields.has(pointerOf(pathOf(pointer).slice(0, path.length + 1))),
+  );
+  return strange.map(({ pointer, message }) => (
+    <p key={pointer} className={classes.stranger} role="alert">
+      {sentence(message)}
+    </p>
+  ));
 }
 
 function Field({
@@ -177,6 +230,7 @@ function Field({
     <SchemaField
       path={path}
       schema={concrete(schema, schemaOf, here)}
+      docs={fieldDocs(path, value, schema)}
       unused={path[0] === "communication" ? whyUnused(value, String(path[1])) : null}
       value={here}
       issues={issues}

@@ -82,7 +82,7 @@ describe("the submit page", () => {
             placement: null,
             pending: {
               code: "no_slots",
-              text: "needs 4 slots; the largest free is 2",
+              text: "needs 4 slots; the largest available node is b (2 free slots)",
               missing: null,
               nearest_fit: null,
               next_step: "add a node",
@@ -90,7 +90,7 @@ describe("the submit page", () => {
           }),
         ),
     });
-    expect(await screen.findByText(/Needs 4 slots; the largest free is 2/)).toBeVisible();
+    expect(await screen.findByText(/Needs 4 slots; the largest available node is b/)).toBeVisible();
     expect(screen.getByText("would wait")).toBeVisible();
   });
 
@@ -133,19 +133,6 @@ describe("the submit page", () => {
       "replicate 24.0 KiB41 msneeds 4.0 KiB, 1.0 KiB more than there is",
     ]);
     expect(chosen).toHaveTextContent("7 more plans are not listed.");
-  });
-
-  it("asks before an edited document is left, keeps it, or lets it go", async () => {
-    const { router } = await openForm();
-    fireEvent.change(screen.getByLabelText("Name"), { target: { value: "my-run" } });
-    fireEvent.click(screen.getByText("Cluster"));
-    fireEvent.click(await screen.findByText("Keep editing"));
-    await waitFor(() => expect(screen.queryByText("Keep editing")).toBeNull());
-    expect(router.state.location.pathname).toBe("/jobs/new");
-    expect(screen.getByLabelText("Name")).toHaveValue("my-run");
-    fireEvent.click(screen.getByText("Cluster"));
-    fireEvent.click(await screen.findByText("Discard changes"));
-    await waitFor(() => expect(router.state.location.pathname).toBe("/cluster"));
   });
 
   it("asks nothing where nothing was edited", async () => {

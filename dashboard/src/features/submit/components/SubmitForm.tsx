@@ -1,35 +1,104 @@
-import { Button, SegmentedControl, Select } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
-import { useRef } from "react";
+import { useRef, useState } from "react";
+import { AboutError } from "@/components/ui/AboutError";
+import { DocumentPanel, type DocumentView, type Target } from "@/components/ui/DocumentPanel";
+import { DraftNotice } from "@/components/ui/DraftNotice";
 import { LeaveGuard } from "@/components/ui/LeaveGuard";
 import { PageHeader } from "@/components/ui/PageHeader";
-import { Panel } from "@/components/ui/Panel";
-import { YamlEditor } from "@/components/ui/YamlEditor";
+import { SubmitBar } from "@/components/ui/SubmitBar";
+import { TemplateSelect } from "@/components/ui/TemplateSelect";
 import { newIdempotencyKey } from "@/lib/client";
+import { useDrafts, useKeeping } from "@/lib/drafts";
 import { asApiError } from "@/lib/errors";
+import { useRoleRefusal } from "@/lib/ownership";
+import { choicesFrom } from "@/lib/spec/choices";
 import type { Schema } from "@/lib/spec/schema";
 import { useSubmit } from "../api/submit";
 import { TEMPLATES } from "../templates";
-import { useDraft } from "../useDraft";
+import { useDraft, type Draft } from "../useDraft";
 import { PlanPreview } from "./PlanPreview";
 import { SpecForm } from "./SpecForm";
 import classes from "./Submit.module.css";
 
-export type SubmitView = "form" | "yaml";
-
 interface Props {
   schema: Schema;
+  /** What the document begins as, and where that is from: `template:gpt_stdlib`, `from:JOB`. */
   initial: string;
-  template: string | undefined;
-  view: SubmitView;
-  onView(view: SubmitView): void;
-  onTemplate(name: string): void;
+  source: string;
+  view: DocumentView;
+  onView(view: DocumentView): void;
+  onSource(source: string): void;
   onSubmitted(jobId: string): void;
 }
 
 /** Form and text are two views of one document; the plan beside them answers it as it is. */
-export function SubmitForm({ schema, initial, template, view, onView, onTemplate, onSubmitted }: Props) {
-  const draft = useDraft(initial, schema);
+export function SubmitForm({ schema, initial, source, view, onView, onSource, onSubmitted }: Props) {
+  const drafts = useDrafts("job");
+  const [{ begun, restored, others }] = useState(() => ({
+    begun: initial,
+    restored: drafts.read(source),
+    others: choicesFrom(drafts.list().filter((one) => one.source !== source)),
+  }));
+  const draft = useDraft(restored?.text ?? begun, schema);
+  const kept = useKeeping(drafts, source, draft.text, begun);
+  const { send, submit, submitted } = useSending(draft, (jobId) => {
+    kept.drop();
+    onSubmitted(jobId);
+  });
+  const refusal = useRoleRefusal("member");
+  const [target, setTarget] = useState<Target | null>(null);
+  const show = (pointer: string) => setTarget({ pointer });
+  return (
+    <>
+      <LeaveGuard
+        noun="job"
+        isEdited={() => draft.text !== begun && !submitted.current}
+        isKept={kept.isKept}
+        onDiscard={kept.drop}
+      />
+      <PageHeader title="New job" subtitle="Edit as a form or as YAML; both stay in sync." />
+      {restored && draft.text !== begun && (
+        <DraftNotice noun="job" at={restored.at} onStartOver={() => draft.setText(begun)} />
+      )}
+      {submit.error && !draft.planError && <Refused error={submit.error} />}
+      <div className={classes.columns}>
+        <DocumentPanel
+          label="Job document"
+          textLabel="Job spec as YAML"
+          {...{ schema, draft, view, onView, target }}
+          onTarget={setTarget}
+          picker={<TemplateSelect templates={TEMPLATES} drafts={others} value={source} onChoose={onSource} />}
+          form={
+            <SpecForm
+              schema={schema}
+              value={draft.value}
+              issues={draft.issues}
+              onChange={draft.set}
+              onWorkload={draft.choose}
+            />
+          }
+        />
+        <div className={classes.side}>
+          <PlanPreview draft={draft} onShow={show} />
+        </div>
+      </div>
+      <SubmitBar
+        verb="Submit job"
+        refusal={refusal}
+        problems={draft.problems}
+        issues={draft.issues}
+        isUnplanned={draft.planError !== null}
+        ready={draft.sound}
+        busy={submit.isPending}
+        onSubmit={send}
+        onShow={show}
+      />
+    </>
+  );
+}
+
+/** One key for one text: what is sent again submits nothing twice. */
+function useSending(draft: Draft, onSubmitted: (jobId: string) => void) {
   const client = useQueryClient();
   const submit = useSubmit();
   const submitted = useRef(false);
@@ -37,7 +106,7 @@ export function SubmitForm({ schema, initial, template, view, onView, onTemplate
   const send = () => {
     if (keyFor.current.text !== draft.text) keyFor.current = { text: draft.text, key: newIdempotencyKey() };
     submit.mutate(
-      { spec: draft.value, planHash: draft.plan.data?.plan_hash, idempotencyKey: keyFor.current.key },
+      { spec: draft.value, idempotencyKey: keyFor.current.key },
       {
         onSuccess: (job) => {
           submitted.current = true;
@@ -47,69 +116,7 @@ export function SubmitForm({ schema, initial, template, view, onView, onTemplate
       },
     );
   };
-  return (
-    <>
-      <LeaveGuard isEdited={() => draft.text !== initial && !submitted.current} />
-      <PageHeader
-        title="New job"
-        subtitle="Edit as a form or as YAML; both stay in sync."
-        actions={
-          <Button size="sm" disabled={!draft.current} loading={submit.isPending} onClick={send}>
-            Submit job
-          </Button>
-        }
-      />
-      {submit.error && <Refused error={submit.error} />}
-      <div className={classes.columns}>
-        <Panel
-          label="Job document"
-          flush
-          title={
-            <SegmentedControl
-              aria-label="Edit as"
-              data={[
-                { value: "form", label: "Form" },
-                { value: "yaml", label: "YAML" },
-              ]}
-              value={view}
-              onChange={(next) => onView(next as SubmitView)}
-            />
-          }
-          actions={
-            <Select
-              aria-label="Template"
-              placeholder="Template"
-              w={170}
-              data={TEMPLATES.map(({ name }) => name)}
-              value={template ?? null}
-              onChange={(name) => name && onTemplate(name)}
-            />
-          }
-        >
-          {view === "yaml" || draft.value === undefined ? (
-            <YamlEditor
-              text={draft.text}
-              schema={schema}
-              issues={draft.issues}
-              problems={draft.problems}
-              onChange={draft.setText}
-            />
-          ) : (
-            <SpecForm
-              schema={schema}
-              value={draft.value}
-              issues={draft.issues}
-              onChange={draft.set}
-              onWorkload={draft.choose}
-            />
-          )}
-        </Panel>
-        <div className={classes.side}>
-          <PlanPreview draft={draft} />
-        </div>
-      </div>
-    </>
-  );
+  return { send, submit, submitted };
 }
 
 function Refused({ error }: { error: unknown }) {
@@ -120,6 +127,7 @@ function Refused({ error }: { error: unknown }) {
         ? "The cluster changed since this plan was made. Look at the new plan and submit again."
         : problem.message}{" "}
       <code>{problem.code}</code>
+      <AboutError error={error} />
     </p>
   );
 }

@@ -1,0 +1,73 @@
+# syntax=docker/dockerfile:1
+# Two images of one Paceline:
+#   docker build --target coordinator -t paceline-coordinator .
+#   docker build --target agent -t paceline-agent .                                                             # CPU
+#   docker build --target agent --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 -t paceline-agent:cuda .
+# Both run as user 10001 and write to /var/lib/paceline and /tmp only: their root may be read-only.
+
+ARG DEBIAN=debian:bookworm-slim
+ARG NODE=node:22-bookworm-slim
+
+FROM ${NODE} AS dashboard
+WORKDIR /src/dashboard
+COPY dashboard/package.json dashboard/package-lock.json ./
+RUN npm ci --no-audit --no-fund
+COPY dashboard ./
+RUN npm run build
+
+FROM ${DEBIAN} AS python
+ENV LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates python3 \
+    && rm -rf /var/lib/apt/lists/* /usr/share/doc /usr/share/man /usr/share/locale \
+    && groupadd --gid 10001 paceline \
+    && useradd --uid 10001 --gid 10001 --home-dir /var/lib/paceline --create-home --shell /usr/sbin/nologin paceline \
+    && install --directory --owner 10001 --group 10001 /checkpoints /join /tls /tls-public
+ENV PATH=/opt/paceline/bin:$PATH HOME=/var/lib/paceline PACELINE_DATA=/var/lib/paceline
+
+FROM python AS build
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends binutils python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+RUN python3 -m venv /opt/paceline && pip install setuptools==84.2.1
+WORKDIR /src
+COPY . .
+COPY --from=dashboard /src/dashboard/dist dashboard/dist
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
+
+FROM build AS build-coordinator
+RUN pip install --constraint constraints.txt "$(echo /wheels/paceline-*.whl)[postgres,redis,oidc]" \
+    && pip uninstall -y setuptools pip \
+    && find /opt/paceline -name "*.so" ! -path "*.libs/*" -exec strip --strip-unneeded {} + # debug symbols: 55 MB of the packages
+
+FROM build AS build-agent
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG EXTRAS=hf
+RUN pip install --index-url "${TORCH_INDEX}" torch==2.13.0 \
+    && pip install --constraint constraints.txt "$(echo /wheels/paceline-*.whl)[worker,${EXTRAS}]" tensorboard==2.21.0
+
+FROM python AS coordinator
+COPY --from=build-coordinator /opt/paceline /opt/paceline
+ENV PACELINE_PRINT_LOGIN_LINK=false
+USER 10001:10001
+WORKDIR /var/lib/paceline
+VOLUME /var/lib/paceline
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "-m", "paceline.api.probe"]
+ENTRYPOINT ["python", "-m", "paceline.api.serve"]
+CMD ["--host", "0.0.0.0", "--port", "8000"]
+
+FROM python AS agent
+# For torch.compile, and for py-spy's look at stacks.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc g++ python3-dev procps \
+    && rm -rf /var/lib/apt/lists/* /usr/share/doc /usr/share/man /usr/share/locale
+COPY --from=build-agent /opt/paceline /opt/paceline
+USER 10001:10001
+WORKDIR /var/lib/paceline
+VOLUME /var/lib/paceline
+HEALTHCHECK --interval=15s --timeout=5s --start-period=120s --retries=4 CMD ["python", "-m", "paceline.cluster.agent.probe", "/var/lib/paceline/agent"]
+ENTRYPOINT ["paceline", "worker", "--data", "/var/lib/paceline/agent"]

@@ -1,0 +1,48 @@
+"""Bundles: the code that jobs are submitted with, sent in chunks and downloaded as one archive."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import StreamingResponse
+
+from paceline.api.deps import Member, ReadSession, ServicesDep
+from paceline.api.schemas.bundles import Bundle, BundleOffer
+from paceline.api.services.bundles import bundles
+from paceline.db.models.bundles import BundleRow
+
+router = APIRouter(prefix="/training/bundles", tags=["bundles"])
+ZSTD = "application/zstd"
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the tar archive")]
+
+
+@router.put("/{digest}")
+async def offer_bundle(digest: Digest, body: BundleOffer, caller: Member, services: ServicesDep) -> Bundle:
+    """Offer a bundle before it is sent. The answer tells the chunk to send next, or that it is here already. Harmless again."""
+    services.disk.require_room()
+    return await bundles.offer(services, digest, body, caller.name)
+
+
+@router.put("/{digest}/chunks/{number}")
+async def store_bundle_chunk(digest: Digest, number: int, request: Request, caller: Member, services: ServicesDep) -> Bundle:
+    """Send one chunk of the archive, 1 MiB but for the last one, as the bytes of the body. The last one completes the bundle."""
+    services.disk.require_room()
+    return await bundles.store_chunk(services, digest, number, await request.body())
+
+
+@router.get("/{digest}")
+async def get_bundle(digest: Digest, services: ServicesDep, session: ReadSession) -> Bundle:
+    """Look at a bundle."""
+    return await bundles.describe(services, await bundles.find(session, digest))
+
+
+@router.get("/{digest}/content", response_class=StreamingResponse, responses={200: {"content": {ZSTD: {}}}})
+async def bundle_content(digest: Digest, services: ServicesDep, session: ReadSession) -> StreamingResponse:
+    """Download the archive: tar, compressed by zstd."""
+    return content_of(services, await bundles.find_ready(session, digest))
+
+
+def content_of(services: ServicesDep, row: BundleRow) -> StreamingResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{row.digest[:12]}.tar.zst"', "Content-Length": str(row.bytes)}
+    return StreamingResponse(bundles.contents(services, row.digest), media_type=ZSTD, headers=headers)

@@ -1,0 +1,30 @@
+"""Bundles: the code of jobs, as a compressed archive that is known by its digest."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from paceline.api.schemas.common import Schema, Timestamp
+from paceline.bundles.archive import MOST_PACKED_BYTES, MOST_TAR_BYTES
+from paceline.bundles.listing import MOST_FILES
+
+
+class BundleOffer(Schema):
+    """Facts of an archive that is about to be sent."""
+
+    bytes: int = Field(ge=1, le=MOST_PACKED_BYTES, description="of the archive: tar, compressed by zstd")
+    unpacked_bytes: int = Field(ge=1, le=MOST_TAR_BYTES, description="of the tar archive")
+    files: int = Field(ge=1, le=MOST_FILES)
+
+
+class Bundle(Schema):
+    digest: str = Field(description="SHA-256 of the tar archive, in hexadecimal digits")
+    bytes: int = Field(description="of the archive: tar, compressed by zstd")
+    unpacked_bytes: int
+    files: int
+    state: Literal["arriving", "ready"]
+    next_chunk: int | None = Field(description="the number of the chunk of 1 MiB to send next; null: all of it is here")
+    created_by: str
+    created_at: Timestamp

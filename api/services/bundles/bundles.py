@@ -1,0 +1,176 @@
+"""Bundles of code: offered by clients, sent in chunks, verified, served to agents and to people, and deleted when no job names them.
+
+The row is in the control database, the contents in the metrics database: a row may be there before its contents, never after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core.context import Services
+from paceline.api.errors import ProblemError, not_found
+from paceline.api.schemas.bundles import Bundle, BundleOffer
+from paceline.bundles.archive import CHUNK_BYTES, digest_of
+from paceline.bundles.errors import DamagedBundleError
+from paceline.db.models.bundles import BundleRow
+from paceline.db.repositories import bundles as rows
+from paceline.training.spec.job import JobSpec
+
+#: How long a bundle stays that no job names, since it was offered last; and one that never arrived in full.
+UNUSED, STUCK = timedelta(days=1), timedelta(hours=1)
+#: In one pass of the loop, and in one transaction.
+MOST_AT_ONCE, CHUNKS_DROPPED_AT_ONCE = 20, 8
+#: Of an archive that is verified: what is kept in memory; the rest is in a file.
+MEMORY_BYTES = 8 << 20
+
+
+async def find(session: AsyncSession, digest: str) -> BundleRow:
+    row = await rows.get(session, digest)
+    if row is None:
+        raise not_found("bundle", digest)
+    return row
+
+
+async def describe(services: Services, row: BundleRow) -> Bundle:
+    next_chunk: int | None = None
+    if row.stored_at is None:
+        async with services.metrics.read() as points:
+            next_chunk = await rows.chunks(points, row.digest)
+    return Bundle(
+        digest=row.digest,
+        bytes=row.bytes,
+        unpacked_bytes=row.unpacked_bytes,
+        files=row.files,
+        state="arriving" if row.stored_at is None else "ready",
+        next_chunk=next_chunk,
+        created_by=row.created_by,
+        created_at=row.created_at,
+    )
+
+
+async def require(session: AsyncSession, spec: JobSpec) -> None:
+    """Raise a ProblemError unless the bundle that the spec names, if any, is stored. It stays from now on, if the transaction commits."""
+    if spec.environment.code is None:
+        return
+    digest = spec.environment.code.bundle
+    row = await rows.get_locked(session, digest)
+    if row is None or row.stored_at is None:
+        what = "is not stored here" if row is None else "has not arrived in full"
+        raise ProblemError(
+            "no_bundle",
+            f"environment.code.bundle={digest} {what}; send the folder with `paceline submit --workdir FOLDER`, or name another",
+        )
+
+
+# --- from clients
+
+
+async def offer(services: Services, digest: str, offered: BundleOffer, by: str) -> Bundle:
+    """Note an offered bundle, or that it is wanted again. Harmless again."""
+    now = services.now()
+    async with services.write(request=True) as session:
+        row = await rows.get_locked(session, digest)
+        if row is None:
+            facts = offered.model_dump()
+            await rows.add(session, BundleRow(digest=digest, created_by=by, created_at=now, offered_at=now, stored_at=None, **facts))
+            row = await rows.get_locked(session, digest)
+            assert row is not None
+        row.offered_at = now
+        if row.stored_at is None and row.bytes != offered.bytes:
+            raise ProblemError(
+                "already_exists",
+                f"bundle {digest} is arriving with {row.bytes:,} bytes, not {offered.bytes:,}: another zstd packs it; try again in a moment",
+            )
+    return await describe(services, row)
+
+
+async def store_chunk(services: Services, digest: str, number: int, data: bytes) -> Bundle:
+    """Store the next chunk; any other is answered with the number of the next one."""
+    async with services.control.read() as session:
+        row = await find(session, digest)
+    if row.stored_at is not None:
+        return await describe(services, row)
+    async with services.metrics.write() as points:
+        here = await rows.chunks(points, digest)
+        if number == here and len(data) == min(CHUNK_BYTES, row.bytes - number * CHUNK_BYTES):
+            await rows.add_chunk(points, digest, number, data)
+            here += 1
+    if here * CHUNK_BYTES >= row.bytes:
+        await _complete(services, row)
+    async with services.control.read() as session:
+        return await describe(services, await find(session, digest))
+
+
+async def _complete(services: Services, row: BundleRow) -> None:
+    """Complete a bundle with its last chunk. One with another digest is thrown away: nobody may put code under the name of other code."""
+    with tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) as packed:
+        async for data in contents(services, row.digest):
+            packed.write(data)
+        packed.seek(0)
+        try:
+            found, unpacked_bytes = await asyncio.to_thread(digest_of, packed)
+            damage = None if found == row.digest else f"its digest is {found}"
+        except DamagedBundleError as error:
+            unpacked_bytes, damage = 0, str(error)
+    if damage is not None:
+        await remove(services, row.digest)
+        raise ProblemError("invalid_request", f"what arrived is not the bundle {row.digest}: {damage}; send it again")
+    async with services.write(request=True) as session:
+        stored = await rows.get_locked(session, row.digest)
+        if stored is not None and stored.stored_at is None:
+            stored.stored_at, stored.unpacked_bytes = services.now(), unpacked_bytes
+
+
+# --- to clients and agents
+
+
+async def contents(services: Services, digest: str) -> AsyncIterator[bytes]:
+    """The contents chunk by chunk, each in a session of its own: a slow client keeps no transaction open."""
+    number = 0
+    while True:
+        async with services.metrics.read() as points:
+            data = await rows.chunk(points, digest, number)
+        if data is None:
+            return
+        yield data
+        number += 1
+
+
+async def find_ready(session: AsyncSession, digest: str) -> BundleRow:
+    row = await find(session, digest)
+    if row.stored_at is None:
+        raise ProblemError("artifact_not_ready", f"bundle {digest} is still arriving; ask again in a moment")
+    return row
+
+
+# --- housekeeping
+
+
+async def drop_unused(services: Services, now: datetime) -> None:
+    """Delete the bundles that no job names, a few at a time."""
+    async with services.control.read() as session:
+        digests = await rows.unused(session, now - UNUSED, now - STUCK, MOST_AT_ONCE)
+    for digest in digests:
+        await remove(services, digest)
+
+
+async def remove(services: Services, digest: str) -> None:
+    """Delete a bundle unless a job names it. The row goes last: an interrupted removal leaves one that is arriving, to be removed again."""
+    async with services.write() as session:
+        row = await rows.get_locked(session, digest)
+        if row is None or await rows.is_named(session, digest):
+            return
+        row.stored_at = None
+    while True:
+        async with services.metrics.write() as points:
+            if not await rows.drop_last_chunks(points, digest, CHUNKS_DROPPED_AT_ONCE):
+                break
+    async with services.write() as session:
+        row = await rows.get_locked(session, digest)
+        if row is not None and row.stored_at is None:
+            await session.delete(row)

@@ -1,0 +1,157 @@
+"""Secrets of projects: set, listed without their values, deleted, and handed to the nodes that run a job which names them.
+
+Members set and use the secrets of every project; to replace or delete another's takes its owner or an admin. A value leaves this module towards the
+agent of a node that has ranks of the job, and in no other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core import vault as vaults
+from paceline.api.core.context import Services
+from paceline.api.core.identity import Caller
+from paceline.api.core.vault import NoSuchKeyError, SealDamagedError, Vault, VaultKeyError
+from paceline.api.errors import ProblemError, not_found
+from paceline.api.schemas.secrets import Secret
+from paceline.api.services.jobs import ownership
+from paceline.api.services.lifecycle import events
+from paceline.api.settings import Settings
+from paceline.cluster.protocol import JobSecrets
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.models.secrets import SecretRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import secrets as rows
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.stored import StoredSpec
+
+#: Of one project.
+MOST_SECRETS = 200
+
+
+def describe(row: SecretRow) -> Secret:
+    return Secret.model_validate({name: getattr(row, name) for name in Secret.model_fields})
+
+
+def place_of(project: str, name: str) -> tuple[str, str, str]:
+    """The place that a value is sealed for."""
+    return ("secret", project, name)
+
+
+async def listed(session: AsyncSession, project: str | None) -> list[Secret]:
+    return [describe(row) for row in await rows.of_project(session, project)]
+
+
+async def put(
+    session: AsyncSession, vault: Vault, caller: Caller, project: str, name: str, value: str, settings: Settings, now: datetime
+) -> Secret:
+    """Set a secret. Its former value is retired."""
+    sealed = await vaults.seal(session, vault, value, *place_of(project, name))
+    former = await rows.current(session, project, name)
+    if former is not None:
+        ownership.require_owner_or_admin_of(caller, "secret", former, settings, "replace it")
+        former.retired_at = now
+        await session.flush()
+    elif len(await rows.of_project(session, project)) >= MOST_SECRETS:
+        raise ProblemError("invalid_request", f"project {project} has {MOST_SECRETS} secrets, which is the limit; delete one first")
+    row = SecretRow(
+        project=project,
+        name=name,
+        sealed=sealed,
+        created_by=caller.name if former is None else former.created_by,
+        created_by_id=caller.user_id if former is None else former.created_by_id,
+        created_at=now if former is None else former.created_at,
+        updated_by=caller.name,
+        updated_at=now,
+    )
+    session.add(row)
+    await session.flush()
+    await _record(session, caller, row, "secret.set", "set" if former is None else "replaced", now)
+    return describe(row)
+
+
+async def delete(session: AsyncSession, caller: Caller, project: str, name: str, settings: Settings, now: datetime) -> None:
+    """Delete a secret. Ranks that run keep their variable; ranks that would start fail, and say why."""
+    row = await rows.current(session, project, name)
+    if row is None:
+        raise not_found(f"secret of project {project}", name)
+    ownership.require_owner_or_admin_of(caller, "secret", row, settings, "delete it")
+    row.retired_at = now
+    await _record(session, caller, row, "secret.deleted", "deleted", now)
+
+
+async def _record(session: AsyncSession, caller: Caller, row: SecretRow, type_: str, did: str, now: datetime) -> None:
+    message = f"{caller.name} {did} the secret {row.name} of project {row.project}"
+    data = {"project": row.project, "name": row.name}
+    await events.record(session, type=type_, actor=caller.actor, cause="request", message=message, data=data, time=now)
+
+
+async def require(session: AsyncSession, spec: JobSpec) -> None:
+    """Raise a ProblemError unless all secrets that the spec names are there."""
+    names = spec.environment.secrets
+    if not names:
+        return
+    there = [row.name for row in await rows.of_project(session, spec.project)]
+    missing = [name for name in names if name not in there]
+    if missing:
+        known = f"it has {', '.join(there)}" if there else "it has none"
+        raise ProblemError(
+            "no_secret",
+            f"environment.secrets: project {spec.project} has no {', '.join(missing)} ({known}); "
+            f"set it with `paceline secret set {missing[0]} --project {spec.project}`",
+        )
+
+
+# --- to agents
+
+
+def names_of(spec: StoredSpec) -> tuple[str, tuple[str, ...]]:
+    """The project of a stored spec, and the secrets that it names, whether or not the rest of it can be read."""
+    names = spec.part("environment", "secrets")
+    return str(spec.part("project") or "default"), tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+async def for_node(session: AsyncSession, vault: Vault, node: NodeRow, job_id: str) -> JobSecrets:
+    """The values that a node's ranks of a job are given, and those that ranks of it may have been given before. Raises a ProblemError where the node has
+    no ranks of the job, where a secret was deleted, or where the key is not here."""
+    job = await job_rows.get(session, job_id)
+    held = [rank for rank in await job_rows.open_ranks_of_node(session, node.id) if rank.job_id == job_id]
+    if job is None or not held:
+        raise not_found("job on this node", job_id)
+    project, names = names_of(job.spec)
+    found = await rows.of_names(session, project, names)
+    try:
+        opened = [(row, vault.open(row.sealed, *place_of(project, row.name))) for row in found]
+    except (NoSuchKeyError, SealDamagedError, VaultKeyError, OSError) as error:
+        raise ProblemError("secret_key_missing", f"the secrets of project {project} cannot be opened: {error}") from error
+    values = {row.name: value for row, value in opened if row.retired_at is None}
+    former = tuple(value for row, value in opened if row.retired_at is not None)
+    return JobSecrets(values=values, former=former, missing=tuple(name for name in names if name not in values))
+
+
+# --- housekeeping
+
+
+async def forget_retired(services: Services, now: datetime) -> None:
+    """Delete the retired values that no running rank can have."""
+    async with services.control.read() as session:
+        gone = [row.id for row in await rows.retired(session) if not _may_be_printed(row, await _open_jobs(session, row))]
+    if gone:
+        async with services.write() as session:
+            for row in await rows.retired(session):
+                if row.id in gone:
+                    await session.delete(row)
+
+
+async def _open_jobs(session: AsyncSession, row: SecretRow) -> Sequence[JobRow]:
+    assert row.retired_at is not None
+    return await rows.open_jobs(session, row.retired_at)
+
+
+def _may_be_printed(row: SecretRow, jobs: Sequence[JobRow]) -> bool:
+    named = [names_of(job.spec) for job in jobs]
+    return any(project == row.project and row.name in names for project, names in named)

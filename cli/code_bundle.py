@@ -1,0 +1,107 @@
+"""Sends a folder with a job: packed once, uploaded once per content, named in the job's spec as `environment.code`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from paceline.bundles.archive import CHUNK_BYTES, PackedBundle, pack, unpack
+from paceline.bundles.errors import BundleError, DamagedBundleError
+from paceline.bundles.listing import FolderListing, list_files
+from paceline.cli import formats
+from paceline.cli.errors import OutputError, UsageProblem
+from paceline.cli.git_facts import MOST_PATH, git_facts
+from paceline.cli.job_folder import near_names
+from paceline.cli.output import note
+from paceline.monitoring.words import plural
+
+if TYPE_CHECKING:
+    from paceline.cli.client import RestClient
+
+Spec = dict[str, Any]
+#: Of a packed folder: what is kept in memory; the rest is in a file.
+MEMORY_BYTES = 16 << 20
+MOST_LEFT_OUT_NAMED = 6
+#: As often as every chunk was sent twice, and some more: other clients may send the same bundle.
+SPARE_CHUNKS = 8
+
+
+def with_code(client: RestClient, spec: Spec, folder: Path) -> Spec:
+    """The spec with the folder as the job's code, which is then stored at the coordinator. Raises UsageProblem."""
+    try:
+        listing = list_files(folder)
+        _require_script(spec, listing)
+        with tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) as packed:
+            bundle = pack(listing, packed)
+            sent = _send(client, bundle, packed)
+    except BundleError as error:
+        raise UsageProblem(str(error)) from error
+    note(_summary(listing, bundle, sent))
+    environment = spec.get("environment") or {}
+    if not isinstance(environment, dict):
+        return spec  # for the coordinator to refuse
+    return {**spec, "environment": {**environment, "code": _section(listing.folder, bundle)}}
+
+
+def _section(folder: Path, bundle: PackedBundle) -> dict[str, Any]:
+    facts = git_facts(folder)
+    known: dict[str, Any] = {"bundle": bundle.digest, "folder": folder.name[:MOST_PATH] or None}
+    if facts is not None:
+        known |= {"commit": facts.commit, "branch": facts.branch, "uncommitted": list(facts.uncommitted)}
+    return {name: value for name, value in known.items() if value}
+
+
+def _require_script(spec: Spec, listing: FolderListing) -> None:
+    """Raise UsageProblem where the spec's script is not among the files: no rank would find it."""
+    script = spec.get("script")
+    path = script.get("path") if isinstance(script, dict) else None
+    if not isinstance(path, str) or path.startswith("/"):
+        return
+    wanted = path.removeprefix("./")
+    if any(file.path == wanted for file in listing.files):
+        return
+    if listing.leaves_out(wanted):
+        raise UsageProblem(
+            f"script.path: {path} is left out of the bundle by .gitignore or .pacelineignore", f"add !{wanted} to .pacelineignore"
+        )
+    near = near_names(listing.folder / wanted)
+    raise UsageProblem(f"script.path: there is no {path} in {listing.folder}", f"near it: {', '.join(near)}" if near else None)
+
+
+def _send(client: RestClient, bundle: PackedBundle, packed: IO[bytes]) -> bool:
+    """Send the chunks that the coordinator does not have. Returns whether there were any."""
+    path = f"/training/bundles/{bundle.digest}"
+    answer = client.put(path, body={"bytes": bundle.bytes, "unpacked_bytes": bundle.unpacked_bytes, "files": bundle.files})
+    most = 2 * -(-bundle.bytes // CHUNK_BYTES) + SPARE_CHUNKS
+    for sent in range(most):
+        if answer["next_chunk"] is None:
+            return sent > 0
+        packed.seek(answer["next_chunk"] * CHUNK_BYTES)
+        answer = client.put_bytes(f"{path}/chunks/{answer['next_chunk']}", packed.read(CHUNK_BYTES))
+    raise OutputError(f"the coordinator asks for chunk {answer['next_chunk']} of the code again and again; {most} were sent")
+
+
+def _summary(listing: FolderListing, bundle: PackedBundle, sent: bool) -> str:
+    left = listing.left_out
+    more = f" and {len(left) - MOST_LEFT_OUT_NAMED:,} more" if len(left) > MOST_LEFT_OUT_NAMED else ""
+    without = f", without {', '.join(left[:MOST_LEFT_OUT_NAMED])}{more}" if left else ""
+    how = f"{formats.quantity(bundle.bytes, 'B')} sent" if sent else "stored already, nothing sent"
+    return f"code: {listing.folder}, {plural(bundle.files, 'file')}{without}; {how}"
+
+
+def fetch_code(client: RestClient, digest: str, into: Path) -> int:
+    """Download a bundle into the new folder `into`. Returns the number of files."""
+    if into.exists() and (not into.is_dir() or any(into.iterdir())):
+        raise UsageProblem(f"{into} is there already", "name a folder that does not exist: -d FOLDER")
+    into.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=into.parent, prefix=f".{into.name}.") as scratch:
+        archive = Path(scratch, "bundle")
+        client.download(f"/training/bundles/{digest}/content", archive)
+        try:
+            with open(archive, "rb") as packed:
+                files = unpack(packed, digest, Path(scratch, "code"))
+            Path(scratch, "code").rename(into)
+        except (DamagedBundleError, OSError) as error:
+            raise OutputError(f"the code cannot be unpacked into {into}: {error}") from error
+    return files

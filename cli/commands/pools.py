@@ -1,0 +1,105 @@
+"""Commands for pools of nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.cli import formats
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import NodePool
+from paceline.cli.errors import UsageProblem
+from paceline.cli.help import CommandGroup
+from paceline.cli.output import table
+from paceline.cli.questions import Yes, confirm
+from paceline.cli.session import Session, with_session
+
+if TYPE_CHECKING:
+    from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
+
+app = CommandGroup(invoke_without_command=True)
+PoolFile = Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON with a list `pools`", show_default=False)]
+
+
+@app.callback()
+@with_session
+def pools(session: Session, context: typer.Context) -> None:
+    """List, create, change and delete pools of nodes. Without a command: list them."""
+    if context.invoked_subcommand is None:
+        _list(session)
+
+
+@app.command("list")
+@with_session
+def list_pools(session: Session) -> None:
+    """List pools, and how many nodes each has."""
+    _list(session)
+
+
+@app.command()
+@with_session
+def apply(session: Session, file: PoolFile) -> None:
+    """Create the pools of a file, or replace those that have their names; other pools stay."""
+    wanted = pools_of(file)
+    with session.client() as client:
+        documents = apply_pools(client, wanted)
+    session.emit(documents, lambda: _table([parsed(each, NodePool) for each in documents]))
+
+
+@app.command()
+@with_session
+def delete(
+    session: Session,
+    pool: Annotated[str, typer.Argument(metavar="POOL", help="its name", show_default=False)],
+    drain: Annotated[bool, typer.Option("--drain", help="its nodes too: they are drained, then ended")] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a pool that has no nodes, or with --drain its nodes as well. At a terminal it asks first."""
+    with session.client() as client:
+        if not yes:
+            confirm(f"The pool {pool} will be deleted{', and its nodes drained and ended' if drain else ''}.", "Delete?")
+        client.delete(f"/cluster/pools/{pool}", drain=drain)
+    session.emit({"deleted": pool}, lambda: f"{pool} is deleted")
+
+
+def pools_of(file: Path) -> list[dict[str, Any]]:
+    """The pools of a file. Raises UsageProblem where it has none."""
+    from paceline.cli.documents import read_spec
+
+    found = read_spec(str(file), []).get("pools")
+    if not isinstance(found, list) or not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in found):
+        raise UsageProblem(
+            f"{file} has no list of pools", "write 'pools:', then '- name: lab' and 'provider: {type: ssh, hosts: [ada@gpu1]}'"
+        )
+    names = [each["name"] for each in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageProblem(f"{file} has the pool {twice[0]} twice", "give each pool a name of its own")
+    return found
+
+
+def apply_pools(client: RestClient, wanted: list[dict[str, Any]]) -> list[Any]:
+    """Send pools to the coordinator, and return them as it has them now."""
+    return [client.put(f"/cluster/pools/{each['name']}", body=each) for each in wanted]
+
+
+def _list(session: Session) -> None:
+    with session.client() as client:
+        documents = client.pages("/cluster/pools")
+    session.emit(documents, lambda: _table([parsed(each, NodePool) for each in documents]))
+
+
+def _table(found: list[NodePool]) -> str:
+    rows = [
+        [
+            each.name,
+            str(each.provider["type"]),
+            f"{each.nodes} of {each.min_nodes}-{each.max_nodes}",
+            str(each.coming),
+            " ".join(f"{key}={value}" for key, value in sorted(each.labels.items())) or formats.UNKNOWN,
+            "yes" if each.spot else "no",
+        ]
+        for each in found
+    ]
+    return table(["NAME", "PROVIDER", "NODES", "COMING", "LABELS", "SPOT"], rows, empty="no pools; 'paceline pools apply FILE' makes them")

@@ -1,0 +1,97 @@
+"""Jobs and experiments as users name them: by name, by id, or by the beginning of an id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from paceline.cli.errors import ApiProblemError, UsageProblem
+from paceline.cli.formats import age
+from paceline.cli.output import note
+
+if TYPE_CHECKING:
+    from paceline.cli.client import RestClient
+
+ULID_LENGTH = 26
+#: Shorter beginnings are common to all ids of a quarter of an hour.
+SHORTEST_BEGINNING = 6
+MOST_MATCHES = 200
+
+
+@dataclass(frozen=True)
+class ReferenceKind:
+    """A kind of things that users name: its noun, its list in the API, and the command that lists it."""
+
+    noun: str
+    path: str
+    list_command: str
+    by_name: str  # parameter of the list that finds a name
+    everything: Mapping[str, str]  # parameters by which the list leaves nothing out
+
+
+JOB = ReferenceKind("job", "/training/jobs", "paceline jobs", "name", {"archived": "include"})
+EXPERIMENT = ReferenceKind("experiment", "/experiments", "paceline experiment list", "q", {})
+
+
+def find_id(client: RestClient, kind: ReferenceKind, reference: str) -> str:
+    """Return the id of what is named. Of several of one name it is the newest that is not archived, and a
+    note says so.
+
+    Raises UsageProblem where several ids begin so, and ApiProblemError where nothing is named so."""
+    if is_id(reference):
+        return reference
+    found = client.pages(kind.path, limit=MOST_MATCHES, **{kind.by_name: reference}, **kind.everything)
+    named = sorted((each for each in found if each["name"] == reference), key=_is_archived)  # the newest stays first among its equals
+    if named:
+        if len(named) > 1:
+            note(_several(kind, named))
+        return str(named[0]["id"])
+    begun = _begun(client, kind, reference) if len(reference) >= SHORTEST_BEGINNING else []
+    if len(begun) > 1:
+        raise UsageProblem(f"{len(begun)} ids of {kind.noun}s begin with {reference}", f"type more of it: {_listed(begun)}")
+    if not begun:
+        raise not_found(kind.noun, reference, kind.list_command)
+    return str(begun[0]["id"])
+
+
+def _begun(client: RestClient, kind: ReferenceKind, reference: str) -> list[Any]:
+    """Return those whose id begins so."""
+    found = client.pages(kind.path, limit=MOST_MATCHES, q=reference, **kind.everything)
+    return [each for each in found if each["id"].startswith(reference.upper())]
+
+
+def _is_archived(each: Any) -> bool:
+    return each.get("archived_at") is not None
+
+
+def is_id(reference: str) -> bool:
+    return len(reference) == ULID_LENGTH and reference.isalnum() and reference.isupper()
+
+
+def not_found(noun: str, reference: str, list_command: str) -> ApiProblemError:
+    """The problem that nothing of this noun has this name or id."""
+    document = {"code": f"{noun}_not_found", "detail": f"there is no {noun} with the id or name {reference!r}"}
+    error = ApiProblemError(404, document, "")
+    error.hint = f"'{list_command}' lists them"
+    return error
+
+
+def _several(kind: ReferenceKind, named: list[Any]) -> str:
+    """Which of several of one name was taken, and how to name another one."""
+    taken, *others = named
+    which = "the newest that is not archived" if not _is_archived(taken) and any(map(_is_archived, others)) else "the newest"
+    return f"note: {len(named)} {kind.noun}s are named {taken['name']}: taking {which}, {_described(taken)}. By id: {_listed(others)}"
+
+
+def _listed(some: list[Any]) -> str:
+    most = 5
+    return ", ".join(map(_described, some[:most])) + (f" and {len(some) - most} more" if len(some) > most else "")
+
+
+def _described(each: Any) -> str:
+    known = [str(each["state"])] if "state" in each else []
+    known += ["archived"] if _is_archived(each) else []
+    known += [f"submitted {age(datetime.fromisoformat(each['created_at']))} ago"] if "created_at" in each else []
+    return f"{each['id']} ({', '.join(known)})" if known else str(each["id"])

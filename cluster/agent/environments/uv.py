@@ -1,0 +1,190 @@
+"""Builds the virtual environment of a job's requirements with uv, in three commands: resolve, make the environment, install.
+
+The environment has a Python of its own, and behind its own packages those of the agent, torch among them (`NODE_PACKAGES`). uv does not look at the
+packages of another environment, so it is told of them: the node's torch is the only one there is (`write_stand_in`), the node's other versions are
+preferred, and of what was resolved only the rest is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from paceline.cluster.agent.account import Account
+from paceline.cluster.agent.environments.node_python import TORCH, NodePython, write_stand_in
+
+#: One command of uv: building a package from source may take long.
+BUILD_SECONDS = 1800.0
+END_SECONDS = 5.0
+#: Lines of uv's message that go into the reason of a job's end; all of them are in its log.
+MOST_REASON_LINES = 12
+#: In the environment's site-packages. `addsitedir` and no mere path: packages of the agent that are installed by a .pth of their own are found too.
+NODE_PACKAGES = "_paceline_node.pth"
+_DECORATION = re.compile(r"^[\s×╰─▶│├]+")
+
+Say = Callable[[str], None]
+
+
+class BuildFailedError(Exception):
+    """The environment cannot be built. The message says which package, and what uv says of it."""
+
+
+def find_uv() -> str:
+    """The uv that was installed with the agent, beside its interpreter. Raises BuildFailedError."""
+    for folder in (os.path.dirname(sys.executable), sysconfig.get_path("scripts")):
+        path = os.path.join(folder, "uv")
+        if os.access(path, os.X_OK):
+            return path
+    raise BuildFailedError(f"there is no uv beside {sys.executable} on this node, which installs packages: pip install 'paceline[worker]'")
+
+
+class UvBuild:
+    """One build. `folder` is empty; afterwards `folder/venv` is the environment. `lock`: a descriptor that every process of the build holds."""
+
+    def __init__(
+        self, python: NodePython, folder: Path, variables: Mapping[str, str], account: Account | None, lock: int, say: Say
+    ) -> None:
+        self._python, self._folder, self._variables, self._account = python, folder, variables, account
+        self._lock, self._say, self._uv = lock, say, find_uv()
+
+    @property
+    def interpreter(self) -> Path:
+        return self._folder / "venv" / "bin" / "python"
+
+    async def run(self, requirements: Sequence[str], *, own_torch: bool) -> list[str]:
+        """Build. Returns the requirements that were installed, each with its version. Raises BuildFailedError; when cancelled, uv is ended first."""
+        resolved = await self._resolve(requirements, own_torch=own_torch)
+        await self._uv_command("venv", "--no-project", "--quiet", "--python", self._python.executable, str(self._folder / "venv"))
+        missing = resolved if own_torch else [line for line in resolved if not self._is_here(line)]
+        if not own_torch:
+            self._add_node_packages()
+        options = [line for line in requirements if line.startswith("--")]
+        if missing:
+            listed = self._write("install.txt", [*options, *missing])
+            await self._uv_command("pip", "install", "--python", str(self.interpreter), "--no-deps", "-r", str(listed))
+        return missing
+
+    async def _resolve(self, requirements: Sequence[str], *, own_torch: bool) -> list[str]:
+        wanted = self._write("requirements.txt", requirements)
+        resolved = self._folder / "resolved.txt"
+        command = ["pip", "compile", "--python", self._python.executable, "--no-header", "--no-annotate", "--output-file", str(resolved)]
+        if not own_torch:
+            if self._python.torch is None:
+                raise BuildFailedError("this node has no torch")
+            stand_in = await asyncio.to_thread(write_stand_in, self._python, self._folder)
+            self._own(stand_in)
+            constraints = self._write("constraints.txt", [f"{TORCH} @ {stand_in.as_uri()}", *self._python.constraints])
+            self._write(resolved.name, [f"{name}=={version}" for name, version in self._python.packages.items() if name != TORCH])
+            command += ["--constraint", str(constraints)]
+        await self._uv_command(*command, str(wanted), quiet_output=True)
+        lines = resolved.read_text().splitlines()
+        return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("#", "-"))]
+
+    def _is_here(self, line: str) -> bool:
+        """Whether the agent's packages, which the environment sees, have this one already."""
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            return False
+        name, pins = canonicalize_name(requirement.name), list(requirement.specifier)
+        if name == TORCH:
+            return True
+        return requirement.url is None and len(pins) == 1 and pins[0].version == self._python.packages.get(name)
+
+    def _add_node_packages(self) -> None:
+        version = ".".join(self._python.version.split(".")[:2])
+        path = self._folder / "venv" / "lib" / f"python{version}" / "site-packages" / NODE_PACKAGES
+        path.write_text("".join(f"import site; site.addsitedir({folder!r})\n" for folder in self._python.sites))
+        self._own(path)
+
+    def _write(self, name: str, lines: Sequence[str]) -> Path:
+        path = self._folder / name
+        path.write_text("".join(f"{line}\n" for line in lines))
+        self._own(path)
+        return path
+
+    def _own(self, path: Path) -> None:
+        path.chmod(0o644)
+        if self._account is not None:
+            self._account.own(path)
+
+    async def _uv_command(self, *words: str, quiet_output: bool = False) -> None:
+        account = self._account
+        process = await asyncio.create_subprocess_exec(
+            self._uv,
+            *words,
+            cwd=self._folder,
+            env=dict(self._variables) | {"NO_COLOR": "1", "UV_PYTHON_DOWNLOADS": "never", "VIRTUAL_ENV": ""},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL if quiet_output else asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE if quiet_output else asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(self._lock,),
+            umask=0o022,
+            **({} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}),  # type: ignore[arg-type]
+        )
+        stream = process.stderr if quiet_output else process.stdout
+        assert stream is not None
+        try:
+            async with asyncio.timeout(BUILD_SECONDS):
+                said = await self._listen(stream)
+                code = await process.wait()
+        except TimeoutError:
+            raise BuildFailedError(
+                f"uv {words[0]} did not end within {BUILD_SECONDS:g} s; install fewer packages, or ones with wheels"
+            ) from None
+        finally:
+            await _end(process)
+        if code != 0:
+            raise BuildFailedError(_reason(said) or f"uv {' '.join(words[:2])} ended with code {code}")
+
+    async def _listen(self, stream: asyncio.StreamReader) -> list[str]:
+        said = []
+        while line := await _line(stream):
+            text = line.decode(errors="replace").rstrip()
+            if text:
+                said.append(text)
+                self._say(text)
+        return said
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    """The next line; a piece of one that is too long; nothing at the end."""
+    try:
+        return await stream.readuntil(b"\n")
+    except asyncio.IncompleteReadError as end:
+        return end.partial
+    except asyncio.LimitOverrunError as error:
+        return await stream.read(error.consumed)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End whatever is left of a command: uv, and the compilers and build backends that it has started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await asyncio.shield(process.wait())
+                return
+
+
+def _reason(said: Sequence[str]) -> str:
+    """uv's message from its first line that tells of an error, as one line."""
+    start = next(
+        (number for number, line in enumerate(said) if line.lstrip().startswith(("×", "error", "Error"))),
+        max(0, len(said) - MOST_REASON_LINES),
+    )
+    lines = [_DECORATION.sub("", line) for line in said[start:]]
+    left = len(lines) - MOST_REASON_LINES
+    return " ".join(line for line in lines[:MOST_REASON_LINES] if line) + (f" ({left} more lines in the log)" if left > 0 else "")

@@ -1,0 +1,348 @@
+"""Uploads what ranks leave in $PACELINE_ARTIFACTS, as soon as it is written and again when it has changed.
+
+Small files go many at a time, large ones in chunks beside them, so that no file waits for a larger one. What a rank has left is sent after
+its end too, by this agent or the next one, and removed from the node when its job has no rank here and all of it is with the coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import httpx
+import msgspec
+
+from paceline.cluster.agent.housekeeping import KEEP_EMPTY_SECONDS, KEEP_WORK_SECONDS
+from paceline.cluster.agent.removal import remove_tree
+from paceline.cluster.agent.upload.artifacts import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, CoordinatorAwayError
+from paceline.cluster.agent.upload.left_files import JOURNAL_SUFFIX, FileVersion, LeftFiles
+from paceline.cluster.agent.upload.masking import NOTHING
+from paceline.cluster.agent.upload.withheld_files import MaskOf, folder_of, has_secret, tell
+from paceline.cluster.protocol import ARTIFACT_FILES_PATH, ARTIFACTS_PATH
+from paceline.monitoring.artifact_files import (
+    BATCH_BYTES,
+    BATCH_FILES,
+    INLINE_BYTES,
+    MAX_FILE_BYTES,
+    FilesOffer,
+    FilesReceived,
+    OfferedFile,
+)
+from paceline.monitoring.artifacts import CHUNK_BYTES, Received
+from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.files import UnfitFileError, open_file
+from paceline.training.rank_folder import FILES
+
+LOOK_SECONDS = 1.0
+#: A look that takes long is followed by a rest of so many times its length.
+REST = 5.0
+REQUEST_TIMEOUT_SECONDS = 30.0
+#: With the last chunk the coordinator reads the whole file: so much at least in a second.
+CHECKED_BYTES_PER_SECOND = 20 << 20
+LARGE_AT_ONCE = 2
+READ_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class FileChangedError(Exception):
+    """A file was changed, replaced or removed while it was read: a later look finds it as it is then."""
+
+
+@dataclass(frozen=True)
+class ReadyFile:
+    """A version of a file that is to be sent."""
+
+    files: LeftFiles
+    name: str
+    version: FileVersion
+
+    @property
+    def path(self) -> Path:
+        return self.files.folder / self.name
+
+    @property
+    def key(self) -> tuple[Path, str]:
+        return self.files.folder, self.name
+
+    def offered(self, sha256: str, content: bytes | None = None) -> OfferedFile:
+        path, version = self.files.path_in_job(self.name), self.version
+        return OfferedFile(path=path, bytes=version.size, sha256=sha256, changed_ns=max(0, version.ctime_ns), content=content)
+
+    def offer(self, *files: OfferedFile) -> FilesOffer:
+        job, generation, rank = self.files.place
+        return FilesOffer(job_id=job, generation=generation, rank=rank, files=files)
+
+
+class FileUploader:
+    """Uploads the files of all processes. `jobs` is the folder above all rank folders."""
+
+    def __init__(self, http: httpx.AsyncClient, jobs: Path, mask_of: MaskOf = lambda _: NOTHING) -> None:
+        self._http, self._jobs, self._mask_of = http, jobs, mask_of
+        self._known: dict[Path, LeftFiles] = {}
+        self._large: dict[tuple[Path, str], ReadyFile] = {}
+        self._under_way: set[tuple[Path, str]] = set()
+        self._news = asyncio.Event()
+        self._warned: set[Path] = set()
+        self._looked_seconds = 0.0
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_forever())
+            for _ in range(LARGE_AT_ONCE):
+                tasks.create_task(self._send_large_forever())
+
+    async def finish(self) -> None:
+        """Send what is there once all ranks have ended."""
+        await self.step_once(settled=True)
+        while self._large:
+            await self._send_next_large()
+
+    async def _look_forever(self) -> None:
+        backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+        while True:
+            try:
+                await self.step_once()
+                backoff.reset()
+                await asyncio.sleep(max(LOOK_SECONDS, REST * self._looked_seconds))
+            except (CoordinatorAwayError, OSError) as error:
+                log.warning("files of ranks are not uploaded: %s; trying again within %.0f s", error, LONGEST_RETRY_SECONDS)
+                await backoff.pause()
+
+    async def _send_large_forever(self) -> None:
+        backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+        while True:
+            if not self._large.keys() - self._under_way:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            try:
+                await self._send_next_large()
+                backoff.reset()
+            except (CoordinatorAwayError, OSError) as error:
+                log.warning("a large file of a rank waits: %s; trying again within %.0f s", error, LONGEST_RETRY_SECONDS)
+                await backoff.pause()
+
+    async def step_once(self, *, settled: bool = False) -> None:
+        """Look at every folder once, send the small files that are ready, and line up the large ones. What fails for one folder is raised at
+        the end."""
+        failed: CoordinatorAwayError | OSError | None = None
+        self._looked_seconds = 0.0
+        for folder in await asyncio.to_thread(self._folders):
+            try:
+                await self._upload(folder, settled=settled)
+            except (CoordinatorAwayError, OSError) as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def _folders(self) -> list[Path]:
+        found = [path for path in self._jobs.glob(f"*/{FILES}/g*.rank*") if is_place(path)]
+        self._known = {folder: files for folder, files in self._known.items() if folder in set(found)}
+        return sorted(found)
+
+    async def _upload(self, folder: Path, *, settled: bool) -> None:
+        files = self._known.get(folder)
+        if files is None:
+            files = self._known[folder] = await asyncio.to_thread(LeftFiles.at, folder)
+        began = time.monotonic()
+        if self._mask_of(files.place[0]) is None:
+            return  # its secrets are not known yet
+        found = await asyncio.to_thread(lambda: files.look(settled=settled))
+        self._looked_seconds += time.monotonic() - began
+        ready = [ReadyFile(files, name, version) for name, version in sorted(found.items())]
+        for each in ready:
+            if each.version.size > INLINE_BYTES and (each.key not in self._large or self._large[each.key].version != each.version):
+                self._large[each.key] = each
+                self._news.set()
+        small = [each for each in ready if each.version.size <= INLINE_BYTES]
+        for batch in batches(small):
+            await self._send_small(batch)
+        if not ready and not settled and files.is_finished:
+            await asyncio.to_thread(self._remove_if_over, files)
+
+    def _remove_if_over(self, files: LeftFiles) -> None:
+        """Remove the folder where no rank of its job is left on this node. Files that the coordinator does not keep stay for some days."""
+        job, now = files.folder.parents[1], time.time()
+        last = max(path.stat().st_mtime for path in (files.folder, files.journal) if path.exists())
+        kept_for = KEEP_WORK_SECONDS if files.refused else KEEP_EMPTY_SECONDS
+        if now - last < kept_for or any(job.glob("g*/rank*/order.json")):
+            return
+        try:
+            remove_tree(files.folder)
+            files.journal.unlink(missing_ok=True)
+            if not any(files.folder.parent.iterdir()):
+                files.folder.parent.rmdir()
+        except OSError as error:
+            if files.folder not in self._warned:
+                self._warned.add(files.folder)
+                log.warning("%s cannot be removed: %s; it stays", files.folder, error)
+
+    # -- small files
+
+    async def _send_small(self, batch: Sequence[ReadyFile]) -> None:
+        read = await asyncio.to_thread(read_whole, batch)
+        read = [(each, content) for each, content in read if not self._withheld(each, io.BytesIO(content))]
+        if not read:
+            return
+        offered = [each.offered(hashlib.sha256(content).hexdigest(), content) for each, content in read]
+        received = await self._offer(read[0][0].offer(*offered))
+        for number, (each, _) in enumerate(read):
+            each.files.note(each.name, each.version, kept=received is not None and received.files[number].refused is None)
+
+    # -- large files
+
+    async def _send_next_large(self) -> None:
+        """Send one large file that nobody else sends; on failure it stays in line."""
+        key = next((key for key in self._large if key not in self._under_way), None)
+        if key is None:
+            return
+        self._under_way.add(key)
+        try:
+            ready = self._large[key]
+            await self._send_large(ready)
+        except FileChangedError:
+            log.debug("%s was changed while it was sent", ready.path)
+        finally:
+            self._under_way.discard(key)
+        if self._large.get(key) is ready:
+            del self._large[key]
+
+    async def _send_large(self, ready: ReadyFile) -> None:
+        size = ready.version.size
+        if size > MAX_FILE_BYTES:  # refused unread
+            await self._offer(ready.offer(ready.offered("0" * 64)))
+            ready.files.note(ready.name, ready.version, kept=False)
+            return
+        if await asyncio.to_thread(self._withheld_on_disk, ready):
+            return
+        digest = await asyncio.to_thread(sha256_of, ready)
+        received = await self._offer(ready.offer(ready.offered(digest)))
+        answer = None if received is None else received.files[0]
+        if answer is None or answer.refused is not None:
+            ready.files.note(ready.name, ready.version, kept=False)
+            return
+        number = answer.next_chunk
+        while number is not None:
+            data = await asyncio.to_thread(read_chunk, ready, number)
+            last = (number + 1) * CHUNK_BYTES >= size
+            timeout = REQUEST_TIMEOUT_SECONDS + (size / CHECKED_BYTES_PER_SECOND if last else 0.0)
+            taken = await self._send("PUT", f"{ARTIFACTS_PATH}/{answer.id}/{number}", data, Received, timeout)
+            if taken is None:
+                raise FileChangedError  # a newer version was offered, or it was written to through a memory map, which no time tells
+            number = taken.next_chunk
+        ready.files.note(ready.name, ready.version, kept=True)
+
+    # -- secrets
+
+    def _withheld(self, ready: ReadyFile, content: BinaryIO) -> bool:
+        """Whether a file has a secret in it and so stays here. Nothing more is done about this version of it, and it goes with its folder."""
+        mask = self._mask_of(ready.files.place[0])
+        if not mask or (mask.text(ready.name) == ready.name and not has_secret(content, mask)):
+            return False
+        ready.files.note(ready.name, ready.version, kept=True)
+        tell(folder_of(self._jobs, *ready.files.place), ready.name, mask)
+        return True
+
+    def _withheld_on_disk(self, ready: ReadyFile) -> bool:
+        if not self._mask_of(ready.files.place[0]):
+            return False
+        with _open(ready) as content:
+            return self._withheld(ready, content)
+
+    # -- requests
+
+    async def _offer(self, offer: FilesOffer) -> FilesReceived | None:
+        return await self._send("POST", ARTIFACT_FILES_PATH, msgspec.json.encode(offer), FilesReceived)
+
+    async def _send(self, method: str, path: str, content: bytes, kind: type[T], timeout: float = REQUEST_TIMEOUT_SECONDS) -> T | None:
+        """Send one request. Returns None where the coordinator refuses it for good."""
+        try:
+            response = await self._http.request(method, path, content=content, timeout=timeout)
+        except httpx.HTTPError as error:
+            raise CoordinatorAwayError(str(error) or type(error).__name__) from error
+        if response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.UNPROCESSABLE_ENTITY):
+            log.warning("%s %s answered %d: %s; dropped", method, path, response.status_code, response.text[:500])
+            return None
+        if response.status_code != httpx.codes.OK:
+            raise CoordinatorAwayError(f"{method} {path} answered {response.status_code}: {response.text[:500]}")
+        return msgspec.json.decode(response.content, type=kind)
+
+
+def is_place(path: Path) -> bool:
+    """Whether a folder has the name of a rank's place: g3.rank0."""
+    generation, _, rank = path.name.partition(".")
+    numbers = generation[1:], rank.removeprefix("rank")
+    return not path.name.endswith(JOURNAL_SUFFIX) and all(map(str.isdecimal, numbers)) and path.is_dir() and not path.is_symlink()
+
+
+def batches(ready: Sequence[ReadyFile]) -> list[list[ReadyFile]]:
+    """Small files as they travel together: so many, and so many bytes, at most."""
+    found: list[list[ReadyFile]] = []
+    size = 0
+    for each in ready:
+        if not found or len(found[-1]) == BATCH_FILES or size + each.version.size > BATCH_BYTES:
+            found.append([])
+            size = 0
+        found[-1].append(each)
+        size += each.version.size
+    return found
+
+
+def read_whole(batch: Sequence[ReadyFile]) -> list[tuple[ReadyFile, bytes]]:
+    """The contents of small files; without those that have changed, which a later look finds again."""
+    found = []
+    for each in batch:
+        try:
+            found.append((each, _read(each, 0, INLINE_BYTES + 1)))
+        except FileChangedError:
+            continue
+    return found
+
+
+def read_chunk(ready: ReadyFile, number: int) -> bytes:
+    return _read(ready, number * CHUNK_BYTES, CHUNK_BYTES)
+
+
+def _read(ready: ReadyFile, start: int, size: int) -> bytes:
+    """A part of a file of this version. Raises FileChangedError where it is another one by now, before or after reading."""
+    with _open(ready) as content:
+        content.seek(start)
+        data = content.read(min(size, ready.version.size - start))
+        _require_unchanged(ready, content)
+    return data
+
+
+def sha256_of(ready: ReadyFile) -> str:
+    """The hash of a file of this version. Raises FileChangedError where it is another one by now."""
+    digest = hashlib.sha256()
+    with _open(ready) as content:
+        while data := content.read(READ_BYTES):
+            digest.update(data)
+        _require_unchanged(ready, content)
+    return digest.hexdigest()
+
+
+def _open(ready: ReadyFile) -> BinaryIO:
+    try:
+        return open_file(ready.path, owner=ready.files.owner)
+    except UnfitFileError as error:
+        log.warning("%s", error)
+        ready.files.note(ready.name, ready.version, kept=False)  # a link by now, or unreadable: it stays so until it is changed
+        raise FileChangedError from error
+    except OSError as error:
+        raise FileChangedError from error
+
+
+def _require_unchanged(ready: ReadyFile, content: BinaryIO) -> None:
+    if FileVersion.of(os.fstat(content.fileno())) != ready.version:
+        raise FileChangedError

@@ -1,0 +1,85 @@
+"""The room of a decision: free slots of the present nodes, of those under way, and of those that are about to be asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paceline.cluster.autoscaling.facts import NodeFacts, PoolFacts, ScalingFacts
+from paceline.cluster.policy.placement import Request
+
+
+@dataclass
+class NodeRoomLeft:
+    """A node, present or to come, and the slots that no pending job has taken in this decision."""
+
+    pool: PoolFacts
+    free: int
+    node: NodeFacts | None = None  # None: it has not joined yet
+
+
+@dataclass
+class Capacity:
+    """Works through pending jobs one by one. A job takes room from present and coming nodes first, and then asks for new ones."""
+
+    pools: Mapping[str, PoolFacts]
+    count: Counter[str]  # nodes of each pool: present, under way, to be launched
+    rooms: list[NodeRoomLeft]
+    new: Counter[str] = field(default_factory=Counter)
+    needed: set[str] = field(default_factory=set)  # ids of idle nodes that a pending job will use
+
+    @classmethod
+    def of(cls, facts: ScalingFacts) -> Capacity:
+        """The room before any job is looked at."""
+        pools = {pool.name: pool for pool in facts.pools}
+        rooms = [NodeRoomLeft(pools[node.pool], node.free, node) for node in facts.nodes if node.pool in pools and _usable(node)]
+        count = Counter(dict.fromkeys(pools, 0))
+        count.update(node.pool for node in facts.nodes if node.pool in pools)
+        for name, under_way in facts.launching.items():
+            if name in pools:
+                count[name] += under_way
+                rooms += [NodeRoomLeft(pools[name], pools[name].slots) for _ in range(under_way)]
+        return cls(pools, count, rooms)
+
+    def take(self, request: Request, blocks: int, pool: PoolFacts) -> bool:
+        """Place `blocks` of the job on nodes of this pool, without a new one. Returns whether they all fit; if not, nothing is taken."""
+        taken = self._fitting(request, blocks, pool)
+        if taken is None:
+            return False
+        for room, count in taken:
+            room.free -= count * request.slots_per_block
+            if room.node is not None:
+                self.needed.add(room.node.id)
+        return True
+
+    def lacking(self, request: Request, blocks: int, pool: PoolFacts) -> int:
+        """How many new nodes of this pool would make `blocks` of the job fit."""
+        here = sum(self._blocks_in(request, room.free) for room in self.rooms if room.pool is pool)
+        per_node = 1 if request.spread else pool.slots // request.slots_per_block
+        return -(-max(0, blocks - here) // per_node)
+
+    def launch(self, pool: PoolFacts, count: int) -> None:
+        """Add new nodes of this pool."""
+        self.count[pool.name] += count
+        self.new[pool.name] += count
+        self.rooms += [NodeRoomLeft(pool, pool.slots) for _ in range(count)]
+
+    def _fitting(self, request: Request, blocks: int, pool: PoolFacts) -> list[tuple[NodeRoomLeft, int]] | None:
+        """The nodes that take the blocks, the fullest first, so that whole nodes stay free."""
+        left, taken = blocks, list[tuple[NodeRoomLeft, int]]()
+        for room in sorted((each for each in self.rooms if each.pool is pool), key=lambda each: (each.node is None, each.free)):
+            count = min(left, self._blocks_in(request, room.free))
+            if count:
+                taken.append((room, count))
+                left -= count
+        return None if left else taken
+
+    @staticmethod
+    def _blocks_in(request: Request, free: int) -> int:
+        blocks = free // request.slots_per_block
+        return min(1, blocks) if request.spread else blocks
+
+
+def _usable(node: NodeFacts) -> bool:
+    return node.schedulable and not node.leaving

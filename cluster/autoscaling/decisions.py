@@ -1,0 +1,40 @@
+"""What the autoscaler decides, each with its reason in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LaunchNodes:
+    """Ask the pool's provider for so many nodes more."""
+
+    pool: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class DrainNode:
+    """Drain a node that nobody needs, then end it."""
+
+    node_id: str
+    pool: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """A pending job that no node is launched for now, and why."""
+
+    job_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ScalingDecision:
+    """Everything that one look at the cluster leads to."""
+
+    launches: tuple[LaunchNodes, ...] = ()
+    drains: tuple[DrainNode, ...] = ()
+    withheld: tuple[Withheld, ...] = ()

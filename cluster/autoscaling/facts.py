@@ -1,0 +1,72 @@
+"""What the autoscaler decides from: pools, their nodes, launches under way, and jobs that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from paceline.cluster.policy.placement import Request
+
+DEFAULT_IDLE_SECONDS = 300.0
+DEFAULT_PATIENCE_SECONDS = 10.0
+DEFAULT_LAUNCH_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    """A pool as its owner set it up, and what is known of its provider."""
+
+    name: str
+    slots: int  # of each node
+    min_nodes: int = 0
+    max_nodes: int = 1
+    device: str = "cpu"
+    labels: frozenset[str] = frozenset()  # as `policy.requirements.facets` gives them
+    taints: frozenset[str] = frozenset()
+    spot: bool = False  # its nodes may be taken away at any time
+    cost: float = 1.0  # of a node for an hour, in any unit that the pools have in common
+    launch_seconds: float = DEFAULT_LAUNCH_SECONDS  # from a launch to a ready node, as it was of late
+    idle_seconds: float = DEFAULT_IDLE_SECONDS  # how long a node is kept that no job uses
+    budget_node_hours: float | None = None  # of the present period; None: no limit
+    spent_node_hours: float = 0.0  # in it
+    retry_at: datetime | None = None  # its provider refused, or its nodes failed: not asked again before
+    interrupted_at: datetime | None = None  # when one of its nodes was taken away last
+
+    @property
+    def budget_is_spent(self) -> bool:
+        """Whether nodes beyond the minimum may no longer be launched, nor kept while they are idle."""
+        return self.budget_node_hours is not None and self.spent_node_hours >= self.budget_node_hours
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node of a pool that has joined and has not left."""
+
+    id: str
+    pool: str
+    slots: int
+    free: int  # slots that no rank holds
+    idle_since: datetime | None  # since when all of its slots are free; None: some are in use
+    schedulable: bool = True  # ready; not cordoned, draining, unreachable
+    leaving: bool = False  # it drains: it still counts, and is not used
+
+
+@dataclass(frozen=True)
+class PendingJob:
+    """A job that waits for slots."""
+
+    request: Request
+    predicted_wait: float | None = None  # seconds until the scheduler expects slots for it on the present nodes; None: not known
+    survives_interruption: bool = True  # it may run on nodes that can be taken away
+
+
+@dataclass(frozen=True)
+class ScalingFacts:
+    """All that one decision is made from. `launching`: how many nodes of each pool were asked for and have not joined."""
+
+    pools: Sequence[PoolFacts]
+    nodes: Sequence[NodeFacts]
+    pending: Sequence[PendingJob]
+    launching: dict[str, int]
+    patience_seconds: float = DEFAULT_PATIENCE_SECONDS  # how long a job waits before nodes are launched for it: it may start in a moment

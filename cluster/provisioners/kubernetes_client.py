@@ -1,0 +1,133 @@
+"""The few requests that nodes need of a Kubernetes API server, over httpx."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from paceline.cluster.provisioners.kubernetes_settings import KubernetesSettings
+from paceline.cluster.provisioners.provisioner import ProvisionerContext, ProvisionerError
+
+REQUEST_SECONDS = 15.0
+PAGE = 500
+#: How often a list begins anew whose snapshot the server has dropped meanwhile (410).
+MOST_LISTS = 3
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+IN_CLUSTER = "https://kubernetes.default.svc"
+
+
+class KubernetesApiError(ProvisionerError):
+    """The API server refused a request. `status` is that of its answer."""
+
+    def __init__(self, status: int, message: str, remedy: str) -> None:
+        super().__init__(message, remedy)
+        self.status = status
+
+
+class KubernetesClient:
+    """Makes, lists and deletes Jobs, Secrets and pods of one namespace."""
+
+    def __init__(
+        self, settings: KubernetesSettings, context: ProvisionerContext, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._settings, self._context, self._transport = settings, context, transport
+        self._url = settings.api_server or IN_CLUSTER
+
+    async def create(self, group: str, plural: str, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Make an object. Raises KubernetesApiError, with status 409 where one of this name is there."""
+        return await self._ask("POST", self._path(group, plural), json=manifest)
+
+    async def read(self, group: str, plural: str, name: str) -> dict[str, Any] | None:
+        """The object of this name; None: there is none."""
+        try:
+            return await self._ask("GET", f"{self._path(group, plural)}/{name}")
+        except KubernetesApiError as refused:
+            if refused.status == httpx.codes.NOT_FOUND:
+                return None
+            raise
+
+    async def delete(self, group: str, plural: str, name: str, uid: str) -> None:
+        """Delete an object and what it owns, in the background. One that is gone, or whose name another one has now (409), is no error."""
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        try:
+            await self._ask("DELETE", f"{self._path(group, plural)}/{name}", json=options)
+        except KubernetesApiError as refused:
+            if refused.status not in (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT):
+                raise
+
+    async def objects(self, group: str, plural: str, selector: str) -> list[dict[str, Any]]:
+        """All objects with these labels, page by page; from the start again where the server no longer has the first page's snapshot (410)."""
+        for attempt in range(MOST_LISTS):
+            try:
+                return await self._pages(group, plural, selector)
+            except KubernetesApiError as refused:
+                if refused.status != httpx.codes.GONE or attempt == MOST_LISTS - 1:
+                    raise
+        raise AssertionError("a list returns or raises")
+
+    async def _pages(self, group: str, plural: str, selector: str) -> list[dict[str, Any]]:
+        found, more = list[dict[str, Any]](), ""
+        while True:
+            parameters = {"labelSelector": selector, "limit": str(PAGE), **({"continue": more} if more else {})}
+            answer = await self._ask("GET", self._path(group, plural), params=parameters)
+            found += answer.get("items", [])
+            more = answer.get("metadata", {}).get("continue") or ""
+            if not more:
+                return found
+
+    def _path(self, group: str, plural: str) -> str:
+        base = "/api/v1" if group == "v1" else f"/apis/{group}"
+        return f"{base}/namespaces/{self._settings.namespace}/{plural}"
+
+    async def _ask(self, method: str, path: str, **content: Any) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {token}"} if (token := self._token()) else {}
+        try:
+            async with httpx.AsyncClient(
+                base_url=self._url, headers=headers, timeout=REQUEST_SECONDS, verify=self._certificates(), transport=self._transport
+            ) as http:
+                response = await http.request(method, path, **content)
+        except (httpx.HTTPError, OSError) as error:
+            remedy = "look at the pool's `api_server` and `ca_file`; without them the coordinator itself must run in the cluster"
+            raise ProvisionerError(f"{self._url} cannot be reached: {str(error) or type(error).__name__}", remedy) from error
+        if response.is_success:
+            answer: dict[str, Any] = response.json()
+            return answer
+        raise _refusal(response, method, path)
+
+    def _token(self) -> str | None:
+        if self._settings.token_secret is not None:
+            found = self._context.secret(self._settings.token_secret)
+            if not found:
+                raise ProvisionerError(
+                    f"token_secret={self._settings.token_secret}: the coordinator has no such environment variable",
+                    "start it with that variable set to a token of a service account: `kubectl create token`",
+                )
+            return found
+        file = SERVICE_ACCOUNT / "token"  # read each time: Kubernetes renews it
+        return file.read_text().strip() if self._settings.api_server is None and file.exists() else None
+
+    def _certificates(self) -> ssl.SSLContext | bool:
+        own = SERVICE_ACCOUNT / "ca.crt"
+        file = self._settings.ca_file or (str(own) if self._settings.api_server is None and own.exists() else None)
+        return ssl.create_default_context(cafile=file) if file and self._url.startswith("https") else True
+
+
+REMEDIES = {
+    401: "its token is refused: make a new one with `kubectl create token`, and set token_secret's variable to it",
+    403: "give the coordinator's service account the role of deploy/kubernetes/provisioner.yaml",
+    404: "make the namespace: `kubectl create namespace`",
+    422: "the cluster refuses what the pool asks for: correct the field that it names",
+}
+
+
+def _refusal(response: httpx.Response, method: str, path: str) -> KubernetesApiError:
+    try:
+        said = str(response.json().get("message", ""))
+    except (ValueError, AttributeError):
+        said = ""
+    remedy = REMEDIES.get(response.status_code, "try it with kubectl, as the coordinator's service account")
+    message = f"Kubernetes answered {response.status_code} to {method} {path}: {said[:500] or response.reason_phrase}"
+    return KubernetesApiError(response.status_code, message, remedy)

@@ -1,0 +1,75 @@
+"""The one interface to whatever gives a cluster its nodes: SSH hosts, a Slurm partition, a Ray cluster, Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from paceline.tls.trust import travels_readable
+
+
+class LaunchPhase(StrEnum):
+    """Where a provider has come to with one node that was asked for."""
+
+    PENDING = "pending"  # the provider has taken it, and it does not run yet: a queue, a download
+    RUNNING = "running"  # its agent was started; whether it has joined is told by the agent itself
+    ENDED = "ended"  # it runs no more, or never will
+
+
+@dataclass(frozen=True)
+class WantedNode:
+    """One node that is wanted. Its name is unique in the cluster: a launch that is repeated under the same name is the same node."""
+
+    name: str
+    pool: str
+    server: str
+    join_token: str = field(repr=False)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    slots: int | None = None  # None: what the machine has
+
+    @property
+    def server_words(self) -> list[str]:
+        """The words of `paceline worker` that say where the coordinator is, at the address that its admin has chosen."""
+        return ["--server", self.server, *(["--insecure-http"] if travels_readable(self.server) else [])]
+
+
+@dataclass(frozen=True)
+class SeenLaunch:
+    """One node as its provider sees it now."""
+
+    phase: LaunchPhase
+    reason: str = ""  # in words, where it waits or has ended
+    ends_at: datetime | None = None  # when the provider will take it away: a time limit, a spot notice
+
+
+class ProvisionerError(Exception):
+    """A provider refuses or cannot be reached. `remedy` is the way out, for people."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class ProvisionerContext:
+    """The coordinator, as far as a provider needs it."""
+
+    data: Path  # its folder, for files that a provider makes once
+    secret: Callable[[str], str | None]  # by name; None: there is no such secret
+
+
+class Provisioner(Protocol):
+    """Starts and ends agents on machines of one pool. It keeps no state of its own: `handle` is all that it needs to find a node again."""
+
+    async def launch(self, request: WantedNode) -> str:
+        """Ask for one node. Returns its handle, a text of at most 256 characters. Raises ProvisionerError."""
+
+    async def poll(self, handles: Sequence[str]) -> Mapping[str, SeenLaunch]:
+        """Look at nodes that were launched; one that the provider does not know any more has ended. Raises ProvisionerError."""
+
+    async def terminate(self, handle: str) -> None:
+        """End a node and wait for nothing; one that has ended already is no error. Raises ProvisionerError."""

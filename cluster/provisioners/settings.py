@@ -1,0 +1,191 @@
+"""The settings of each provider, told apart by their `type`, and pools of nodes that have them. Pure pydantic: no engine is imported here."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Collection, Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from paceline.cluster.provisioners.kubernetes_settings import KubernetesSettings
+from paceline.cluster.provisioners.ray_settings import RaySettings
+from paceline.cluster.provisioners.slurm_settings import SlurmSettings
+from paceline.training.schema.parts import Part, Text, Whole, at_most, inconsistent
+from paceline.training.schema.resources import MOST_LABELS, NodeKey, NodeValue
+from paceline.training.schema.spelling import Spelling
+
+MOST_POOL_NODES = 4096
+MOST_HOSTS = 1024
+SUFFIX_LETTERS, SUFFIX_LENGTH = "bcdfghjklmnpqrstvwxz0123456789", 5  # no vowels: no words by chance
+LONGEST_NODE_NAME = 63
+
+PoolName = Annotated[
+    str,
+    Spelling(
+        r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$", "1 to 40 lower-case letters, digits and '-'; first and last a letter or digit", "gpu-spot"
+    ),
+]
+SshUser = Annotated[str, Spelling(r"^[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}$", "the name of an account", "ada")]
+HostName = Annotated[
+    str, Spelling(r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39})$", "a host name or an address", "gpu1.lab")
+]
+Fingerprint = Annotated[str, Spelling(r"^SHA256:[A-Za-z0-9+/]{43}$", "a fingerprint as 'ssh-keygen -lf' prints it", "SHA256:" + "x" * 43)]
+SecretName = Annotated[
+    str,
+    Spelling(
+        r"^PACELINE_SSH_[A-Z0-9_]{1,100}$", "a variable of the coordinator whose name begins with PACELINE_SSH_", "PACELINE_SSH_PASSWORD"
+    ),
+]
+FilePath = Annotated[Text, Field(min_length=1, max_length=4096)]
+ServerUrl = Annotated[
+    str,
+    Spelling(r"^https?://[^\s/?#@]+$", "the coordinator's URL as nodes reach it, without a path", "https://paceline.lab"),
+]
+
+
+class ManualSettings(Part):
+    """Nodes that people start: each launch is a command to run on a machine."""
+
+    type: Literal["manual"] = "manual"
+
+
+class SshHost(Part):
+    """One machine, and what is special about it."""
+
+    host: HostName
+    user: SshUser | None = Field(None, description="Sign in as this user. Default: the pool's.")
+    port: Whole | None = Field(None, ge=1, le=65535, description="Port of its SSH server. Default: the pool's.")
+    host_key: Fingerprint | None = Field(None, description="Accept the host key with this fingerprint, besides those in known_hosts.")
+    slots: Whole | None = Field(None, ge=1, le=64, description="Offer this many slots. Default: the pool's.")
+    address: HostName | None = Field(
+        None, description="Tell other nodes to reach it here. Default: the address that reaches the coordinator."
+    )
+
+
+_WRITTEN = re.compile(r"(?:(?P<user>[^@\s]+(?:@[^@\s]+)?)@)?(?:\[(?P<v6>[^\]\s]+)\]|(?P<host>[^\[\]:\s]+))(?::(?P<port>[0-9]{1,5}))?")
+
+
+def _written(value: object) -> object:
+    """A host that was written as `user@host:port`."""
+    if not isinstance(value, str):
+        return value
+    found = _WRITTEN.fullmatch(value.strip())
+    if found is None:
+        raise inconsistent("{value} is no host: write user@host, user@host:port or user@[address]:port", value=repr(value))
+    document: dict[str, object] = {"host": found["v6"] or found["host"]}
+    document |= {"user": found["user"]} if found["user"] else {}
+    return document | ({"port": int(found["port"])} if found["port"] else {})
+
+
+class SshSettings(Part):
+    """Machines that an SSH server lets the coordinator into: a node on each."""
+
+    type: Literal["ssh"] = "ssh"
+    hosts: Annotated[list[SshHost], Field(min_length=1, max_length=MOST_HOSTS)] = Field(
+        description="Machines, each as user@host:port or with fields of its own."
+    )
+    user: SshUser | None = Field(None, description="Sign in as this user. Default: the one that the coordinator runs as.")
+    port: Whole = Field(22, ge=1, le=65535, description="Port of the SSH servers.")
+    key_file: FilePath | None = Field(
+        None, description="Private key on the coordinator's machine. Default: those of its SSH agent and in its ~/.ssh."
+    )
+    password_secret: SecretName | None = Field(
+        None, description="Environment variable of the coordinator that holds the password. Default: keys alone."
+    )
+    known_hosts: FilePath | None = Field(None, description="File of known host keys on the coordinator. Default: ~/.ssh/known_hosts.")
+    folder: FilePath = Field("~/.paceline", description="Folder on each machine for what is installed and what its agent keeps.")
+    python: FilePath = Field("python3", description="Python on each machine that makes the environment, 3.11 or newer.")
+    environment: FilePath | None = Field(
+        None, description="Python of an environment that has Paceline already, such as /opt/paceline/bin/python: nothing is installed."
+    )
+    packages_of: FilePath | None = Field(
+        None, description="Python of an environment whose packages are used, such as its own torch. Only what is missing is installed."
+    )
+    pip_options: Annotated[list[Annotated[Text, Field(max_length=1000)]], at_most(32)] = Field(
+        [], description="Options of pip install, such as --index-url and its address."
+    )
+    checkpoints: FilePath | None = Field(None, description="Folder for checkpoints that the nodes share. Default: a folder of each node.")
+    gpus: Annotated[Text, Field(max_length=1000)] | None = Field(None, description="GPUs to offer, as 'paceline worker --gpus' takes them.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_written_hosts(cls, value: object) -> object:
+        """Read hosts that are written as one text."""
+        if isinstance(value, dict) and isinstance(value.get("hosts"), list):
+            return {**value, "hosts": [_written(each) for each in value["hosts"]]}
+        return value
+
+    @model_validator(mode="after")
+    def check_hosts(self) -> SshSettings:
+        names = [host_slug(each) for each in self.hosts]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise inconsistent("{hosts} is listed twice; a machine has one node of a pool", hosts=", ".join(twice))
+        if self.environment and self.packages_of:
+            raise inconsistent("environment and packages_of exclude each other: nothing is installed into an environment that is there")
+        return self
+
+    def node_names(self, pool: str | None, taken: Collection[str], count: int) -> list[str]:
+        """The names of the first `count` machines that have no node yet; fewer where there are no more."""
+        free = [name for each in self.hosts if (name := ssh_node_name(pool, each)) not in taken]
+        return free[:count]
+
+
+def host_slug(host: SshHost) -> str:
+    """A machine's part of its node's name; two servers of one address are told apart by their ports."""
+    spelled = re.sub(r"[^a-z0-9.]+", "-", host.host.lower()).strip("-.")
+    return spelled if host.port in (None, 22) else f"{spelled}-{host.port}"
+
+
+def ssh_node_name(pool: str | None, host: SshHost) -> str:
+    """The name of the node on a machine."""
+    name = f"{pool}-{host_slug(host)}" if pool else host_slug(host)
+    return name[:LONGEST_NODE_NAME].rstrip("-.")
+
+
+ProviderSettings = Annotated[ManualSettings | SshSettings | SlurmSettings | KubernetesSettings | RaySettings, Field(discriminator="type")]
+
+
+class PoolSpec(Part):
+    """Nodes of one kind: the provider that starts them, and how many there may be."""
+
+    name: PoolName
+    provider: ProviderSettings
+    min_nodes: Whole = Field(0, ge=0, le=MOST_POOL_NODES, description="Keep at least this many nodes.")
+    max_nodes: Whole | None = Field(
+        None, ge=1, le=MOST_POOL_NODES, description="Have at most this many nodes. Default: all hosts of an SSH pool, else 1."
+    )
+    labels: Annotated[Mapping[NodeKey, NodeValue], at_most(MOST_LABELS)] = Field({}, description="Labels of its nodes, besides pool=NAME.")
+    slots: Whole | None = Field(None, ge=1, le=64, description="Slots that each node offers. Default: what the machine has.")
+    spot: bool = Field(False, description="Expect the provider to take nodes away at any time.")
+    server: ServerUrl | None = Field(
+        None, description="Coordinator's URL as the nodes reach it. Default: its public URL, or the address of the request."
+    )
+
+    @model_validator(mode="after")
+    def check_sizes(self) -> PoolSpec:
+        if self.min_nodes > self.most_nodes:
+            raise inconsistent(
+                "min_nodes={least} is more than max_nodes={most}; raise max_nodes", least=self.min_nodes, most=self.most_nodes
+            )
+        return self
+
+    @property
+    def most_nodes(self) -> int:
+        """How many nodes there may be."""
+        hosts = len(self.provider.hosts) if isinstance(self.provider, SshSettings) else 1
+        return self.max_nodes if self.max_nodes is not None else max(hosts, self.min_nodes)
+
+
+def new_names(settings: object, pool: str | None, taken: Collection[str], count: int) -> list[str]:
+    """Names for `count` new nodes, none of which is taken; fewer where the provider has no room for so many."""
+    named = getattr(settings, "node_names", None)
+    if named is not None:
+        return list(named(pool, taken, count))
+    names = list[str]()
+    while len(names) < count:
+        suffix = "".join(secrets.choice(SUFFIX_LETTERS) for _ in range(SUFFIX_LENGTH))
+        if (name := f"{pool or 'node'}-{suffix}") not in taken:
+            names.append(name)
+    return names

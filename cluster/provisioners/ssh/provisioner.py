@@ -1,0 +1,140 @@
+"""Nodes on machines that an SSH server lets the coordinator into: Paceline is installed there, its agent started, and both removed again."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError, SeenLaunch, WantedNode
+from paceline.cluster.provisioners.settings import SshHost, SshSettings, ssh_node_name
+from paceline.cluster.provisioners.ssh.connection import SshTarget, call, connected, program, send
+from paceline.cluster.provisioners.ssh.wheel import OwnWheel, own_wheel
+
+_HANDLE = re.compile(r"ssh://(?:(?P<user>[^/]+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^/:]+)):(?P<port>[0-9]+)/(?P<name>.+)")
+
+
+class SshProvisioner:
+    """Starts one node on each of the hosts in its settings; a handle is `ssh://user@host:port/NODE`."""
+
+    def __init__(self, settings: SshSettings, context: ProvisionerContext) -> None:
+        self.settings, self.context = settings, context
+
+    async def launch(self, request: WantedNode) -> str:
+        """Start the node of the host that has its name, behind the connection: installing goes on there. Raises ProvisionerError."""
+        host = self._host_of(request)
+        target = SshTarget.of(self.settings, host)
+        _check_reachable(request.server, target)
+        order, wheel = await self._order(request, host)
+        async with connected(self.settings, target, self.context.secret) as connection:
+            needed = await call(connection, self.settings.python, "prepare", {**order, "program": "", "token": ""})
+            if needed["state"] == "wheel" and wheel is not None:
+                await send(connection, needed["path"], wheel.contents)
+            if needed["state"] != "there":
+                await call(connection, self.settings.python, "start", order)
+        return f"ssh://{target}/{request.name}"
+
+    async def poll(self, handles: Sequence[str]) -> Mapping[str, SeenLaunch]:
+        """Look at nodes, with one connection to each machine. One that cannot be reached now says nothing: its nodes are left out.
+
+        Raises ProvisionerError where none can be reached."""
+        by_target: dict[SshTarget, dict[str, str]] = {}
+        for handle in handles:
+            target, name = self._parse(handle)
+            by_target.setdefault(target, {})[name] = handle
+        answers = await asyncio.gather(*(self._look(*each) for each in by_target.items()), return_exceptions=True)
+        found: dict[str, SeenLaunch] = {}
+        refusals = list[ProvisionerError]()
+        for answer in answers:
+            if isinstance(answer, ProvisionerError):
+                refusals.append(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found |= answer
+        if refusals and not found:
+            raise refusals[0]
+        return found
+
+    async def _look(self, target: SshTarget, names: Mapping[str, str]) -> dict[str, SeenLaunch]:
+        async with connected(self.settings, target, self.context.secret) as connection:
+            seen = await call(connection, self.settings.python, "look", self.settings.folder, list(names))
+        return {names[name]: SeenLaunch(LaunchPhase(each["phase"]), each["reason"]) for name, each in seen.items()}
+
+    async def terminate(self, handle: str) -> None:
+        """Stop the node's agent and its ranks, and remove what it kept; the machine goes on with that by itself. Raises ProvisionerError."""
+        target, name = self._parse(handle)
+        async with connected(self.settings, target, self.context.secret) as connection:
+            await call(connection, self.settings.python, "end", self.settings.folder, name)
+
+    def _host_of(self, request: WantedNode) -> SshHost:
+        for host in self.settings.hosts:
+            if ssh_node_name(request.pool or None, host) == request.name:
+                return host
+        raise ProvisionerError(f"no host of the pool has the node {request.name}", "list the host again, or remove this node")
+
+    def _parse(self, handle: str) -> tuple[SshTarget, str]:
+        found = _HANDLE.fullmatch(handle)
+        if found is None:
+            raise ProvisionerError(f"{handle!r} is no handle of the ssh provider")
+        address, port, user = found["v6"] or found["host"], int(found["port"]), found["user"]
+        known = next((each for each in self.settings.hosts if SshTarget.of(self.settings, each).host == address), None)
+        return SshTarget(address, port, user, known.host_key if known else None), found["name"]
+
+    async def _order(self, request: WantedNode, host: SshHost) -> tuple[dict[str, Any], OwnWheel | None]:
+        """What the machine is told, and the wheel that it may need."""
+        wheel = None if self.settings.environment else await asyncio.to_thread(_own_wheel)
+        order = {
+            "name": request.name,
+            "folder": self.settings.folder,
+            "python": self.settings.python,
+            "environment": self.settings.environment or "",
+            "packages_of": self.settings.packages_of or "",
+            "pip_options": self.settings.pip_options,
+            "key": wheel.key if wheel else "",
+            "wheel": wheel.name if wheel else "",
+            "constraints": wheel.constraints if wheel else "",
+            "token": request.join_token,
+            "arguments": _agent_arguments(self.settings, host, request),
+            "program": program(),
+        }
+        return order, wheel
+
+
+@functools.cache
+def _own_wheel() -> OwnWheel:
+    return own_wheel()
+
+
+def _agent_arguments(settings: SshSettings, host: SshHost, request: WantedNode) -> list[str]:
+    """The agent's options, without the token and its folder."""
+    arguments = [*request.server_words, "--name", request.name]
+    for flag, value in (
+        ("--slots", host.slots or request.slots),
+        ("--address", host.address),
+        ("--checkpoints", settings.checkpoints),
+        ("--gpus", settings.gpus),
+    ):
+        arguments += [flag, str(value)] if value is not None else []
+    return arguments + [word for key, value in sorted(request.labels.items()) for word in ("--label", f"{key}={value}")]
+
+
+def _check_reachable(server: str, target: SshTarget) -> None:
+    """Refuse to start an agent that could never reach the coordinator."""
+    host = urlsplit(server).hostname or ""
+    if _is_loopback(host) and not _is_loopback(target.host):
+        raise ProvisionerError(
+            f"{target} cannot reach the coordinator at {server}, which is its own loopback address",
+            "run 'paceline down', then 'paceline up --host ADDRESS'; or give the pool a `server` that the machine reaches",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

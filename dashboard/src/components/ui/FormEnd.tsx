@@ -1,0 +1,30 @@
+import { Button, Group, Text } from "@mantine/core";
+import { ErrorText } from "./ErrorText";
+
+interface Props {
+  verb: string;
+  work: { error: unknown; isPending: boolean };
+  disabled: boolean;
+  onClose(): void;
+}
+
+/** The end of a form in a dialog: why the coordinator refused it, and its buttons. */
+export function FormEnd({ verb, work, disabled, onClose }: Props) {
+  return (
+    <>
+      {work.error != null && (
+        <Text size="sm" role="alert" c="var(--bad-text)">
+          <ErrorText error={work.error} alone />
+        </Text>
+      )}
+      <Group justify="flex-end" gap="xs">
+        <Button variant="default" onClick={onClose}>
+          Cancel
+        </Button>
+        <Button type="submit" loading={work.isPending} disabled={disabled}>
+          {verb}
+        </Button>
+      </Group>
+    </>
+  );
+}

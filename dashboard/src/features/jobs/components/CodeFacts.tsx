@@ -1,0 +1,49 @@
+import { Button } from "@mantine/core";
+import { IconDownload } from "@tabler/icons-react";
+import { Facts } from "@/components/ui/Facts";
+import { Panel } from "@/components/ui/Panel";
+import { count, plural } from "@/lib/format";
+import type { JobSpec } from "@/lib/types";
+
+type Code = NonNullable<NonNullable<NonNullable<JobSpec>["environment"]>["code"]>;
+
+const MOST_NAMED = 5;
+
+/** The code that was sent along with a job: where it came from, and the way to get it back. */
+export function CodeFacts({ code }: { code: Code }) {
+  const changed = code.uncommitted ?? [];
+  const facts = [
+    { name: "Folder", value: code.folder ?? "not known" },
+    { name: "Commit", value: code.commit?.slice(0, 12) ?? "no git repository" },
+    { name: "Branch", value: code.branch ?? "none" },
+    {
+      name: "Uncommitted",
+      value: changed.length === 0 ? "no files" : plural(changed.length, "file"),
+      hint: changed.length > 0 ? named(changed) : undefined,
+    },
+  ];
+  return (
+    <Panel
+      title="Code"
+      actions={
+        <Button
+          component="a"
+          href={`/api/v1/training/bundles/${code.bundle}/content`}
+          download
+          size="compact-xs"
+          variant="default"
+          leftSection={<IconDownload size={13} />}
+        >
+          Download code
+        </Button>
+      }
+    >
+      <Facts facts={facts} size="sm" />
+    </Panel>
+  );
+}
+
+function named(files: readonly string[]): string {
+  const more = files.length > MOST_NAMED ? ` and ${count(files.length - MOST_NAMED)} more` : "";
+  return files.slice(0, MOST_NAMED).join(", ") + more;
+}

@@ -1,0 +1,182 @@
+import { Menu } from "@mantine/core";
+import { useQueries, useQuery } from "@tanstack/react-query";
+import { IconArrowLeft, IconArrowRight, IconPencil, IconTrash } from "@tabler/icons-react";
+import { useState } from "react";
+import { Confirm } from "@/components/ui/Confirm";
+import { useRoleRefusal } from "@/lib/ownership";
+import { chartsQuery, projectJobsQuery, useOrderCharts, useRemoveChart } from "../api/charts";
+import { overlayQuery } from "../api/overlay";
+import { axesOf, SOURCES } from "../axes";
+import { linesFor } from "../catalog";
+import type { DrawSettings, Line } from "../lines";
+import { drawnBy, movedBy, specOf, type OwnChart } from "../ownCharts";
+import { severalLines, type ComparedRun } from "../runs";
+import type { StepRange } from "../stepRange";
+import type { MetricsStore } from "../store";
+import type { Unit } from "../units";
+import { useStoreVersion } from "../useStoreVersion";
+import { CurveChart } from "./CurveChart";
+import { LineChart } from "./LineChart";
+import type { Marking } from "./Plot";
+import { RunTable } from "./RunTable";
+
+interface Props {
+  project: string;
+  jobId: string;
+  store: MetricsStore;
+  lossUnit: Unit;
+  /** Seconds since the epoch. */
+  startedAt: number;
+  settings: DrawSettings;
+  marking: Marking;
+  onZoom(range: StepRange | null): void;
+  onEdit(chart: OwnChart): void;
+}
+
+/** The charts of the project of which the job has reported something, in the order that its people gave them. */
+export function OwnCharts({ project, onEdit, ...rest }: Props) {
+  const charts = useQuery(chartsQuery(project)).data ?? [];
+  const [removed, setRemoved] = useState<OwnChart | null>(null);
+  const ordering = useOrderCharts(project);
+  const removal = useRemoveChart(project);
+  const reported = new Set(rest.store.names);
+  const ids = charts.flatMap(({ id }) => (id === null ? [] : [id]));
+  const shown = charts.filter(({ names }) => names.some((name) => reported.has(name)));
+  return (
+    <>
+      {shown.map((chart, at) => (
+        <OneChart key={chart.id} chart={chart} project={project} {...rest}>
+          <ChartEntries
+            first={at === 0}
+            last={at === shown.length - 1}
+            onEdit={() => onEdit(chart)}
+            onMove={(places) => ordering.mutate(movedBy(ids, chart.id!, places))}
+            onRemove={() => {
+              removal.reset();
+              setRemoved(chart);
+            }}
+          />
+        </OneChart>
+      ))}
+      <Confirm
+        opened={removed !== null}
+        title={`Remove ${removed?.title ?? ""}?`}
+        verb="Remove chart"
+        busy={removal.isPending}
+        error={removal.error}
+        onConfirm={() => removal.mutate(removed!.id!, { onSuccess: () => setRemoved(null) })}
+        onClose={() => setRemoved(null)}
+      >
+        It goes for everybody in project {project}. The numbers stay.
+      </Confirm>
+    </>
+  );
+}
+
+interface EntriesProps {
+  first: boolean;
+  last: boolean;
+  onEdit(): void;
+  onMove(places: number): void;
+  onRemove(): void;
+}
+
+function ChartEntries({ first, last, onEdit, onMove, onRemove }: EntriesProps) {
+  const refused = useRoleRefusal("member");
+  if (refused !== null)
+    return (
+      <>
+        <Menu.Divider />
+        <Menu.Label maw={220}>{refused}</Menu.Label>
+      </>
+    );
+  return (
+    <>
+      <Menu.Divider />
+      <Menu.Item leftSection={<IconPencil size={14} />} onClick={onEdit}>
+        Edit chart
+      </Menu.Item>
+      {!first && (
+        <Menu.Item leftSection={<IconArrowLeft size={14} />} onClick={() => onMove(-1)}>
+          Move earlier
+        </Menu.Item>
+      )}
+      {!last && (
+        <Menu.Item leftSection={<IconArrowRight size={14} />} onClick={() => onMove(1)}>
+          Move later
+        </Menu.Item>
+      )}
+      <Menu.Item leftSection={<IconTrash size={14} />} onClick={onRemove}>
+        Remove chart
+      </Menu.Item>
+    </>
+  );
+}
+
+type OneChartProps = Omit<Props, "onEdit"> & { chart: OwnChart; children: React.ReactNode };
+
+function OneChart({ chart, ...props }: OneChartProps) {
+  useStoreVersion(props.store);
+  const settings = drawnBy(chart, props.settings, axesOf(props.store.names));
+  if (chart.runs.some((id) => id !== props.jobId)) return <ChartOfRuns chart={chart} {...props} settings={settings} />;
+  const { jobId, store, startedAt, marking, lossUnit, onZoom, children } = props;
+  return (
+    <CurveChart chart={specOf(chart, lossUnit)} tellAll {...{ jobId, store, startedAt, settings, marking, onZoom }}>
+      {children}
+    </CurveChart>
+  );
+}
+
+/** The job of the page and others in one chart, each line named by its run. */
+function ChartOfRuns({
+  chart,
+  project,
+  jobId,
+  store,
+  lossUnit,
+  startedAt,
+  settings,
+  marking,
+  onZoom,
+  children,
+}: OneChartProps) {
+  const ids = chart.runs.filter((id) => id !== jobId);
+  const asked = [...new Set([...chart.names, ...SOURCES[settings.axis]])];
+  const results = useQueries({ queries: ids.map((id) => overlayQuery(id, asked, store.range ?? {}, false)) });
+  const known = useQuery(projectJobsQuery(project)).data?.items ?? [];
+  const runs: ComparedRun[] = ids.map((id, index) => {
+    const job = known.find((one) => one.id === id);
+    const curves = results[index]!.data?.curves ?? [];
+    const began = Math.min(...curves.map(({ times }) => times[0] ?? Infinity));
+    return { id, name: job?.name ?? id, startedAt: Number.isFinite(began) ? began : 0, curves };
+  });
+  const spec = specOf(chart, lossUnit);
+  const read = (): Line[] => {
+    const own = linesFor(spec, { startedAt, series: (name) => store.series(name), jobId }, settings.axis);
+    const others = severalLines(
+      runs,
+      chart.names,
+      (name) => spec.units?.[name] ?? "",
+      settings.axis,
+      chart.names.length,
+    );
+    return [...own.map((line) => ({ ...line, label: `this job · ${line.label}` })), ...others];
+  };
+  return (
+    <LineChart
+      title={chart.title}
+      lines={read()}
+      read={read}
+      settings={settings}
+      range={() => store.shownRange}
+      store={store}
+      marking={marking}
+      version={results.map(({ dataUpdatedAt }) => dataUpdatedAt).join()}
+      tellAll
+      onZoom={onZoom}
+      table={(shown) => <RunTable lines={shown} />}
+    >
+      {children}
+    </LineChart>
+  );
+}

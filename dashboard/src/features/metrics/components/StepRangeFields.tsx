@@ -1,0 +1,72 @@
+import { Input } from "@mantine/core";
+import { useId, useState } from "react";
+import { readRange, type StepRange, type TypedRange } from "../stepRange";
+import type { ChartView } from "../view";
+import classes from "./Metrics.module.css";
+
+interface Props {
+  view: ChartView;
+  /** The last step that the run has reported; undefined where only a part of the run is loaded. */
+  newestStep(): number | undefined;
+  onView(change: Partial<ChartView>): void;
+}
+
+interface Draft extends TypedRange {
+  problem: string | null;
+}
+
+/** The steps that all charts show, typed. What means no range stays in the fields with the reason, and the charts stay as they are. */
+export function StepRangeFields({ view, newestStep, onView }: Props) {
+  const id = useId();
+  const saved = draftOf(view);
+  const [draft, setDraft] = useState(saved);
+  const [known, setKnown] = useState(saved);
+  // Another range, as after zooming, replaces what is typed.
+  if (!isSame(saved, known)) {
+    setKnown(saved);
+    setDraft(saved);
+  }
+  const commit = () => {
+    if (isSame(draft, known)) return setDraft(known);
+    const range = readRange(draft, newestStep());
+    if (typeof range === "string") return setDraft({ ...draft, problem: range });
+    setDraft(draftOf(range ?? {}));
+    onView({ from: range?.from, to: range?.to });
+  };
+  const field = (end: keyof TypedRange, label: string) => (
+    <Input
+      aria-label={label}
+      // One sentence is about both fields.
+      withAria={false}
+      aria-invalid={draft.problem !== null}
+      aria-describedby={draft.problem === null ? undefined : id}
+      placeholder={label}
+      value={draft[end]}
+      error={draft.problem !== null}
+      w={92}
+      inputMode="numeric"
+      onChange={(event) => setDraft({ ...draft, [end]: event.currentTarget.value })}
+      onBlur={commit}
+      onKeyDown={(event) => event.key === "Enter" && commit()}
+    />
+  );
+  return (
+    <>
+      {field("from", "From step")}
+      {field("to", "To step")}
+      {draft.problem !== null && (
+        <span id={id} className={classes.problem} role="alert">
+          {draft.problem}
+        </span>
+      )}
+    </>
+  );
+}
+
+function draftOf({ from, to }: Partial<StepRange>): Draft {
+  return { from: String(from ?? ""), to: String(to ?? ""), problem: null };
+}
+
+function isSame(one: TypedRange, other: TypedRange): boolean {
+  return one.from === other.from && one.to === other.to;
+}

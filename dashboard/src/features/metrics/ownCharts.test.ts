@@ -1,0 +1,34 @@
+import { expect, it } from "vitest";
+import { PLAIN } from "./lines";
+import { drawnBy, movedBy, NEW_CHART, parseCharts, specOf } from "./ownCharts";
+
+it("drops what is no chart from what was stored", () => {
+  const chart = { id: "1", title: "Quality", names: ["loss", "recall"] };
+  expect(parseCharts(JSON.stringify([chart, { id: "2", title: "Empty", names: [] }, null, { id: 3 }]))).toEqual([
+    chart,
+  ]);
+  for (const stored of ["{", "7", "null", undefined]) expect(parseCharts(stored)).toEqual([]);
+});
+
+it("gives each metric its unit", () => {
+  expect(specOf({ ...NEW_CHART, id: "1", title: "Quality", names: ["loss", "mfu", "recall"] }, "nats").units).toEqual({
+    loss: "nats",
+    mfu: "share",
+    recall: "",
+  });
+});
+
+it("is drawn by its own axis and scale where the run allows the axis", () => {
+  const chart = { ...NEW_CHART, axis: "tokens", scale: "log" } as const;
+  expect(drawnBy(chart, PLAIN, ["step", "tokens"])).toEqual({ ...PLAIN, axis: "tokens", log: true });
+  expect(drawnBy(chart, PLAIN, ["step"])).toEqual({ ...PLAIN, log: true });
+  expect(drawnBy({ ...NEW_CHART, scale: "linear" }, { ...PLAIN, log: true }, ["step"]).log).toBe(false);
+  expect(drawnBy(NEW_CHART, { ...PLAIN, log: true }, ["step"]).log).toBe(true);
+});
+
+it("moves a chart among the others, not over the ends", () => {
+  expect(movedBy(["a", "b", "c"], "c", -1)).toEqual(["a", "c", "b"]);
+  expect(movedBy(["a", "b", "c"], "a", 1)).toEqual(["b", "a", "c"]);
+  expect(movedBy(["a", "b"], "a", -1)).toEqual(["a", "b"]);
+  expect(movedBy(["a", "b"], "gone", 1)).toEqual(["a", "b"]);
+});

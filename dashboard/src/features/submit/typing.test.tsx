@@ -1,0 +1,93 @@
+import { MantineProvider } from "@mantine/core";
+import { cleanup, fireEvent, render, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import fc from "fast-check";
+import { expect, it } from "vitest";
+import { parse } from "@/lib/spec/document";
+import type { Schema } from "@/lib/spec/schema";
+import { useDocument } from "@/lib/spec/useDocument";
+import { specSchema } from "@/testing/specSchema";
+import { SpecForm } from "./components/SpecForm";
+import { templateNamed } from "./templates";
+
+const { optimizer, model, data } = specSchema.properties!;
+const SCHEMA: Schema = { ...specSchema, properties: { optimizer: optimizer!, model: model!, data: data! } };
+
+/** The part of the form that has the learning rate, over a whole document, whose text is shown. */
+function Form() {
+  const { text, value, local, set } = useDocument(templateNamed("gpt_stdlib").text, specSchema);
+  return (
+    <MantineProvider>
+      <SpecForm schema={SCHEMA} value={value} issues={local} without={["name"]} onChange={set} />
+      <pre data-testid="text">{text}</pre>
+    </MantineProvider>
+  );
+}
+
+/** A decimal as somebody may write it, and the number that it is by JavaScript's own reading of its plain form. */
+const decimals = fc
+  .record({
+    sign: fc.constantFrom("", "+", "-"),
+    whole: fc.stringMatching(/^(0|[1-9][0-9]{0,5}|00[1-9]|[1-9]_[0-9]{3})?$/),
+    fraction: fc.option(fc.stringMatching(/^[0-9]{0,6}$/), { nil: undefined }),
+    exponent: fc.option(
+      fc.record({ e: fc.constantFrom("e", "E"), sign: fc.constantFrom("", "+", "-"), of: fc.nat(30) }),
+      {
+        nil: undefined,
+      },
+    ),
+  })
+  .filter(({ whole, fraction }) => whole !== "" || (fraction ?? "") !== "")
+  .map(({ sign, whole, fraction, exponent }) => {
+    const tail = exponent ? `${exponent.e}${exponent.sign}${exponent.of}` : "";
+    return `${sign}${whole}${fraction === undefined ? "" : `.${fraction}`}${tail}`;
+  });
+
+const RUNS = 25;
+
+it.each(["typed", "pasted"])(
+  "a decimal in any spelling, %s, stays as it is and means the same in the YAML",
+  async (how) => {
+    await fc.assert(
+      fc.asyncProperty(decimals, async (spelling) => {
+        render(<Form />);
+        try {
+          const field = screen.getByLabelText("Learning rate (lr)");
+          await userEvent.clear(field);
+          if (how === "typed") await userEvent.type(field, spelling);
+          else {
+            await userEvent.click(field);
+            await userEvent.paste(spelling);
+          }
+          fireEvent.blur(field);
+          expect(field).toHaveValue(spelling);
+          const document = parse(screen.getByTestId("text").textContent).value;
+          expect(document).toHaveProperty("optimizer.lr", Number(spelling.replace("_", "")));
+        } finally {
+          cleanup();
+        }
+      }),
+      { numRuns: RUNS },
+    );
+  },
+);
+
+const letters = fc.stringMatching(/^[a-df-z]{1,6}$/);
+
+it("what is no number is refused with a sentence, and never becomes one", async () => {
+  await fc.assert(
+    fc.asyncProperty(decimals, letters, async (spelling, word) => {
+      render(<Form />);
+      try {
+        const field = screen.getByLabelText("Learning rate (lr)");
+        fireEvent.change(field, { target: { value: spelling + word } });
+        fireEvent.blur(field);
+        expect(field).toHaveValue(spelling + word);
+        expect(field).toHaveAccessibleDescription(`Must be a number, not "${spelling}${word}"`);
+      } finally {
+        cleanup();
+      }
+    }),
+    { numRuns: RUNS },
+  );
+});

@@ -1,0 +1,22 @@
+/** The words of a command line, as a shell without variables and patterns would split it; null where a quote is not closed. */
+export function wordsOf(line: string): string[] | null {
+  const words: string[] = [];
+  let word: string | null = null;
+  let quote: string | null = null;
+  for (let at = 0; at < line.length; at++) {
+    const character = line[at]!;
+    if (character === "\\" && quote !== "'" && at + 1 < line.length) word = (word ?? "") + line[++at]!;
+    else if (quote !== null) {
+      if (character === quote) quote = null;
+      else word = (word ?? "") + character;
+    } else if (character === "'" || character === '"') {
+      quote = character;
+      word ??= "";
+    } else if (/\s/.test(character)) {
+      if (word !== null) words.push(word);
+      word = null;
+    } else word = (word ?? "") + character;
+  }
+  if (quote !== null) return null;
+  return word === null ? words : [...words, word];
+}

@@ -1,0 +1,69 @@
+"""Queries about bundles and their chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import delete, func, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.db.models.bundles import BundleChunkRow, BundleRow
+from paceline.db.models.jobs import JobRow
+from paceline.db.repositories.ingest import is_postgres
+
+
+async def get(session: AsyncSession, digest: str) -> BundleRow | None:
+    return await session.get(BundleRow, digest)
+
+
+async def get_locked(session: AsyncSession, digest: str) -> BundleRow | None:
+    return await session.get(BundleRow, digest, with_for_update=True, populate_existing=True)
+
+
+async def add(session: AsyncSession, row: BundleRow) -> None:
+    """Store a new bundle. One of the same digest, which somebody else has just offered, is left as it is."""
+    dialect = postgresql if is_postgres(session) else sqlite
+    values = {column.key: getattr(row, column.key) for column in BundleRow.__mapper__.columns}
+    await session.execute(dialect.insert(BundleRow).values(values).on_conflict_do_nothing())
+
+
+async def unused(session: AsyncSession, offered_before: datetime, stuck_before: datetime, limit: int) -> Sequence[str]:
+    """The digests of bundles that no job names, and that nobody has offered lately. Those that are still arriving have less time."""
+    named = select(JobRow.id).where(JobRow.bundle == BundleRow.digest).exists()
+    stuck = BundleRow.stored_at.is_(None) & (BundleRow.offered_at < stuck_before)
+    query = select(BundleRow.digest).where(~named, or_(BundleRow.offered_at < offered_before, stuck))
+    return (await session.scalars(query.order_by(BundleRow.offered_at).limit(limit))).all()
+
+
+async def is_named(session: AsyncSession, digest: str) -> bool:
+    return bool(await session.scalar(select(select(JobRow.id).where(JobRow.bundle == digest).exists())))
+
+
+# --- contents
+
+
+async def chunks(points: AsyncSession, digest: str) -> int:
+    """The number of stored chunks; they arrive in order."""
+    return int((await points.scalar(select(func.count()).select_from(BundleChunkRow).where(BundleChunkRow.digest == digest))) or 0)
+
+
+async def add_chunk(points: AsyncSession, digest: str, number: int, data: bytes) -> None:
+    """Store a chunk. One that is stored already is left as it is."""
+    dialect = postgresql if is_postgres(points) else sqlite
+    row = {"digest": digest, "number": number, "data": data}
+    await points.execute(dialect.insert(BundleChunkRow).values(row).on_conflict_do_nothing())
+
+
+async def chunk(points: AsyncSession, digest: str, number: int) -> bytes | None:
+    row = await points.get(BundleChunkRow, (digest, number))
+    return None if row is None else row.data
+
+
+async def drop_last_chunks(points: AsyncSession, digest: str, most: int) -> int:
+    """Delete the last chunks of a bundle. Returns how many."""
+    mine = BundleChunkRow.digest == digest
+    numbers = list(await points.scalars(select(BundleChunkRow.number).where(mine).order_by(BundleChunkRow.number.desc()).limit(most)))
+    await points.execute(delete(BundleChunkRow).where(mine, BundleChunkRow.number.in_(numbers)))
+    return len(numbers)

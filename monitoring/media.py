@@ -1,0 +1,120 @@
+"""Images, histograms and tables that a rank logs at a step: the content of an artifact of kind `media`.
+
+A content is `length (4 bytes, big-endian) | a MediaDocument as JSON, compressed by zlib | the files of its images, one behind the other`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+#: Of what one call logs under one key, as it travels and is stored.
+MAX_OBJECT_BYTES = 8 << 20
+#: Of all that one rank logs in one generation, and of all that a job's ranks log together.
+MAX_RANK_BYTES, MAX_RANK_OBJECTS = 512 << 20, 10_000
+MAX_JOB_BYTES, MAX_JOB_OBJECTS = 1 << 30, 50_000
+MAX_IMAGES = 64
+MAX_PIXELS = 16_777_216
+MAX_CAPTION_CHARACTERS = 500
+MAX_BINS = 512
+MAX_ROWS = 10_000
+MAX_COLUMNS = 200
+MAX_CELL_CHARACTERS = 2_000
+#: A document is not larger before it is compressed: one that is was not written by a rank of ours.
+MAX_DOCUMENT_BYTES = 64 << 20
+
+MediaKind = Literal["images", "histogram", "table"]
+ImageFormat = Literal["png", "jpeg"]
+Cell = str | int | float | bool | None
+_LENGTH = struct.Struct(">I")
+
+
+class MediaLabel(msgspec.Struct, frozen=True, kw_only=True):
+    """Key and kind of an object, as the note of its file says them. `count`: images, the values of a histogram, or rows."""
+
+    key: str
+    kind: MediaKind
+    count: int
+
+
+class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
+    """One image of a list. `bytes`: the size of its file."""
+
+    width: int
+    height: int
+    caption: str
+    format: ImageFormat
+    bytes: int
+
+
+class StoredHistogram(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of finite values by bin, with one edge more than counts. The statistics are of the finite values; None where there are none."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    values: int
+    nans: int
+    infs: int
+    mean: float | None
+    std: float | None
+    least: float | None
+    most: float | None
+
+
+class StoredTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table's first rows. `total_rows`: how many were logged. NaN and the infinities are the words of `on_the_wire`."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    total_rows: int
+
+
+class MediaDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Exactly one of the three is there."""
+
+    images: tuple[StoredImage, ...] = ()
+    histogram: StoredHistogram | None = None
+    table: StoredTable | None = None
+
+
+class DamagedMediaError(ValueError):
+    """The content of an artifact is no logged object."""
+
+
+def pack(document: MediaDocument, files: Sequence[bytes] = ()) -> bytes:
+    """Return the content of an artifact; `files` are those of the document's images, in their order."""
+    head = zlib.compress(msgspec.json.encode(document), 6)
+    return b"".join((_LENGTH.pack(len(head)), head, *files))
+
+
+def unpack(content: bytes) -> MediaDocument:
+    """Return the document of a content. Raises DamagedMediaError."""
+    return _opened(content)[0]
+
+
+def image_place(beginning: bytes, number: int) -> tuple[StoredImage, int] | None:
+    """Return the image with this number, from 0 on, and where its file begins in the content; None where there is none.
+
+    `beginning`: of the content, at least as far as the first file. Raises DamagedMediaError.
+    """
+    document, at = _opened(beginning)
+    if not 0 <= number < len(document.images):
+        return None
+    return document.images[number], at + sum(image.bytes for image in document.images[:number])
+
+
+def _opened(content: bytes) -> tuple[MediaDocument, int]:
+    """Return the document, and where the first image begins."""
+    unpacker = zlib.decompressobj()
+    try:
+        (length,) = _LENGTH.unpack_from(content)
+        text = unpacker.decompress(content[_LENGTH.size : _LENGTH.size + length], MAX_DOCUMENT_BYTES)
+        if not unpacker.eof:
+            raise DamagedMediaError(f"it is cut off, or has more than {MAX_DOCUMENT_BYTES:,} bytes")
+        return msgspec.json.decode(text, type=MediaDocument), _LENGTH.size + length
+    except (struct.error, zlib.error, msgspec.MsgspecError) as error:
+        raise DamagedMediaError(str(error)) from error

@@ -1,0 +1,175 @@
+"""A bundle as one file: a tar archive compressed by zstd. Its digest is the SHA-256 of the tar archive, so that equal folders have equal
+digests, whichever compressor has packed them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import zstandard
+
+from paceline.bundles.errors import DamagedBundleError, UnpackableFileError
+from paceline.bundles.listing import MOST_BYTES, MOST_FILES, BundleFile, FolderListing
+
+#: Of one request to the coordinator.
+CHUNK_BYTES = 1 << 20
+#: Of the tar archive: the files, and at most 3 KiB of headers and padding for each.
+MOST_TAR_BYTES = MOST_BYTES + MOST_FILES * 3072
+#: Of the compressed file: zstd makes what cannot be compressed a little larger.
+MOST_PACKED_BYTES = MOST_TAR_BYTES + (1 << 20)
+#: All files are as old as each other, so that a fresh copy of a folder makes the same bundle.
+_TIME = 1_000_000_000
+_LEVEL = 3
+_BLOCK = 1 << 20
+#: What zstd may keep in memory to read an archive; ours need 2 MiB.
+_MOST_WINDOW = 8 << 20
+
+
+class PackedBundle(NamedTuple):
+    """Facts of a packed folder. `bytes`: of the compressed file; `unpacked_bytes`: of the tar archive."""
+
+    digest: str
+    bytes: int
+    unpacked_bytes: int
+    files: int
+
+
+def pack(listing: FolderListing, target: IO[bytes]) -> PackedBundle:
+    """Write the files of a folder to `target`. Raises UnpackableFileError for one that cannot be read, or changes meanwhile."""
+    digest, plain, packed = hashlib.sha256(), 0, 0
+    compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
+
+    def keep(data: bytes) -> None:
+        nonlocal packed
+        packed += target.write(data)
+
+    def take(data: bytes) -> int:
+        nonlocal plain
+        digest.update(data)
+        plain += len(data)
+        keep(compressor.compress(data))
+        return len(data)
+
+    with tarfile.open(fileobj=_Sink(take), mode="w|", format=tarfile.PAX_FORMAT, bufsize=_BLOCK) as tar:
+        for file in listing.files:
+            _add(tar, listing.folder, file)
+    keep(compressor.flush())
+    return PackedBundle(digest.hexdigest(), packed, plain, len(listing.files))
+
+
+def _add(tar: tarfile.TarFile, folder: Path, file: BundleFile) -> None:
+    entry = tarfile.TarInfo(file.path)
+    entry.mtime, entry.mode = _TIME, 0o755 if file.executable else 0o644
+    if file.link is not None:
+        entry.type, entry.linkname = tarfile.SYMTYPE, file.link
+        tar.addfile(entry)
+        return
+    data = _read(folder / file.path)
+    entry.size = len(data)
+    if entry.size != file.bytes:
+        raise UnpackableFileError(f"{file.path} changes while it is packed: {file.bytes:,} bytes became {entry.size:,}; try again")
+    tar.addfile(entry, io.BytesIO(data))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UnpackableFileError(
+            f"{path} cannot be read: {error.strerror}; make it readable, or leave it out in .pacelineignore"
+        ) from error
+
+
+class _Sink(io.RawIOBase):
+    """The file that tarfile writes an archive to: each piece is handed to `take`."""
+
+    def __init__(self, take: Callable[[bytes], int]) -> None:
+        self._take = take
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._take(bytes(data))
+
+
+class _Measured:
+    """Reads a tar archive and measures it. Raises DamagedBundleError beyond the most bytes that a bundle may have."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._plain = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW).stream_reader(packed, read_across_frames=False)
+        self._digest, self.bytes = hashlib.sha256(), 0
+
+    def read(self, size: int) -> bytes:
+        try:
+            data = self._plain.read(size)
+        except zstandard.ZstdError as error:
+            raise DamagedBundleError(f"it is no zstd archive: {error}") from error
+        self.bytes += len(data)
+        if self.bytes > MOST_TAR_BYTES:
+            raise DamagedBundleError(f"it unpacks to more than {MOST_TAR_BYTES:,} bytes, the most that a bundle may have")
+        self._digest.update(data)
+        return data
+
+    def finish(self) -> str:
+        """Read to the end, and return the digest."""
+        while self.read(_BLOCK):
+            pass
+        return self._digest.hexdigest()
+
+
+def digest_of(packed: IO[bytes]) -> tuple[str, int]:
+    """Return the digest of a packed bundle, and the bytes of its tar archive. Raises DamagedBundleError."""
+    measured = _Measured(packed)
+    digest = measured.finish()
+    return digest, measured.bytes
+
+
+def read_files(packed: IO[bytes], most_bytes: int) -> Callable[[str], bytes]:
+    """Return a function that gives the content of a file of a bundle, by its path. It raises KeyError where there is no such file, and
+    DamagedBundleError where it has more than `most_bytes`."""
+
+    def read(path: str) -> bytes:
+        packed.seek(0)
+        with tarfile.open(fileobj=_Measured(packed), mode="r|", bufsize=_BLOCK) as tar:  # type: ignore[call-overload]  # it only reads
+            for member in tar:
+                if member.name == path and member.isreg():
+                    if member.size > most_bytes:
+                        raise DamagedBundleError(f"{path} has {member.size:,} bytes; the limit is {most_bytes:,}")
+                    content = tar.extractfile(member)
+                    return content.read() if content is not None else b""
+                tar.members.clear()  # tarfile keeps each
+        raise KeyError(path)
+
+    return read
+
+
+def unpack(packed: IO[bytes], digest: str, into: Path) -> int:
+    """Unpack a bundle into the new folder `into`. Returns the number of files.
+
+    Nothing is written outside of `into`, and only files and links within it are made. Raises DamagedBundleError for an archive that holds
+    anything else, or whose digest is another, and OSError where the disk is full; what was unpacked until then stays for the caller to remove."""
+    into.mkdir()
+    measured, files = _Measured(packed), 0
+    try:
+        with tarfile.open(fileobj=measured, mode="r|", bufsize=_BLOCK) as tar:  # type: ignore[call-overload]  # it only reads
+            for member in tar:
+                files += 1
+                if files > MOST_FILES:
+                    raise DamagedBundleError(f"it has more than {MOST_FILES:,} files, the most that a bundle may have")
+                if member.name.startswith("/") or not (member.isreg() or member.issym()):
+                    raise DamagedBundleError(f"{member.name!r} in it is no file or link below the folder")
+                tar.extract(member, into, filter="data")
+                tar.members.clear()  # tarfile keeps each
+    except (tarfile.TarError, ValueError) as error:
+        raise DamagedBundleError(f"it cannot be unpacked: {error}") from error
+    found = measured.finish()
+    if found != digest:
+        raise DamagedBundleError(f"its digest is {found}, not {digest}")
+    return files

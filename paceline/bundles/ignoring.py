@@ -1,0 +1,81 @@
+"""Which files of a folder are left out of a bundle: what `.gitignore` and `.pacelineignore` say, and what is never code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pathspec import GitIgnoreSpec
+
+from paceline.bundles.errors import UnpackableFileError
+
+#: In the order in which they are asked last to first: our own file decides against git's in the same folder.
+IGNORE_FILES = (".gitignore", ".pacelineignore")
+#: Left out whatever the rules say: the history of git and others, caches of Python, and data of Paceline's own.
+NEVER = frozenset({".git", ".hg", ".svn", "__pycache__", ".paceline", ".DS_Store"})
+#: A folder with this file in it is a virtual environment.
+ENVIRONMENT_MARK = "pyvenv.cfg"
+MOST_RULE_BYTES = 1 << 20
+
+
+class IgnoreRules(NamedTuple):
+    """The patterns of one ignore file. `base`: its folder, relative to the top of the repository, '' or ending in '/'."""
+
+    base: str
+    patterns: GitIgnoreSpec
+
+
+class Ignoring(NamedTuple):
+    """The rules that hold in a folder, the outermost first. `prefix`: from the top of the repository to the packed folder."""
+
+    prefix: str
+    rules: tuple[IgnoreRules, ...]
+
+    def within(self, folder: Path, here: str) -> Ignoring:
+        """The rules in the folder `here` of the packed `folder`, with those of its own ignore files."""
+        return Ignoring(self.prefix, (*self.rules, *_rules_in(folder / here, self.prefix + here)))
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether the rules leave out `path`, relative to the packed folder; that of a folder ends in '/'. The innermost rule that says
+        anything decides, as in git."""
+        seen = self.prefix + path
+        for rules in reversed(self.rules):
+            verdict = rules.patterns.check_file(seen.removeprefix(rules.base)).include
+            if verdict is not None:
+                return verdict
+        return False
+
+
+def rules_above(folder: Path) -> Ignoring:
+    """The rules for `folder` from the folders above it, up to the top of its git repository; none where it lies in no repository."""
+    top = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
+    prefix = "" if top == folder else f"{folder.relative_to(top).as_posix()}/"
+    rules = list(_rules_of_file(top / ".git" / "info" / "exclude", ""))
+    here = ""
+    for name in prefix.split("/")[:-1]:
+        rules += _rules_in(top / here, here)
+        here += f"{name}/"
+    return Ignoring(prefix, tuple(rules))
+
+
+def is_never_code(entry: os.DirEntry[str]) -> bool:
+    return entry.name in NEVER or entry.name.endswith(".pyc") or (entry.is_dir() and os.path.exists(os.path.join(entry, ENVIRONMENT_MARK)))
+
+
+def _rules_in(folder: Path, base: str) -> Iterator[IgnoreRules]:
+    for name in IGNORE_FILES:
+        yield from _rules_of_file(folder / name, base)
+
+
+def _rules_of_file(file: Path, base: str) -> Iterator[IgnoreRules]:
+    try:
+        if not file.is_file():
+            return
+        if file.stat().st_size > MOST_RULE_BYTES:
+            raise UnpackableFileError(f"{file} has more than {MOST_RULE_BYTES:,} bytes; a list of patterns is shorter")
+        lines = file.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        yield IgnoreRules(base, GitIgnoreSpec.from_lines(lines))
+    except (OSError, ValueError) as error:
+        raise UnpackableFileError(f"{file} cannot be read as a list of patterns: {error}") from error

@@ -1,0 +1,142 @@
+"""Nodes that come and go by themselves: the autoscaler over a week of jobs, and how soon a Slurm job is a node.
+
+    python -m scripts.bench.cluster [autoscaler] [slurm] [--json FILE]
+
+autoscaler_slot_hours         paid for over a week of a made-up trace, beside nodes that are always on and beside an oracle
+autoscaler_wait_s             how long its jobs waited
+slurm_node_ready_s            from sbatch to a node that is ready, beside sbatch's own time to a running script
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from paceline.cluster.autoscaling.facts import PoolFacts
+from paceline.cluster.autoscaling.replay import Replay, ReplayResult, replay_always_on, replay_oracle
+from paceline.cluster.autoscaling.trace import week
+from paceline.cluster.provisioners.provisioner import ProvisionerContext, WantedNode
+from paceline.cluster.provisioners.slurm import SlurmProvisioner
+from paceline.cluster.provisioners.slurm_settings import SlurmSettings
+from scripts.bench.edges.load.coordinator import Coordinator, coordinator, free_port
+from scripts.bench.figures import Figure, report, summarize
+from scripts.slurm_cluster import SlurmCluster, missing_programs
+from scripts.steps import ROOT
+
+POOL = PoolFacts("gpu", slots=8, max_nodes=16, launch_seconds=120.0)
+SEEDS = (1, 2, 3)
+NODES, READY_SECONDS = 3, 120.0
+
+
+def measure_autoscaler() -> list[Figure]:
+    """Replay a week under each policy, and print what it cost."""
+    policies: dict[str, Callable[[int], ReplayResult]] = {
+        "always on": lambda seed: replay_always_on(POOL, week(seed)),
+        "autoscaler": lambda seed: Replay(POOL, week(seed)).run(),
+        "oracle": lambda seed: replay_oracle(POOL, week(seed)),
+    }
+    results = {name: [run(seed) for seed in SEEDS] for name, run in policies.items()}
+    print(f"a week of {', '.join(str(len(week(seed))) for seed in SEEDS)} jobs; at most {POOL.max_nodes} nodes of {POOL.slots} slots")
+    print(f"{'policy':12} {'slot-hours':>11} {'in use':>7} {'wait: median':>13} {'mean':>7} {'p95':>7} {'launches':>9}")
+    for name, runs in results.items():
+        paid, used = sum(run.slot_hours for run in runs), sum(run.used_slot_hours for run in runs)
+        columns = " ".join(
+            f"{sum(getattr(run, which) for run in runs) / len(runs):>{width}.0f}"
+            for which, width in (("median_wait", 13), ("mean_wait", 7), ("p95_wait", 7))
+        )
+        print(f"{name:12} {paid / len(runs):>11,.0f} {used / paid:>7.0%} {columns} {sum(run.launches for run in runs) // len(runs):>9}")
+    on, scaled, oracle = (results[name] for name in policies)
+    share = sum(run.slot_hours for run in scaled) / sum(run.slot_hours for run in on)
+    over = sum(run.slot_hours for run in scaled) / sum(run.slot_hours for run in oracle)
+    cost = f"{share:.0%} of always on, {over:.2f} of an oracle that launches at once"
+    waits = [wait for run in scaled for wait in run.waits]
+    without = sum(run.mean_wait for run in on) / len(on)
+    return [
+        summarize("autoscaler_slot_hours", "h", [run.slot_hours for run in scaled], cost),
+        summarize("autoscaler_wait_s", "s", waits, f"mean {sum(waits) / len(waits):.0f}; always on {without:.0f}"),
+    ]
+
+
+def measure_slurm() -> list[Figure]:
+    """Launch nodes in a real Slurm one by one, beside plain batch jobs."""
+    if missing := missing_programs():
+        print(f"slurm: skipped, there is no {', '.join(missing)}: apt-get install slurm-wlm munge", file=sys.stderr)
+        return []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        slurm = SlurmCluster(folder / "slurm", free_port(), nodes=NODES)
+        (folder / "slurm").mkdir()
+        slurm.start()
+        os.environ["SLURM_CONF"] = slurm.environment["SLURM_CONF"]
+        try:
+            own = [_plain_job(slurm, folder / f"started-{number}") for number in range(NODES)]
+            ready = asyncio.run(_nodes(folder))
+        finally:
+            slurm.stop()
+    beside = sorted(own)[len(own) // 2]
+    return [summarize("slurm_node_ready_s", "s", ready, f"sbatch's own: {beside:.2f} s; goal: 2 s more than that")]
+
+
+def _plain_job(slurm: SlurmCluster, mark: Path) -> float:
+    began = time.monotonic()
+    slurm.command("sbatch", "--output=/dev/null", "--wrap", f"touch {mark}")
+    while not mark.exists():
+        if time.monotonic() - began > READY_SECONDS:
+            raise TimeoutError(f"a plain batch job did not start within {READY_SECONDS:g} s")
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+async def _nodes(folder: Path) -> list[float]:
+    program = folder / "paceline"
+    program.write_text(f'#!/bin/bash\ncd {ROOT} && exec {sys.executable} -m paceline.cli.main "$@"\n')
+    program.chmod(0o755)
+    settings = SlurmSettings(paceline=str(program), directory=str(folder / "nodes"), time="10", kill_wait=20)
+    provisioner = SlurmProvisioner(settings, ProvisionerContext(folder, lambda _: None))
+    async with coordinator(0) as target, target.client() as client:
+        taken = []
+        for number in range(NODES):
+            taken.append(await _node(target, client, provisioner, f"bench-{number}"))
+        return taken
+
+
+async def _node(target: Coordinator, client: httpx.AsyncClient, provisioner: SlurmProvisioner, name: str) -> float:
+    token = (await client.post("/cluster/nodes", json={})).raise_for_status().json()["token"]
+    began = time.monotonic()
+    handle = await provisioner.launch(WantedNode(name, "bench", target.url, token, slots=1))
+    while not await _is_ready(client, name):
+        if time.monotonic() - began > READY_SECONDS:
+            raise TimeoutError(f"node {name} was not ready within {READY_SECONDS:g} s: {(await provisioner.poll([handle]))[handle]}")
+        await asyncio.sleep(0.02)
+    took = time.monotonic() - began
+    await provisioner.terminate(handle)
+    return took
+
+
+async def _is_ready(client: httpx.AsyncClient, name: str) -> bool:
+    nodes = (await client.get("/cluster/nodes", params={"status": "ready"})).raise_for_status().json()["items"]
+    return any(node["name"] == name for node in nodes)
+
+
+MEASURES: dict[str, Callable[[], list[Figure]]] = {"autoscaler": measure_autoscaler, "slurm": measure_slurm}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="autoscaler | slurm", help="default: both")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args()
+    report([figure for name in arguments.names or MEASURES for figure in MEASURES[name]()], arguments.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

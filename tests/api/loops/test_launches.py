@@ -1,0 +1,265 @@
+"""From a request for a node to its end at its provider: with a provider in this process, on both databases, with the time as an argument."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.loops.launches import CLAIM_SECONDS, LaunchKeeper
+from paceline.api.services.lifecycle import node_lifecycle
+from paceline.cluster.protocol import JOIN_PATH
+from paceline.cluster.provisioners import progress
+from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerError, SeenLaunch
+from paceline.cluster.states import LaunchState, NodeState
+from paceline.db.models.nodes import NodeRow
+from paceline.db.models.provisioning import LaunchRow
+from paceline.db.repositories import nodes as node_rows
+from tests.fake_provisioner import FakeProvisioner
+
+NODES, POOLS, LAUNCHES = "/api/v1/cluster/nodes", "/api/v1/cluster/pools", "/api/v1/cluster/launches"
+POOL = {"name": "lab", "provider": {"type": "ssh", "hosts": ["ada@gpu1", "ada@gpu2"]}, "labels": {"zone": "a"}, "slots": 2}
+NAME, HANDLE = "lab-gpu1", "fake/lab-gpu1"
+
+
+@dataclass
+class Machinery:
+    """A coordinator with its loop of launches, and the provider that it asks."""
+
+    services: Services
+    client: httpx.AsyncClient
+    provider: FakeProvisioner
+    keeper: LaunchKeeper
+    now: datetime
+
+    async def step(self, seconds: float = 0.0) -> None:
+        self.now += timedelta(seconds=seconds)
+        await self.keeper.step_once(self.now)
+
+    async def ask(self, count: int = 1) -> list[dict[str, Any]]:
+        await self.client.put(f"{POOLS}/lab", json=POOL)
+        answer = await self.client.post(NODES, json={"pool": "lab", "count": count})
+        assert answer.status_code == 201, answer.text
+        found: list[dict[str, Any]] = answer.json()["launches"]
+        self.now = max(self.now, self.services.now())
+        return found
+
+    async def row(self, launch_id: str) -> LaunchRow:
+        async with self.services.control.read() as session:
+            found = await session.get(LaunchRow, launch_id)
+        assert found is not None
+        return found
+
+    async def join(self, name: str = NAME, token: str | None = None) -> httpx.Response:
+        body = {"token": token or self.provider.requests[name].join_token, "name": name}
+        return await self.client.post(JOIN_PATH, json=body)
+
+    async def joined(self) -> tuple[str, str]:
+        """(launch id, node id) of a node that has joined."""
+        (launch,) = await self.ask()
+        await self.step(1)
+        return launch["id"], (await self.join()).json()["node_id"]
+
+    async def events(self, type: str) -> list[dict[str, Any]]:
+        page = (await self.client.get("/api/v1/events", params={"limit": 200})).json()
+        return [each for each in page["events" if "events" in page else "items"] if each["type"] == type]
+
+    async def move_node(self, node_id: str, to: NodeState) -> None:
+        async with self.services.write() as session:
+            node = await node_rows.get_locked(session, node_id)
+            assert isinstance(node, NodeRow)
+            await node_lifecycle.move(session, node, to, SYSTEM, "as a test wants it", self.now)
+
+
+@pytest.fixture
+async def machinery(services: Services, client: httpx.AsyncClient) -> Machinery:
+    provider = FakeProvisioner()
+    return Machinery(services, client, provider, LaunchKeeper(services, provider.factory), services.now())
+
+
+async def test_a_node_of_a_pool_is_launched_joins_by_its_name_and_knows_where_it_came_from(machinery: Machinery) -> None:
+    (launch,) = await machinery.ask()
+    assert (launch["name"], launch["state"], launch["command"]) == (NAME, "requested", None)
+    await machinery.step(1)
+    request = machinery.provider.requests[NAME]
+    assert (request.pool, request.slots, dict(request.labels)) == ("lab", 2, {"pool": "lab", "zone": "a"})
+    (coming,) = (await machinery.client.get(LAUNCHES)).json()["items"]
+    assert (coming["state"], coming["reason"], coming["handle"]) == ("pending", "its provider has taken it", HANDLE)
+    await machinery.step(3)
+    assert (await machinery.row(launch["id"])).reason == "in the queue"
+    machinery.provider.seen[HANDLE] = SeenLaunch(LaunchPhase.RUNNING)
+    await machinery.step(3)
+    assert (await machinery.row(launch["id"])).state is LaunchState.RUNNING
+    node_id = (await machinery.join()).json()["node_id"]
+    node = (await machinery.client.get(f"{NODES}/{node_id}")).json()
+    assert (node["name"], node["provider"], node["pool"], node["handle"]) == (NAME, "ssh", "lab", HANDLE)
+    assert (await machinery.client.get(LAUNCHES)).json()["items"] == []
+    (pool,) = (await machinery.client.get(POOLS)).json()["items"]
+    assert (pool["nodes"], pool["coming"]) == (1, 0)
+    events = await machinery.events("launch.state")
+    moves = [(each["data"]["from"], each["data"]["to"]) for each in events]
+    assert moves == [("requested", "pending"), ("pending", "running"), ("running", "joined")]
+
+
+async def test_a_node_that_is_removed_is_drained_and_then_ended_at_its_provider(machinery: Machinery) -> None:
+    launch_id, node_id = await machinery.joined()
+    await machinery.move_node(node_id, NodeState.READY)
+    await machinery.client.delete(f"{NODES}/{node_id}")
+    await machinery.step(20)
+    assert machinery.provider.count("terminate") == 0, "its node still drains"
+    await machinery.move_node(node_id, NodeState.GONE)
+    await machinery.step(20)
+    await machinery.step(1)
+    assert machinery.provider.calls[-1] == ("terminate", HANDLE)
+    assert (await machinery.row(launch_id)).state is LaunchState.ENDED
+    refused = await machinery.join()
+    assert (refused.status_code, refused.json()["code"]) == (401, "invalid_join_token"), "its tokens are revoked"
+
+
+async def test_a_removal_that_is_taken_back_ends_nothing(machinery: Machinery) -> None:
+    launch_id, node_id = await machinery.joined()
+    await machinery.move_node(node_id, NodeState.READY)
+    await machinery.client.delete(f"{NODES}/{node_id}")
+    await machinery.client.put(f"{NODES}/{node_id}/uncordon")
+    await machinery.step(20)
+    await machinery.step(20)
+    assert machinery.provider.count("terminate") == 0
+    assert (await machinery.row(launch_id)).wanted is True
+
+
+async def test_an_agent_that_never_joins_is_given_up_with_the_reason_and_ended(machinery: Machinery) -> None:
+    (launch,) = await machinery.ask()
+    await machinery.step(1)
+    machinery.provider.seen[HANDLE] = SeenLaunch(LaunchPhase.RUNNING)
+    await machinery.step(3)
+    await machinery.step(progress.JOIN_SECONDS)
+    await machinery.step(1)
+    row = await machinery.row(launch["id"])
+    assert row.state is LaunchState.FAILED
+    assert row.failure.startswith("its agent was started 30")
+    assert "reaches the coordinator" in row.remedy
+    assert machinery.provider.calls[-1] == ("terminate", HANDLE)
+    (shown,) = (await machinery.client.get(LAUNCHES)).json()["items"]
+    assert shown["failure"] == row.failure
+    assert (await machinery.client.delete(f"{LAUNCHES}/{row.id}")).status_code == 202
+    assert (await machinery.client.get(LAUNCHES)).json()["items"] == []
+
+
+async def test_a_refusal_is_shown_with_its_way_out_tried_again_and_given_up(machinery: Machinery) -> None:
+    (launch,) = await machinery.ask()
+    machinery.provider.refusal = ProvisionerError("gpu1 does not answer", "switch it on")
+    for _ in range(progress.MOST_TRIES - 1):
+        await machinery.step(progress.LONGEST_WAIT_SECONDS)
+        row = await machinery.row(launch["id"])
+        assert (row.state, row.reason, row.remedy) == (LaunchState.REQUESTED, "gpu1 does not answer", "switch it on")
+    await machinery.step(progress.LONGEST_WAIT_SECONDS)
+    row = await machinery.row(launch["id"])
+    assert (row.state, row.failure, row.remedy) == (LaunchState.FAILED, "gpu1 does not answer (5 tries)", "switch it on")
+
+
+async def test_a_coordinator_that_is_killed_while_it_asks_launches_nothing_twice_and_orphans_nothing(machinery: Machinery) -> None:
+    (launch,) = await machinery.ask()
+    machinery.provider.gate = asyncio.Event()
+    step = asyncio.create_task(machinery.step(1))
+    while not machinery.provider.requests:  # noqa: ASYNC110 - the provider has it, and its answer never comes
+        await asyncio.sleep(0)
+    for call in machinery.keeper._calls:
+        call.cancel()
+    await step
+    machinery.provider.gate = None
+    first = machinery.provider.requests[NAME]
+    machinery.keeper = LaunchKeeper(machinery.services, machinery.provider.factory)
+    await machinery.client.delete(f"{LAUNCHES}/{launch['id']}")
+    await machinery.step(CLAIM_SECONDS + 1)
+    assert list(machinery.provider.requests) == [first.name], "asked again under the same name, which is the same node"
+    await machinery.step(1)
+    await machinery.step(1)
+    assert machinery.provider.calls[-1] == ("terminate", HANDLE), "cancelled meanwhile, and still ended at the provider"
+    assert (await machinery.row(launch["id"])).state is LaunchState.ENDED
+
+
+async def test_two_replicas_ask_once(machinery: Machinery) -> None:
+    await machinery.ask(2)
+    other = LaunchKeeper(machinery.services, machinery.provider.factory)
+    machinery.keeper._began = other._began = True
+    machinery.now += timedelta(seconds=1)
+    await asyncio.gather(machinery.keeper.step_once(machinery.now), other.step_once(machinery.now))
+    assert machinery.provider.count("launch") == 2
+
+
+async def test_a_node_that_joins_before_the_provider_has_answered_gets_its_handle_later(machinery: Machinery) -> None:
+    (launch,) = await machinery.ask()
+    machinery.provider.gate = asyncio.Event()
+    step = asyncio.create_task(machinery.step(1))
+    while not machinery.provider.requests:  # noqa: ASYNC110 - see above
+        await asyncio.sleep(0)
+    node_id = (await machinery.join()).json()["node_id"]
+    machinery.provider.gate.set()
+    await step
+    assert (await machinery.row(launch["id"])).state is LaunchState.JOINED
+    assert (await machinery.client.get(f"{NODES}/{node_id}")).json()["handle"] == HANDLE
+
+
+async def test_a_node_that_its_provider_starts_again_joins_again_under_its_name(machinery: Machinery) -> None:
+    launch_id, node_id = await machinery.joined()
+    await machinery.move_node(node_id, NodeState.GONE)  # it left by itself
+    await machinery.step(20)
+    assert (await machinery.row(launch_id)).state is LaunchState.PENDING
+    again = await machinery.join()
+    assert again.status_code == 201, again.text
+    row = await machinery.row(launch_id)
+    assert (row.state, row.node_id) == (LaunchState.JOINED, again.json()["node_id"])
+
+
+async def test_a_node_is_drained_before_its_provider_takes_it_away(machinery: Machinery) -> None:
+    launch_id, node_id = await machinery.joined()
+    await machinery.move_node(node_id, NodeState.READY)
+    ends_at = machinery.now + timedelta(seconds=100)
+    machinery.provider.seen[HANDLE] = SeenLaunch(LaunchPhase.RUNNING, "on gpu1", ends_at)
+    await machinery.step(20)
+    assert (await machinery.client.get(f"{NODES}/{node_id}")).json()["state"] == "draining"
+    events = await machinery.events("node.state")
+    assert any(each["cause"].startswith("its provider takes it away in ") for each in events)
+    assert (await machinery.row(launch_id)).wanted is False
+
+
+async def test_a_token_joins_its_own_node_alone(machinery: Machinery) -> None:
+    await machinery.ask()
+    await machinery.step(1)
+    refused = await machinery.join(name="other", token=machinery.provider.requests[NAME].join_token)
+    assert (refused.status_code, refused.json()["code"]) == (401, "invalid_join_token")
+    assert "'lab-gpu1'" in refused.json()["detail"]
+    assert (await machinery.join()).status_code == 201
+
+
+async def test_a_launch_is_cancelled_before_its_provider_is_asked(machinery: Machinery) -> None:
+    (launch,) = await machinery.ask()
+    await machinery.client.delete(f"{LAUNCHES}/{launch['id']}")
+    await machinery.step(1)
+    assert (await machinery.row(launch["id"])).state is LaunchState.ENDED
+    assert machinery.provider.calls == []
+
+
+async def test_a_pool_has_room_for_as_many_nodes_as_it_has_hosts(machinery: Machinery) -> None:
+    await machinery.ask(2)
+    refused = await machinery.client.post(NODES, json={"pool": "lab"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "pool_full")
+    assert "has 2 of at most 2 nodes" in refused.json()["detail"]
+
+
+async def test_deleting_a_pool_with_nodes_is_refused_or_drains_them(machinery: Machinery) -> None:
+    launch_id, node_id = await machinery.joined()
+    await machinery.move_node(node_id, NodeState.READY)
+    refused = await machinery.client.delete(f"{POOLS}/lab")
+    assert (refused.status_code, refused.json()["code"]) == (409, "pool_in_use")
+    assert NAME in refused.json()["detail"]
+    assert (await machinery.client.delete(f"{POOLS}/lab", params={"drain": "true"})).status_code == 204
+    assert (await machinery.client.get(f"{NODES}/{node_id}")).json()["state"] == "draining"
+    assert (await machinery.row(launch_id)).wanted is False
+    assert (await machinery.client.get(POOLS)).json()["items"] == []

@@ -1,0 +1,113 @@
+"""Checkpoints as downloads: whole and verified where the coordinator sees their folder, and a way out where it does not."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from paceline.api.core.context import Services
+from paceline.api.services.artifacts import checkpoint_files
+from paceline.api.services.artifacts.checkpoint_files import DamagedWhileSentError, PackedFile
+from paceline.db.models.checkpoints import CheckpointRow
+from paceline.monitoring.sealed import File
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.manifest import Manifest
+from tests import factories
+
+ALL = "/api/v1/checkpoints"
+
+
+def save(folder: Path, contents: dict[str, bytes], **changes: Any) -> str:
+    """A committed checkpoint with these files; returns the SHA-256 of its manifest."""
+    folder.mkdir(parents=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    files = {name: File(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) for name, content in contents.items()}
+    known: dict[str, Any] = {"job_id": "j", "step": 5, "generation": 1, "world_size": 1, "seed": 0, "spec_sha256": "", "created": 0.0}
+    return manifests.write(folder, Manifest(**known, best=None, metrics={}, files=files | changes))
+
+
+async def announced(services: Services, folder: Path, digest: str, **columns: Any) -> CheckpointRow:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session, name=f"node-{folder.parent.name}")
+        job = await factories.create_running_job(session, node)
+        row = factories.checkpoint(job, node, step=5, directory=str(folder), manifest_sha256=digest, **columns)
+        session.add(row)
+        await session.flush()
+        return row
+
+
+CONTENTS = {"model.distcp": os.urandom((1 << 20) + 100), "empty": b"", ".metadata": b"meta"}
+
+
+async def test_a_checkpoint_comes_as_a_tar_with_its_manifest_last(services: Services, client: httpx.AsyncClient, tmp_path: Path) -> None:
+    folder = tmp_path / "step-5.g1"
+    row = await announced(services, folder, save(folder, CONTENTS))
+    listed = (await client.get(f"{ALL}/{row.id}/files")).json()
+    assert (listed["readable"], [each["name"] for each in listed["files"]]) == (
+        True,
+        [".metadata", "empty", "model.distcp", "manifest.json"],
+    )
+    answer = await client.get(f"{ALL}/{row.id}/download")
+    assert answer.status_code == 200, answer.text
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    assert "step5.tar" in answer.headers["content-disposition"]
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as packed:
+        packed.extractall(tmp_path / "out", filter="data")
+        assert packed.getnames()[-1] == "step-5.g1/manifest.json"
+    unpacked = tmp_path / "out" / "step-5.g1"
+    manifest = manifests.read(unpacked)
+    manifests.verify(unpacked, manifest, manifest.files)
+    assert (await client.head(f"{ALL}/{row.id}/download")).content == b""
+
+
+async def test_a_folder_on_another_machine_is_refused_with_the_way_out(
+    services: Services, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    row = await announced(services, tmp_path / "elsewhere" / "step-5.g1", "0" * 64)
+    answer = await client.get(f"{ALL}/{row.id}/download", params={"format": "safetensors"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "checkpoint_not_here")
+    assert f"paceline export {row.id} --into DIR on that node" in answer.json()["detail"]
+    assert (await client.get(f"{ALL}/{row.id}/files")).json()["readable"] is False
+
+
+async def test_nothing_is_read_but_the_checkpoint_that_was_announced(services: Services, client: httpx.AsyncClient, tmp_path: Path) -> None:
+    """The name of the folder comes from a rank: it may say anything."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    replaced = tmp_path / "a" / "step-5.g1"
+    save(replaced, CONTENTS)
+    leads_out = tmp_path / "b" / "step-5.g1"
+    outside = save(leads_out, CONTENTS, **{"../../secret": File(bytes=6, sha256=hashlib.sha256(b"secret").hexdigest())})
+    plain = tmp_path / "c"
+    plain.mkdir()
+    (plain / "passwd").write_text("x")
+    for folder, digest in ((replaced, "0" * 64), (leads_out, outside), (plain, "0" * 64)):
+        row = await announced(services, folder, digest)
+        answer = await client.get(f"{ALL}/{row.id}/download")
+        assert (answer.status_code, answer.json()["code"]) == (409, "checkpoint_not_usable")
+
+
+async def test_a_link_or_a_changed_file_breaks_the_download_off(tmp_path: Path) -> None:
+    content = os.urandom(3 << 20)
+    file = tmp_path / "model"
+    file.write_bytes(content)
+    good = PackedFile(file, "model", len(content), hashlib.sha256(content).hexdigest())
+    assert b"".join([piece async for piece in checkpoint_files.content(good)]) == content
+    file.write_bytes(content[:-1] + b"?")
+    with pytest.raises(DamagedWhileSentError):
+        assert len(b"".join([piece async for piece in checkpoint_files.content(good)])) < len(content)
+    file.write_bytes(content[:100])
+    with pytest.raises(DamagedWhileSentError):
+        [piece async for piece in checkpoint_files.content(good)]
+    file.unlink()
+    file.symlink_to("/etc/passwd")
+    with pytest.raises(OSError, match="symbolic links"):
+        [piece async for piece in checkpoint_files.content(good)]

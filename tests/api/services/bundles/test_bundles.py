@@ -1,0 +1,202 @@
+"""Bundles at the coordinator: sent in chunks, verified, given out, required by jobs, and deleted when none names them; on both databases."""
+
+from __future__ import annotations
+
+import io
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from paceline.api.core.context import Services
+from paceline.api.loops.storage import StorageKeeper
+from paceline.api.services.bundles import bundles
+from paceline.bundles.archive import CHUNK_BYTES, MOST_PACKED_BYTES, PackedBundle, pack
+from paceline.bundles.listing import list_files
+from paceline.cluster.protocol import BUNDLES_PATH
+from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import bundles as rows
+from tests import factories
+from tests.api.test_jobs import JOBS, SCRIPT
+from tests.conftest import Connect
+
+BUNDLES = "/api/v1/training/bundles"
+
+
+@dataclass
+class Sent:
+    """A packed folder, and the client that sends it."""
+
+    client: httpx.AsyncClient
+    packed: PackedBundle
+    data: bytes
+
+    @property
+    def path(self) -> str:
+        return f"{BUNDLES}/{self.packed.digest}"
+
+    def chunk(self, number: int) -> bytes:
+        return self.data[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES]
+
+    async def offer(self, **other: Any) -> httpx.Response:
+        facts = {"bytes": self.packed.bytes, "unpacked_bytes": self.packed.unpacked_bytes, "files": self.packed.files}
+        return await self.client.put(self.path, json=facts | other)
+
+    async def send(self, number: int, data: bytes | None = None) -> httpx.Response:
+        return await self.client.put(f"{self.path}/chunks/{number}", content=self.chunk(number) if data is None else data)
+
+    async def send_all(self) -> None:
+        assert (await self.offer()).json()["next_chunk"] == 0
+        for number in range(-(-len(self.data) // CHUNK_BYTES)):
+            answer = await self.send(number)
+            assert answer.status_code == 200, answer.text
+        assert answer.json()["state"] == "ready"
+
+
+@pytest.fixture
+def sent(client: httpx.AsyncClient, tmp_path: Path) -> Sent:
+    """A bundle of three chunks: what cannot be compressed stays as long as it is."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print(1)")
+    (tmp_path / "code" / "noise.bin").write_bytes(random.Random(0).randbytes(2 * CHUNK_BYTES + 500))
+    into = io.BytesIO()
+    return Sent(client, pack(list_files(tmp_path / "code"), into), into.getvalue())
+
+
+def spec_with(digest: str) -> dict[str, Any]:
+    return {"name": "shipped", **SCRIPT, "environment": {"code": {"bundle": digest, "commit": "abc123", "uncommitted": ["train.py"]}}}
+
+
+async def test_what_was_sent_comes_back(sent: Sent) -> None:
+    await sent.send_all()
+    back = await sent.client.get(f"{sent.path}/content", headers={"Accept-Encoding": "gzip"})
+    assert (back.content, back.headers["content-type"], back.headers["content-length"]) == (
+        sent.data,
+        "application/zstd",
+        str(len(sent.data)),
+    )
+    assert "content-encoding" not in back.headers
+    document = (await sent.client.get(sent.path)).json()
+    assert (document["files"], document["next_chunk"], document["unpacked_bytes"]) == (2, None, sent.packed.unpacked_bytes)
+
+
+async def test_everything_is_harmless_a_second_time(sent: Sent) -> None:
+    assert (await sent.offer()).json()["next_chunk"] == (await sent.offer()).json()["next_chunk"] == 0
+    assert (await sent.send(2)).json()["next_chunk"] == 0  # not the next one
+    assert (await sent.send(0)).json()["next_chunk"] == 1
+    assert (await sent.send(0)).json()["next_chunk"] == 1
+    assert (await sent.send(1, b"short")).json()["next_chunk"] == 1
+    assert (await sent.offer()).json()["next_chunk"] == 1  # another client goes on where this one stopped
+    await sent.send(1)
+    assert (await sent.send(2)).json()["state"] == "ready"
+    assert (await sent.send(2)).json()["state"] == (await sent.offer()).json()["state"] == "ready"
+
+
+async def test_other_code_under_this_digest_is_refused_and_forgotten(sent: Sent) -> None:
+    await sent.offer()
+    await sent.send(0, b"x" + sent.chunk(0)[1:])
+    await sent.send(1)
+    answer = await sent.send(2)
+    assert answer.json()["code"] == "invalid_request", answer.text
+    assert f"is not the bundle {sent.packed.digest}" in answer.json()["detail"]
+    assert (await sent.client.get(sent.path)).status_code == 404
+    await sent.send_all()
+
+
+@pytest.mark.parametrize(
+    ("other", "status"),
+    [
+        ({"bytes": MOST_PACKED_BYTES + 1}, 422),
+        ({"bytes": 0}, 422),
+        ({"files": 10**9}, 422),
+        ({"unpacked_bytes": -1}, 422),
+        ({"mode": 1}, 422),
+    ],
+)
+async def test_offers_out_of_range_are_refused(sent: Sent, other: dict[str, int], status: int) -> None:
+    assert (await sent.offer(**other)).status_code == status
+
+
+async def test_an_offer_of_another_size_says_what_to_do(sent: Sent) -> None:
+    await sent.offer()
+    answer = await sent.offer(bytes=1234)
+    assert (answer.status_code, answer.json()["code"]) == (409, "already_exists")
+
+
+async def test_only_digests_are_names(client: httpx.AsyncClient) -> None:
+    for name in ("x", "F" * 64, "0" * 63, "..%2F" + "0" * 64):
+        assert (await client.get(f"{BUNDLES}/{name}")).status_code in (400, 404)
+    assert (await client.get(f"{BUNDLES}/{'0' * 64}")).status_code == 404
+    assert (await client.put(f"{BUNDLES}/{'0' * 64}/chunks/0", content=b"x")).status_code == 404
+
+
+async def test_viewers_look_and_send_nothing(sent: Sent, connect: Connect, services: Services) -> None:
+    await sent.send_all()
+    async with services.write() as session:
+        _, key = await factories.create_user(session, name="vera", role="viewer")
+    async with connect(key) as client:
+        viewer = Sent(client, sent.packed, sent.data)
+        assert (await client.get(f"{viewer.path}/content")).content == sent.data
+        assert (await viewer.offer()).status_code == (await viewer.send(0)).status_code == 403
+
+
+async def test_a_job_needs_its_bundle(sent: Sent) -> None:
+    body = spec_with(sent.packed.digest)
+    refused = await sent.client.post(JOBS, json=body)
+    assert (refused.status_code, refused.json()["code"]) == (422, "no_bundle")
+    assert "paceline submit --workdir" in refused.json()["detail"]
+    await sent.offer()
+    assert "has not arrived in full" in (await sent.client.post(JOBS, json=body)).json()["detail"]
+    for number in range(3):
+        await sent.send(number)
+    job = (await sent.client.post(JOBS, json=body)).json()
+    assert job["spec"]["environment"]["code"]["commit"] == "abc123"
+    assert job["warnings"] == []
+
+
+async def test_code_and_a_folder_on_the_nodes_are_one_too_many(client: httpx.AsyncClient) -> None:
+    body = spec_with("0" * 64)
+    body["environment"]["working_directory"] = "/work"
+    answer = await client.post(JOBS, json=body)
+    assert answer.status_code == 422
+    assert "environment.working_directory=/work and environment.code are both given" in answer.text
+
+
+async def test_bundles_that_no_job_names_are_deleted_after_a_day(sent: Sent, services: Services) -> None:
+    await sent.send_all()
+    job = (await sent.client.post(JOBS, json=spec_with(sent.packed.digest))).json()
+    await bundles.drop_unused(services, services.now() + timedelta(days=30))
+    assert (await sent.client.get(sent.path)).status_code == 200
+    async with services.write() as session:
+        row = await session.get(JobRow, job["id"])
+        assert row is not None
+        row.bundle = None  # as when the job's row is gone
+    await bundles.drop_unused(services, services.now() + timedelta(hours=23))
+    assert (await sent.client.get(sent.path)).status_code == 200
+    await StorageKeeper(services).step_once(services.now() + timedelta(days=2))
+    assert (await sent.client.get(sent.path)).status_code == 404
+    async with services.metrics.read() as points:
+        assert await rows.chunks(points, sent.packed.digest) == 0
+
+
+async def test_one_that_never_arrived_goes_within_hours(sent: Sent, services: Services) -> None:
+    await sent.offer()
+    await sent.send(0)
+    await bundles.drop_unused(services, services.now() + timedelta(minutes=50))
+    assert (await sent.client.get(sent.path)).json()["next_chunk"] == 1
+    await bundles.drop_unused(services, services.now() + timedelta(hours=2))
+    assert (await sent.client.get(sent.path)).status_code == 404
+
+
+async def test_nodes_get_it_with_their_credential_alone(sent: Sent, connect: Connect, services: Services) -> None:
+    await sent.send_all()
+    async with services.write() as session:
+        _, credential = await factories.create_node(session)
+    async with connect(credential) as agent:
+        assert (await agent.get(f"{BUNDLES_PATH}/{sent.packed.digest}")).content == sent.data
+        assert (await agent.get(f"{BUNDLES_PATH}/{'0' * 64}")).status_code == 404
+    assert (await sent.client.get(f"{BUNDLES_PATH}/{sent.packed.digest}")).status_code == 401

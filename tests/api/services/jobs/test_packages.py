@@ -1,0 +1,83 @@
+"""Packages at submit: requirements files are read from the job's code, and an image needs a node that can run it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from paceline.api.core.context import Services
+from paceline.bundles.archive import pack
+from paceline.bundles.listing import list_files
+from tests import factories
+from tests.api.services.bundles.test_bundles import Sent
+from tests.api.test_jobs import JOBS
+
+
+async def code(client: httpx.AsyncClient, folder: Path, **files: str) -> str:
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    into = io.BytesIO()
+    packed = pack(list_files(folder), into)
+    await Sent(client, packed, into.getvalue()).send_all()
+    return packed.digest
+
+
+def job(**environment: Any) -> dict[str, Any]:
+    return {"name": "job", "script": {"path": "train.py"}, "environment": environment}
+
+
+async def test_a_file_of_the_code_is_read_and_the_job_keeps_its_lines(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    digest = await code(client, tmp_path / "code", **{"requirements.txt": "Tiktoken >= 0.9\n-r more.txt\n", "more.txt": "numpy\n"})
+    answer = await client.post(JOBS, json=job(requirements="requirements.txt", code={"bundle": digest}))
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["spec"]["environment"]["requirements"] == ["tiktoken>=0.9", "numpy"]
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("none.txt", "there is no none.txt in the job's code"),
+        ("bad.txt", "bad.txt line 1: -e . is a folder"),
+        ("bytes.txt", "as UTF-8 text"),
+    ],
+)
+async def test_a_file_that_cannot_be_used_is_refused(client: httpx.AsyncClient, tmp_path: Path, named: str, says: str) -> None:
+    digest = await code(client, tmp_path / "code", **{"bad.txt": "-e .\n"})
+    if named == "bytes.txt":
+        (tmp_path / "code" / named).write_bytes(b"\xff\xfe")
+        digest = await code_again(client, tmp_path / "code")
+    answer = await client.post(JOBS, json=job(requirements=named, code={"bundle": digest}))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_spec"), answer.text
+    assert says in answer.json()["detail"]
+    assert answer.json()["errors"][0]["pointer"] == "/environment/requirements"
+
+
+async def code_again(client: httpx.AsyncClient, folder: Path) -> str:
+    into = io.BytesIO()
+    packed = pack(list_files(folder), into)
+    await Sent(client, packed, into.getvalue()).send_all()
+    return packed.digest
+
+
+async def test_a_file_without_code_has_not_come_along(client: httpx.AsyncClient) -> None:
+    answer = await client.post(JOBS, json=job(requirements="requirements.txt"))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_spec")
+    assert "--workdir" in answer.json()["detail"]
+
+
+async def test_an_image_waits_for_nodes_and_is_refused_where_none_can_run_it(client: httpx.AsyncClient, services: Services) -> None:
+    body = job(image="docker.io/library/python:3.11")
+    assert (await client.post(JOBS, json=body)).status_code == 201
+    async with services.write() as session:
+        await factories.create_node(session, name="plain", slots=1)
+    answer = await client.post(JOBS, json={**body, "name": "second"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "no_container_engine"), answer.text
+    assert "environment.requirements" in answer.json()["errors"][0]["hint"]
+    async with services.write() as session:
+        await factories.create_node(session, name="able", slots=1, inventory={"container_engines": ["podman"]})
+    assert (await client.post(JOBS, json={**body, "name": "third"})).status_code == 201

@@ -1,0 +1,176 @@
+"""What no event records is told once for each time that it begins: a long wait, a full disk, lost goodput."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.api.core.disk import DiskWatch
+from paceline.api.loops.notifications import NotificationWatch
+from paceline.api.schemas.goodput import Goodput
+from paceline.api.services.notifications import looks
+from paceline.cluster.states import JobState
+from paceline.db.repositories import notifications as rows
+from tests.api.services.notifications.conftest import News
+from tests.factories import START
+
+MINUTE = timedelta(minutes=1)
+
+
+async def titles(news: News) -> list[str]:
+    return [each["title"] for each in await news.deliveries()]
+
+
+async def test_a_job_that_waits_is_told_once_for_each_time_that_it_is_queued(news: News) -> None:
+    await news.channel()
+    await news.rule("queued_long", queued_minutes=30)
+    job = await news.job("gpt", JobState.QUEUED, pending={"code": "no_room", "text": "8 of 8 slots are in use"})
+    await news.job("runs")
+    await looks.at_queue(news.services, START + 29 * MINUTE)
+    assert await titles(news) == []
+    for minutes in (30, 31, 600):
+        await looks.at_queue(news.services, START + minutes * MINUTE)
+    assert await titles(news) == ["Job gpt waits for slots for 30 min 00 s: 8 of 8 slots are in use"]
+    async with news.services.write() as session:
+        session.add(job)
+        job.queued_at = START + 700 * MINUTE
+    await looks.at_queue(news.services, START + 720 * MINUTE)
+    assert len(await titles(news)) == 1
+    await looks.at_queue(news.services, START + 740 * MINUTE)
+    assert len(await titles(news)) == 2
+
+
+async def test_each_rule_has_its_own_patience(news: News) -> None:
+    await news.channel()
+    await news.rule("queued_long", queued_minutes=5)
+    await news.rule("queued_long", queued_minutes=60)
+    await news.job("gpt", JobState.QUEUED)
+    counts = []
+    for minutes in (4, 6, 59, 61, 100):
+        await looks.at_queue(news.services, START + minutes * MINUTE)
+        counts.append(len(await titles(news)))
+    assert counts == [0, 1, 1, 2, 2]
+
+
+@dataclass
+class FakeDisk:
+    free: int = 100
+
+    def usage(self, _: Path) -> tuple[int, int, int]:
+        return 1000, 1000 - self.free, self.free
+
+
+async def test_a_full_disk_is_told_until_it_is_over_whatever_restarts_meanwhile(news: News, tmp_path: Path) -> None:
+    await news.channel()
+    await news.rule("disk_low")
+    disk, counts = FakeDisk(), []
+    for free in (100, 10, 9, 8, 100, 100, 5):
+        disk.free = free
+        # A watch of its own each time, as after a restart of the coordinator.
+        services = replace(news.services, disk=DiskWatch(tmp_path, 50, disk.usage, look_every_seconds=0.0))
+        await looks.at_disk(services, START + len(counts) * MINUTE)
+        counts.append(len(await titles(news)))
+    assert counts == [0, 1, 1, 1, 1, 1, 2]
+    assert (await titles(news))[0].startswith("The coordinator's disk is nearly full")
+
+
+@dataclass
+class ScriptedReads:
+    """Answers questions about goodput."""
+
+    goodput: dict[str, float | None] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    async def get(self, question: Any, now: Any) -> Goodput:
+        (job_id,) = question.job_ids
+        self.asked.append(job_id)
+        value = self.goodput.get(job_id)
+        return Goodput(
+            job_id=job_id, goodput=value, text=f"{value:.1%} of the time" if value is not None else "no step", since=START, until=START, wall_seconds=1,
+            paused_seconds=0, queued_seconds=0, useful_steps=1, redone_steps=0, parts=[], incidents=[], resolution_steps=1,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def reads() -> ScriptedReads:
+    return ScriptedReads()
+
+
+async def test_lost_goodput_is_told_once_until_it_has_come_back(news: News, reads: ScriptedReads) -> None:
+    await news.channel()
+    await news.rule("goodput_low", goodput_below=0.8)
+    job = await news.job("gpt", started_at=START)
+    look, counts = looks.GoodputLook(news.services, reads), []  # type: ignore[arg-type]
+    for number, value in enumerate((0.9, 0.79, 0.5, 0.81, 0.79, 0.83, 0.7, None)):
+        reads.goodput[job.id] = value
+        if number == 3:  # a restart of the coordinator
+            look = looks.GoodputLook(news.services, reads)  # type: ignore[arg-type]
+        await look.look(START + (10 + number) * MINUTE)
+        counts.append(len(await titles(news)))
+    assert counts == [0, 1, 1, 1, 1, 1, 2, 2]
+    assert (await titles(news))[0] == "Job gpt loses goodput: 79.0% of the time"
+
+
+async def test_a_job_that_has_just_started_is_not_looked_at(news: News, reads: ScriptedReads) -> None:
+    await news.channel()
+    await news.rule("goodput_low")
+    await news.job("gpt", started_at=START)
+    await looks.GoodputLook(news.services, reads).look(START + 9 * MINUTE)  # type: ignore[arg-type]
+    assert reads.asked == []
+
+
+async def test_many_jobs_have_their_turns(news: News, reads: ScriptedReads) -> None:
+    await news.channel()
+    await news.rule("goodput_low")
+    jobs = [await news.job(f"j-{n}", started_at=START) for n in range(45)]
+    look = looks.GoodputLook(news.services, reads)  # type: ignore[arg-type]
+    for minute in range(3):
+        await look.look(START + (20 + minute) * MINUTE)
+    assert sorted(reads.asked) == sorted(job.id for job in jobs)
+
+
+async def test_a_condition_of_a_job_that_has_ended_is_forgotten(news: News, reads: ScriptedReads) -> None:
+    await news.channel()
+    await news.rule("goodput_low")
+    job = await news.job("gpt", started_at=START)
+    reads.goodput[job.id] = 0.1
+    look = looks.GoodputLook(news.services, reads)  # type: ignore[arg-type]
+    await look.look(START + 20 * MINUTE)
+    async with news.services.write() as session:
+        session.add(job)
+        job.state = JobState.COMPLETED
+    await look.look(START + 21 * MINUTE)
+    async with news.services.control.read() as session:
+        assert await rows.conditions(session) == set()
+
+
+async def test_the_loop_reads_the_history_and_looks_around(news: News, reads: ScriptedReads) -> None:
+    await news.channel()
+    await news.rule("failed", "queued_long", "goodput_low")
+    await news.end(await news.job("fails"))
+    await news.job("waits", JobState.QUEUED)
+    slow = await news.job("slow", started_at=START)
+    reads.goodput[slow.id] = 0.2
+    watch = NotificationWatch(news.services, reads)  # type: ignore[arg-type]
+    await watch.step_once(START + 60 * MINUTE)
+    await watch.step_once(START + 60 * MINUTE)
+    assert sorted(title.split()[1] for title in await titles(news)) == ["fails", "slow", "waits"]
+
+
+async def test_many_waiting_jobs_of_another_project_do_not_hide_one(news: News, monkeypatch: pytest.MonkeyPatch) -> None:
+    await news.channel()
+    await news.rule("queued_long", project="vision")
+    monkeypatch.setattr(looks, "JOBS_TOLD_AT_ONCE", 2)
+    for n in range(5):
+        await news.job(f"text-{n}", JobState.QUEUED, project="text")
+    for n in range(5):
+        await news.job(f"vision-{n}", JobState.QUEUED, project="vision")
+    counts = []
+    for minute in range(4):
+        await looks.at_queue(news.services, START + (40 + minute) * MINUTE)
+        counts.append(len(await titles(news)))
+    assert counts == [2, 4, 5, 5]

@@ -1,0 +1,66 @@
+"""`paceline keys`: what is asked of the coordinator, and what is shown of its answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Paceline
+from tests.cli.fake_coordinator import Answer, FakeCoordinator
+
+MADE = {"key": "pk_secret", "role": "member", "id": "01JD0000000000000000000001"}
+
+
+def key(**changes: Any) -> dict[str, Any]:
+    return {
+        "id": "01JD0000000000000000000002",
+        "name": "ci",
+        "prefix": "pk_abc123",
+        "role": "member",
+        "user_name": "ada",
+        "last_used_at": None,
+        "expires_at": None,
+        "revoked_at": None,
+        **changes,
+    }
+
+
+def page(*items: dict[str, Any]) -> Answer:
+    return Answer(200, {"items": list(items), "next_cursor": None})
+
+
+@pytest.mark.parametrize(("options", "asked"), [((), {}), (("--days", "7"), {"expires_in_days": 7})], ids=["no days", "seven days"])
+def test_a_key_made_without_days_ends_when_the_key_in_use_does(
+    paceline: Paceline, coordinator: FakeCoordinator, options: tuple[str, ...], asked: dict[str, int]
+) -> None:
+    coordinator.on("POST", "/keys", Answer(201, MADE))
+    assert paceline("keys", "create", "ci", *options).returncode == 0
+    (request,) = coordinator.sent("POST", "/keys")
+    assert request.body == {"name": "ci", "role": "member", **asked}
+
+
+def test_the_list_has_the_last_use_and_leaves_out_what_is_over(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    over = [key(name="old", revoked_at="2026-01-01T00:00:00Z"), key(name="past", expires_at="2026-01-01T00:00:00Z")]
+    coordinator.on("GET", "/keys", page(key(), *over))
+    listed = paceline("keys", "list").stdout
+    assert listed.splitlines()[1].split() == ["ci", "ada", "member", "active", "never", "never", "pk_abc123", key()["id"]]
+    assert "old" not in listed
+    whole = paceline("keys", "list", "--all").stdout
+    assert "revoked" in whole
+    assert "expired" in whole
+
+
+def test_a_key_is_revoked_by_its_name_or_prefix(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/keys", page(key()))
+    coordinator.on("DELETE", f"/keys/{key()['id']}", Answer(200, {}))
+    for reference in ("ci", "pk_abc123"):
+        assert paceline("keys", "revoke", reference).stdout == f"{reference} is revoked\n"
+    assert len(coordinator.sent("DELETE", f"/keys/{key()['id']}")) == 2
+
+
+def test_a_name_of_two_keys_is_asked_about(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/keys", page(key(), key(prefix="pk_def456", user_name="bob")))
+    done = paceline("keys", "revoke", "ci")
+    assert done.returncode == 2
+    assert "pk_abc123 (ada) or pk_def456 (bob)" in done.stderr

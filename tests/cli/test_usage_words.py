@@ -1,0 +1,45 @@
+"""What was typed wrong, in words of the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.cli.usage_words import as_options
+from tests.cli.conftest import Paceline
+from tests.cli.fake_coordinator import FakeCoordinator, problem
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (("jobs", "--limit", "many"), "Invalid value for '--limit' / '-n': it takes a whole number"),
+        (("jobs", "--limit", "0"), "it must be at least 1"),
+        (("wait", "gpt", "--timeout", "soon"), "it takes a number"),
+        (("jobs", "--output", "xml"), "'-o': 'xml' is not one of 'table', 'json', 'jsonl', 'yaml'."),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_in_plain_words(stranger: Paceline, typed: tuple[str, ...], words: str) -> None:
+    """It was `Input should be a valid integer, unable to parse string as an integer`."""
+    done = stranger(*typed)
+    assert done.returncode == 2
+    assert words in done.stderr.splitlines()[0]
+
+
+def test_the_options_name_of_a_refused_parameter_is_told(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """It was `rank='x' ... write rank=0,1`."""
+    said = "status=flying is no state of a job; use queued"
+    coordinator.on("GET", "/training/jobs", problem(400, "invalid_parameter", said))
+    assert paceline("jobs", "--status", "flying").stderr.startswith("error: --status flying is no state of a job; use queued")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("rank='x': 'x' is not a whole number; write rank=0,1", "--rank 'x': 'x' is not a whole number; write --rank 0,1"),
+        ("sort: takes name; got 'foo'", "--sort: takes name; got 'foo'"),
+        ("first_step=-1 is below 0", "--first-step -1 is below 0"),
+        ("the world has no rank 3", "the world has no rank 3"),
+    ],
+)
+def test_parameters_read_as_options(message: str, words: str) -> None:
+    assert as_options(message, ["rank", "sort", "first_step"]) == words

@@ -1,0 +1,29 @@
+"""The agent's own interpreter, as environments are built on it."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+from paceline.cluster.agent.environments.node_python import this_python, write_stand_in
+
+
+def test_it_knows_its_torch_and_what_paceline_needs() -> None:
+    node = this_python()
+    assert node.torch is not None
+    assert node.packages["packaging"]
+    assert any(line.startswith("pydantic>=") for line in node.constraints)
+    assert not any(line.startswith("torch") for line in node.constraints)
+    assert "sympy" in " ".join(node.torch_requires)
+    assert "nvidia" not in " ".join(node.torch_requires)
+
+
+def test_the_stand_in_has_the_name_the_version_and_the_needs_of_torch_alone(tmp_path: Path) -> None:
+    node = replace(this_python(), packages={"torch": "9.9+x"}, torch_requires=("sympy>=1",))
+    wheel = write_stand_in(node, tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = archive.read("torch-9.9+x.dist-info/METADATA").decode()
+    assert {name.partition("/")[0] for name in names} == {"torch-9.9+x.dist-info"}
+    assert "Version: 9.9+x\nRequires-Dist: sympy>=1" in metadata

@@ -1,0 +1,96 @@
+"""Ranks with packages of their own, by a real agent: a spawner for each environment, which outlives the agent as the default one does.
+
+The environments here install nothing, so that no package index is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from paceline.cluster.agent.environments.preparation import variables_for_builds
+from paceline.cluster.states import RankState
+from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, training_job
+from tests.cluster.agent.coordinator import Coordinator
+
+
+def with_packages(packages: dict[str, Any], **behaviour: Any) -> dict[str, Any]:
+    spec = training_job(**behaviour)
+    return {**spec, "environment": {**spec["environment"], **packages}}
+
+
+def spawners(agent: AgentProcess) -> set[int]:
+    """The spawners of environments; forked ranks carry their command line."""
+    found = [each for each in agent.processes() if "--environment" in each.cmdline()]
+    return {each.pid for each in found if not (parent := each.parent()) or "--environment" not in parent.cmdline()}
+
+
+async def test_the_second_job_finds_its_packages_and_their_spawner(agent: AgentProcess, coordinator: Coordinator) -> None:
+    spec = with_packages({"requirements": []}, steps=3, tell="VIRTUAL_ENV")
+    agent.start()
+    await coordinator.desire(assignment("first", spec=spec))
+    await coordinator.until(drained("first"))
+    before = spawners(agent)
+    await coordinator.desire(assignment("second", spec=spec))
+    await coordinator.until(drained("second"))
+    assert len(before) == 1
+    assert spawners(agent) == before
+    first, second = coordinator.of("first").text, coordinator.of("second").text
+    assert "environment: installed 0 packages" in " ".join(first)
+    assert not [line for line in second if line.startswith("environment:")]
+    (venv,) = (agent.data / "environments").glob("*/venv")
+    assert str(venv) in " ".join(second)
+    assert await agent.end() == 0
+
+
+async def test_a_killed_agents_successor_adopts_the_ranks_of_an_environment(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", spec=with_packages({"requirements": []}, steps=0)))
+    await coordinator.until(running("job"))
+    pid, before = coordinator.rank("job").pid, spawners(agent)  # type: ignore[union-attr]
+    await agent.end(signal.SIGKILL)
+    agent.start()
+    await coordinator.until(lambda c: len(c.hellos) == 2 and running("job")(c))
+    assert (coordinator.rank("job").pid, spawners(agent)) == (pid, before)  # type: ignore[union-attr]
+    assert await agent.end() == 0
+    assert not spawners(agent)
+
+
+async def test_a_spawner_that_is_killed_takes_its_ranks_along_and_the_next_job_gets_another(
+    agent: AgentProcess, coordinator: Coordinator
+) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", spec=with_packages({"requirements": []}, steps=0)))
+    await coordinator.until(running("job"))
+    (before,) = spawners(agent)
+    psutil.Process(before).kill()
+    await coordinator.until(lambda c: (seen := c.rank("job")) and seen.state == RankState.EXITED)
+    assert coordinator.rank("job").signal == "SIGKILL"  # type: ignore[union-attr]
+    await coordinator.desire(assignment("next", spec=with_packages({"requirements": []}, steps=3)))
+    await coordinator.until(drained("next"))
+    assert coordinator.rank("next").outcome == "completed"  # type: ignore[union-attr]
+    assert before not in spawners(agent)
+    await agent.end()
+
+
+async def test_packages_that_a_node_cannot_give_end_the_job_for_good(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", spec=with_packages({"python": str(tmp_path / "none")})))
+    await coordinator.until(drained("job"))
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert rank.failure is not None
+    assert rank.failure.kind == "invalid_input"
+    assert "there is no such file on this node" in rank.failure.message
+    assert coordinator.of("job").text == [f"environment: ERROR {rank.failure.message}"]
+    await agent.end()
+
+
+def test_a_build_has_the_agents_settings_of_uv_and_no_more_than_ranks_have() -> None:
+    agent = {"UV_INDEX_URL": "https://host/simple", "TOKEN": "secret", **os.environ}
+    assert variables_for_builds({"PATH": "/bin"}, agent, None)["UV_INDEX_URL"] == "https://host/simple"
+    assert "TOKEN" not in variables_for_builds({"PATH": "/bin"}, agent, None)

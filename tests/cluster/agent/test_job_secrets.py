@@ -1,0 +1,170 @@
+"""The agent's side of secrets: asked for when ranks start, in no file, masked in all that leaves; real agent, spawner and rank."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from paceline.cluster.agent import job_secrets
+from paceline.cluster.agent.job_secrets import JobSecretsKeeper, SecretsNotFetchedError
+from paceline.cluster.agent.upload.masking import WITHHELD
+from paceline.cluster.protocol import JobSecrets, ObservedAssignment, ObservedRank
+from paceline.cluster.states import RankState
+from paceline.training.link import FailureReport, RankOrder
+from paceline.training.spec.stored import StoredSpec
+from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, world
+from tests.cluster.agent.coordinator import Coordinator
+
+VALUE = "s3cret-value-of-the-test"
+LOOK = """
+import os, pathlib, sys, time
+value = os.environ["TOKEN"]
+print("has", len(value), value)
+pathlib.Path(os.environ["PACELINE_ARTIFACTS"], "kept.txt").write_text(value)
+hold = pathlib.Path(sys.argv[1])
+while not hold.exists():
+    time.sleep(0.02)
+raise RuntimeError("refused: " + value)
+"""
+
+
+def order(job: str = "job", names: tuple[str, ...] = ("TOKEN",)) -> RankOrder:
+    spec = {"name": "job", "project": "vision", "environment": {"secrets": list(names)}}
+    return RankOrder(spec=StoredSpec(spec), world=world(job), folder="/f", agent_socket="/s")
+
+
+class Door:
+    """The coordinator's answers, in order; the last one again and again."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.answers, self.asked = list(answers), 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked += 1
+        answer = self.answers[min(self.asked, len(self.answers)) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def given(**fields: Any) -> httpx.Response:
+    return httpx.Response(200, content=msgspec.json.encode(JobSecrets(**fields)))
+
+
+def keeper(tmp_path: Path, *answers: httpx.Response | Exception) -> tuple[JobSecretsKeeper, Door]:
+    door = Door(*answers)
+    (tmp_path / "jobs").mkdir(exist_ok=True)
+    http = httpx.AsyncClient(base_url="http://c", transport=httpx.MockTransport(door))
+    return JobSecretsKeeper(http, tmp_path / "jobs", tmp_path / "secret_jobs"), door
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_secrets, "FIRST_RETRY_SECONDS", 0.01)
+
+
+async def test_secrets_are_asked_for_until_they_come(tmp_path: Path) -> None:
+    ours, door = keeper(tmp_path, httpx.ConnectError("away"), httpx.Response(503, text="no key"), given(values={"TOKEN": VALUE}))
+    assert await ours.fetch(order()) == {"TOKEN": VALUE}
+    assert door.asked == 3
+    mask = ours.mask_of("job")
+    assert mask is not None
+    assert mask.text(f"is {VALUE}") == "is ***"
+    assert await ours.fetch(order("other", names=())) == {}
+    assert door.asked == 3
+
+
+async def test_a_rank_whose_secret_was_deleted_does_not_start(tmp_path: Path) -> None:
+    ours, _ = keeper(tmp_path, given(values={}, missing=("TOKEN",)))
+    with pytest.raises(SecretsNotFetchedError, match="paceline secret set TOKEN --project vision"):
+        await ours.fetch(order())
+
+
+async def test_a_coordinator_that_does_not_give_them_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_secrets, "FETCH_SECONDS", 0.2)
+    ours, _ = keeper(tmp_path, httpx.Response(503, text="the key is not here"))
+    with pytest.raises(SecretsNotFetchedError, match=r"within 0.2 s: the coordinator answered 503: the key is not here"):
+        await ours.fetch(order())
+
+
+async def test_former_values_are_masked_too_and_masks_add_up(tmp_path: Path) -> None:
+    ours, _ = keeper(tmp_path, given(values={"TOKEN": "first-value"}), given(values={"TOKEN": "second-value"}, former=("zeroth-value",)))
+    await ours.fetch(order())
+    await ours.fetch(order())
+    mask = ours.mask_of("job")
+    assert mask is not None
+    assert mask.text("first-value second-value zeroth-value") == "*** *** ***"
+
+
+async def test_a_new_agent_sends_nothing_before_it_knows_what_to_mask(tmp_path: Path) -> None:
+    first, _ = keeper(tmp_path, given(values={"TOKEN": VALUE}))
+    (tmp_path / "jobs" / "job").mkdir(parents=True)
+    await first.fetch(order())
+    second, _ = keeper(tmp_path, given(values={"TOKEN": VALUE}))
+    second.adopt()
+    assert second.mask_of("job") is None
+    failed = ObservedRank(rank=0, slot=0, state=RankState.EXITED, failure=FailureReport(kind="exit", rank=0, message=f"bad {VALUE}"))
+    report = ObservedAssignment(job_id="job", generation=1, ranks=(failed,))
+    assert VALUE not in repr(second.masked(report))
+    task = asyncio.create_task(second.run())
+    async with asyncio.timeout(10):
+        while second.mask_of("job") is None:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+    task.cancel()
+    told = second.masked(report).ranks[0].failure
+    assert told is not None
+    assert told.message == "bad ***"
+
+
+async def test_what_is_left_of_a_job_that_is_over_is_withheld_by_a_new_agent(tmp_path: Path) -> None:
+    ours, _ = keeper(tmp_path, httpx.Response(404))
+    (tmp_path / "secret_jobs").mkdir()
+    (tmp_path / "secret_jobs" / "job").touch()
+    (tmp_path / "jobs" / "job").mkdir()
+    ours.adopt()
+    task = asyncio.create_task(ours.run())
+    async with asyncio.timeout(10):
+        while ours.mask_of("job") is None:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+    task.cancel()
+    assert ours.mask_of("job") is WITHHELD
+    (tmp_path / "jobs" / "job").rmdir()
+    ours.forget_removed()
+    assert not any((tmp_path / "secret_jobs").iterdir())
+
+
+async def test_values_are_in_the_rank_and_in_no_file_and_masked_over_a_new_agent(
+    agent: AgentProcess, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    coordinator.secrets["job"] = JobSecrets(values={"TOKEN": VALUE})
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    hold = tmp_path / "hold"
+    spec = script_job(tmp_path / "look.py", LOOK, str(hold)) | {"environment": {"secrets": ["TOKEN"]}}
+    await coordinator.desire(assignment("job", world("job", store_port=coordinator.hellos[0].store_port), spec=spec))
+    await coordinator.until(lambda c: any("not kept" in line for line in c.of("job").text))
+    assert coordinator.of("job").text[0] == f"has {len(VALUE)} ***"
+    folder = agent.data / "jobs" / "job" / "g1" / "rank0"
+    assert (folder / "launch.json").exists()
+    having = {path.name for path in agent.data.rglob("*") if path.is_file() and VALUE.encode() in path.read_bytes()}
+    assert having == {"output.log", "kept.txt"}  # which the rank has written itself
+    coordinator.secrets["job"] = JobSecrets(values={"TOKEN": "another-value"}, former=(VALUE,))
+    await agent.end(signal.SIGHUP)
+    hold.touch()
+    agent.start()
+    await coordinator.until(drained("job"))
+    ended = coordinator.rank("job")
+    assert ended is not None
+    assert ended.failure is not None
+    assert ended.failure.message.startswith("refused: ***")
+    assert VALUE not in repr(coordinator.observed) + repr([vars(each) for each in coordinator.received.values()])
+    await coordinator.desire()
+    await coordinator.until(lambda c: c.rank("job") is None)
+    assert not any(VALUE.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    await agent.end()

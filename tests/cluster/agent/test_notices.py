@@ -1,0 +1,144 @@
+"""An agent hears of its machine's end by the clock, a signal, a command or a file, and leaves once its ranks have gone elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline.cluster.agent.notices import NoticeSettings, NoticeWatch
+from paceline.cluster.states import RankState
+from tests.cluster.agent.conftest import AgentProcess, assignment, training_job
+from tests.cluster.agent.coordinator import Coordinator
+from tests.waiting import until
+
+
+def watch(**settings: object) -> NoticeWatch:
+    return NoticeWatch(NoticeSettings(**settings), started_at=time.time())
+
+
+async def noticed(found: NoticeWatch) -> None:
+    running = asyncio.create_task(found.run())
+    try:
+        await until(lambda: found.notice is not None, "a notice")
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_time_limit_is_told_so_long_before_its_end() -> None:
+    early, due = watch(ends_in=3600.0), watch(ends_in=100.0, drain_seconds=120.0)
+    early._look_at_clock(early.started_at + 3479)
+    assert early.notice is None
+    early._look_at_clock(early.started_at + 3480)
+    await noticed(due)
+    assert early.notice is not None
+    assert due.notice is not None
+    assert due.notice.ends_at == pytest.approx(due.started_at + 100.0)
+    assert due.notice.reason == "its time limit ends"
+
+
+async def test_a_command_says_how_many_seconds_are_left_and_why() -> None:
+    script = "print('45 spot interruption'); raise SystemExit(0)"
+    found = watch(command=(sys.executable, "-c", script))
+    await noticed(found)
+    assert found.notice is not None
+    assert found.notice.reason.endswith("announced it: spot interruption")
+    assert 0 < found.notice.ends_at - time.time() <= 45.0
+
+
+@pytest.mark.parametrize("command", [("/no/such/program",), (sys.executable, "-c", "raise SystemExit(1)")], ids=["missing", "says-no"])
+async def test_a_command_that_fails_is_no_notice(command: tuple[str, ...]) -> None:
+    found = watch(command=command)
+    await found._ask_command()
+    assert found.notice is None
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("", 120.0), ("nan", 120.0), ("30", 30.0), ("taken away by the cloud", 120.0)])
+async def test_a_file_that_appears_is_a_notice(tmp_path: Path, text: str, seconds: float) -> None:
+    found = watch(file=tmp_path / "notice")
+    found._look_at_file()
+    assert found.notice is None
+    (tmp_path / "notice").write_text(text)
+    found._look_at_file()
+    first = found.notice
+    found._look_at_file()
+    assert first is not None
+    assert found.notice is first
+    assert seconds - 30 < first.ends_at - time.time() <= seconds
+
+
+def test_the_earliest_end_counts_and_sigterm_ends_the_ranks_only_the_second_time() -> None:
+    told: list[float] = []
+    found = watch(ends_in=1000.0, drain_seconds=100.0, drain_on_term=20.0)
+    found.on_notice = lambda: told.append(found.notice.ends_at)  # type: ignore[union-attr]
+    found.on_usr1()
+    assert not found.on_term()
+    assert not found.on_term()  # at once: the same one, by way of the shell
+    found.on_usr1()
+    assert len(told) == 2
+    assert told[1] < told[0]
+    found._signalled_at = time.time() - 3.0
+    assert found.on_term()
+    assert watch().on_term()
+
+
+async def test_sigusr1_drains_the_node_while_its_ranks_go_on(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start("--drain-seconds", "300", "--returns")
+    await coordinator.desire(assignment("job", spec=training_job(steps=0)))
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.state == RankState.RUNNING)
+    assert agent.process is not None
+    agent.process.send_signal(signal.SIGUSR1)
+    await coordinator.until(lambda c: c.notices)
+    (notice,) = coordinator.notices
+    assert notice.returns
+    assert 200 < notice.ends_at - time.time() <= 300
+    assert coordinator.rank("job").state == RankState.RUNNING  # type: ignore[union-attr]
+    await coordinator.desire()
+    await coordinator.until(lambda c: c.rank("job") is None)
+    await coordinator.desire(leave=True)
+    assert await agent.exited() == 3
+    assert json.loads((agent.data / "credential.json").read_text())["node_id"] == "node-1"
+
+
+async def test_sigterm_to_every_process_of_the_node_is_a_drain(agent: AgentProcess, coordinator: Coordinator) -> None:
+    """Slurm's scancel signals the whole job: neither spawner nor ranks may die before the drain."""
+    agent.start("--drain-on-term", "300")
+    await coordinator.desire(assignment("job", spec=training_job(steps=0)))
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.state == RankState.RUNNING)
+    step = coordinator.rank("job").step  # type: ignore[union-attr]
+    for process in agent.processes():
+        os.kill(process.pid, signal.SIGTERM)
+    await coordinator.until(lambda c: c.notices)
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.step > step + 5)
+    await coordinator.desire(assignment("job", spec=training_job(steps=0), action="stop"))
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.state == RankState.EXITED)
+    await coordinator.desire(leave=True)
+    assert await agent.exited() == 0
+    assert agent.processes() == []
+
+
+async def test_what_has_not_gone_by_the_end_is_ended(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start("--ends-in", "6")  # five of them are kept for the end itself
+    await coordinator.desire(assignment("job", spec=training_job(steps=0)))
+    assert await agent.exited() == 0
+    assert agent.processes() == []
+
+
+async def test_a_coordinator_that_knows_no_notices_is_told_none(agent: AgentProcess, coordinator: Coordinator) -> None:
+    coordinator.takes_notices = False
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    assert agent.process is not None
+    agent.process.send_signal(signal.SIGUSR1)
+    await until(lambda: "a notice: SIGUSR1" in agent.log, "a line about the notice")
+    beats = len(coordinator.heartbeats)
+    await coordinator.until(lambda c: len(c.heartbeats) > beats + 1)
+    assert coordinator.notices == []
+    assert await agent.end() == 0

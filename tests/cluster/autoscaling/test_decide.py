@@ -1,0 +1,176 @@
+"""How many nodes a pool should have: what is launched, what is drained, and why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.cluster.autoscaling.decide import decide
+from paceline.cluster.autoscaling.decisions import DrainNode, LaunchNodes, ScalingDecision
+from paceline.cluster.autoscaling.facts import NodeFacts, PendingJob, PoolFacts, ScalingFacts
+from paceline.cluster.policy.placement import Request
+from paceline.cluster.policy.requirements import Requirements
+
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
+POOL = PoolFacts("work", slots=4, max_nodes=4)
+
+
+def job(
+    job_id: str = "a", blocks: int = 4, *, waits: float = 60.0, wait: float | None = None, safe: bool = True, **changes: Any
+) -> PendingJob:
+    fields: dict[str, Any] = {"slots_per_block": 1, "priority": 0, "queued_at": NOW - timedelta(seconds=waits)}
+    return PendingJob(Request(job_id, blocks, **fields | changes), wait, survives_interruption=safe)
+
+
+def node(node_id: str, *, idle: float | None = 0.0, free: int | None = None, pool: PoolFacts = POOL, **changes: Any) -> NodeFacts:
+    since = None if idle is None else NOW - timedelta(seconds=idle)
+    left = (0 if idle is None else pool.slots) if free is None else free
+    return NodeFacts(node_id, pool.name, pool.slots, left, since, **changes)
+
+
+def look(
+    *pending: PendingJob, pools: tuple[PoolFacts, ...] = (POOL,), nodes: tuple[NodeFacts, ...] = (), **launching: int
+) -> ScalingDecision:
+    return decide(ScalingFacts(pools, nodes, pending, launching), NOW)
+
+
+def test_nodes_are_launched_for_a_whole_gang_and_one_more_for_nobody() -> None:
+    assert look(job(blocks=6)).launches == (LaunchNodes("work", 2, "job a waits for 6 slots"),)
+    assert look(job(blocks=6), work=2).launches == ()
+    assert look(job(blocks=6), nodes=(node("n1"),)).launches[0].count == 1
+    assert look(job("a", 2), job("b", 2)).launches[0].count == 1
+    assert look(job(blocks=2, spread=True)).launches[0].count == 2
+    assert look(job(blocks=3, slots_per_block=3)).launches[0].count == 3
+
+
+def test_a_gang_that_may_be_smaller_gets_what_the_pool_may_have() -> None:
+    assert look(job(blocks=40, min_blocks=16)).launches[0].count == 4
+    (withheld,) = look(job(blocks=40)).withheld
+    assert withheld.reason == "work may have 4 nodes more, and it lacks 10"
+
+
+def test_the_more_urgent_job_gets_the_last_nodes() -> None:
+    decided = look(job("old", 12, waits=900), job("urgent", 12, priority=5))
+    assert decided.launches == (LaunchNodes("work", 3, "job urgent waits for 12 slots"),)
+    assert [each.job_id for each in decided.withheld] == ["old"]
+
+
+def test_nothing_is_launched_for_a_job_that_starts_sooner_without() -> None:
+    assert look(job(wait=30.0)).withheld[0].reason.startswith("slots are free in 30 s, sooner than a node of work is ready (60 s)")
+    assert look(job(wait=300.0)).launches
+    assert look(job(waits=2)).withheld[0].reason == "it waits for less than 10 s, and may start in a moment"
+
+
+def test_a_pool_with_other_nodes_is_named_with_what_is_wrong() -> None:
+    asked = job(slots_per_block=8, blocks=1)
+    assert look(asked).withheld[0].reason == "no pool has nodes for it (work: it needs 8 slots on one node, and those of work have 4)"
+    labelled = job(requirements=Requirements(labels=frozenset({"ib=yes"})))
+    assert look(labelled).withheld[0].reason == "no pool has nodes for it (work: no label ib=yes)"
+    assert look(job(), pools=()).withheld[0].reason == "there is no pool that could grow"
+
+
+def test_the_cheapest_pool_is_chosen_and_spot_only_by_jobs_that_survive_it() -> None:
+    spot = replace(POOL, name="spot", spot=True, cost=0.3)
+    assert look(job(), pools=(POOL, spot)).launches[0].pool == "spot"
+    assert look(job(safe=False), pools=(POOL, spot)).launches[0].pool == "work"
+    shaky = replace(spot, interrupted_at=NOW - timedelta(minutes=5))
+    assert look(job(), pools=(POOL, shaky)).launches[0].pool == "work"
+    resting = replace(spot, retry_at=NOW + timedelta(minutes=1))
+    assert look(job(), pools=(POOL, resting)).launches[0].pool == "work"
+
+
+def test_an_idle_node_is_drained_in_time_but_for_the_minimum_and_for_pending_jobs() -> None:
+    nodes = (node("n1", idle=400), node("n2", idle=500), node("n3", idle=20))
+    assert [each.node_id for each in look(nodes=nodes).drains] == ["n2", "n1"]
+    assert look(nodes=nodes).drains[0] == DrainNode("n2", "work", "no job has used it for 500 s")
+    assert [each.node_id for each in look(nodes=nodes, pools=(replace(POOL, min_nodes=2),)).drains] == ["n2"]
+    assert look(job(blocks=12), nodes=nodes).drains == ()  # it is about to start there
+
+
+def test_scale_to_zero_and_back_to_the_minimum() -> None:
+    assert look(nodes=(node("n1", idle=301),)).drains
+    assert look(pools=(replace(POOL, min_nodes=2),)).launches == (LaunchNodes("work", 2, "it is to have at least 2 nodes"),)
+    assert look(pools=(replace(POOL, min_nodes=2, retry_at=NOW + timedelta(seconds=5)),)).launches == ()
+
+
+def test_a_spent_budget_launches_nothing_and_drains_what_is_idle() -> None:
+    spent = replace(POOL, budget_node_hours=10.0, spent_node_hours=10.5)
+    decided = look(job(), pools=(spent,), nodes=(node("n1", idle=None), node("n2", idle=1, schedulable=False)))
+    assert decided.withheld[0].reason == "work has used its budget of 10 node-hours"
+    assert [each.node_id for each in decided.drains] == ["n2"]
+
+
+pools = st.builds(
+    lambda name, slots, least, more, spot, spent: PoolFacts(
+        name, slots, least, least + more, spot=spot, budget_node_hours=5.0 if spent else None, spent_node_hours=6.0
+    ),
+    st.sampled_from(["a", "b"]),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.integers(0, 4),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@st.composite
+def any_facts(draw: st.DrawFn) -> ScalingFacts:
+    chosen = draw(st.lists(pools, max_size=2, unique_by=lambda pool: pool.name))
+    nodes, launching = [], {}
+    for pool in chosen:
+        count = draw(st.integers(0, pool.max_nodes))
+        launching[pool.name] = draw(st.integers(0, pool.max_nodes - count))
+        for number in range(count):
+            idle = draw(st.one_of(st.none(), st.floats(0, 1000)))
+            free = 0 if idle is None else pool.slots
+            nodes.append(node(f"{pool.name}{number}", idle=idle, free=free, pool=pool, leaving=draw(st.booleans())))
+    waiting = draw(
+        st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(0, 2), st.floats(0, 100), st.booleans()), max_size=5)
+    )
+    pending = [
+        job(f"j{number}", blocks, slots_per_block=size, priority=priority, waits=waits, spread=spread)
+        for number, (blocks, size, priority, waits, spread) in enumerate(waiting)
+    ]
+    return ScalingFacts(chosen, nodes, pending, launching)
+
+
+@given(any_facts())
+@settings(max_examples=60, deadline=None)
+def test_never_above_the_maximum_nor_below_the_minimum_and_no_busy_node_is_drained(facts: ScalingFacts) -> None:
+    decided = decide(facts, NOW)
+    by_id = {each.id: each for each in facts.nodes}
+    for pool in facts.pools:
+        launched = sum(each.count for each in decided.launches if each.pool == pool.name)
+        drained = [by_id[each.node_id] for each in decided.drains if each.pool == pool.name]
+        here = [each for each in facts.nodes if each.pool == pool.name]
+        if launched:
+            assert len(here) + facts.launching[pool.name] + launched <= pool.max_nodes
+            assert not drained  # never both at once
+        assert all(each.idle_since is not None and not each.leaving for each in drained)
+        if drained:
+            assert sum(not each.leaving for each in here) - len(drained) >= pool.min_nodes
+    assert {each.job_id for each in decided.withheld} <= {each.request.job_id for each in facts.pending}
+    reasons = [
+        *(each.reason for each in decided.launches),
+        *(each.reason for each in decided.drains),
+        *(each.reason for each in decided.withheld),
+    ]
+    assert all(reasons)
+
+
+@given(any_facts())
+@settings(max_examples=40, deadline=None)
+def test_what_was_launched_a_moment_ago_is_neither_launched_again_nor_drained(facts: ScalingFacts) -> None:
+    decided = decide(facts, NOW)
+    launching = {**facts.launching}
+    for each in decided.launches:
+        launching[each.pool] += each.count
+    drained = {each.node_id for each in decided.drains}
+    left = [replace(each, leaving=True) if each.id in drained else each for each in facts.nodes]
+    again = decide(replace(facts, launching=launching, nodes=left), NOW)
+    assert again.launches == ()
+    assert again.drains == ()

@@ -1,0 +1,122 @@
+"""Agents as actors of Ray: on a real Ray of this machine in `make test-all`, and what can be said without one always."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pydantic import ValidationError
+
+from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError
+from paceline.cluster.provisioners.ray import RayProvisioner, agent_command
+from paceline.cluster.provisioners.ray_settings import RaySettings
+from tests.cluster.provisioners.conformance import TOKEN, ProviderEngine, ProvisionerConformance, request
+from tests.ports import free_port
+from tests.waiting import until
+
+#: A head whose agents, dashboard and metrics are left out: one raylet with two CPUs and 80 MB of objects.
+START = "start --head --port {port} --num-cpus 2 --num-gpus 0 --object-store-memory 80000000 --include-dashboard false --disable-usage-stats --block"
+AGENT = '#!/bin/bash\necho "$@" >>{folder}/calls\nenv | grep PACELINE_JOIN_TOKEN >>{folder}/token\nexec sleep 300\n'
+
+
+def test_the_agent_gets_what_the_pool_and_the_node_say() -> None:
+    words = agent_command(RaySettings(address="10.0.0.1:6379", cpus=3, checkpoints="/shared"), request(slots=None))
+    assert words[words.index("--slots") + 1] == "3"
+    assert words[words.index("--gpus") + 1] == "none"
+    assert words[words.index("--checkpoints") + 1] == "/shared"
+    assert words[words.index("--data") + 1] == "~/.paceline/nodes/work-bcdfg"
+    assert TOKEN not in words
+    with_cards = agent_command(RaySettings(address="10.0.0.1:6379", gpus=2), request(slots=None))
+    assert not {"--gpus", "--slots"} & set(with_cards)  # the cards of CUDA_VISIBLE_DEVICES, as Ray sets it
+
+
+async def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    provisioner = RayProvisioner(RaySettings(address="10.0.0.1:6379"), ProvisionerContext(tmp_path, lambda _: None))
+    with pytest.raises(ProvisionerError, match="has no Ray") as refused:
+        await provisioner.poll(["paceline-a"])
+    assert "paceline[ray]" in refused.value.remedy
+
+
+@pytest.mark.parametrize("fields", [{"address": "auto"}, {"gpus": -1}, {"resources": {"tpu": 0}}], ids=["address", "gpus", "resources"])
+def test_settings_that_cannot_be_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        RaySettings(**{"address": "10.0.0.1:6379", **fields})
+
+
+class RayHead(ProviderEngine):
+    """The provider on a real Ray, with a program in the place of the agent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        (folder / "paceline").write_text(AGENT.format(folder=folder))
+        (folder / "paceline").chmod(0o755)
+        words = [str(Path(sys.executable).parent / "ray"), *START.format(port=self.port).split()]
+        with (folder / "head.log").open("wb") as log:
+            self.head = subprocess.Popen(words, stdout=log, stderr=log, env={**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1"})
+        settings = RaySettings(address=f"127.0.0.1:{self.port}", paceline=str(folder / "paceline"), directory=str(folder))
+        self.provisioner = RayProvisioner(settings, ProvisionerContext(folder, lambda _: None))
+
+    def started(self) -> int:
+        import ray
+
+        return len(ray.util.list_named_actors())
+
+    def break_down(self) -> None:
+        import ray
+
+        self.stop()
+        ray.shutdown()
+
+    def visible(self) -> str:
+        import ray
+
+        return str((ray.util.list_named_actors(), ray.util.placement_group_table()))
+
+    def stop(self) -> None:
+        mine = (
+            [self.head.pid, *(child.pid for child in psutil.Process(self.head.pid).children(recursive=True))]
+            if self.head.poll() is None
+            else []
+        )
+        for pid in mine:
+            if psutil.pid_exists(pid):
+                psutil.Process(pid).kill()
+        self.head.wait()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[RayHead]:
+    ray = pytest.importorskip("ray", reason="pip install 'paceline[ray]'")
+    head = RayHead(tmp_path)
+    yield head
+    ray.shutdown()
+    head.stop()
+
+
+@pytest.mark.release
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+class TestRay(ProvisionerConformance):
+    """Every promise of a provider."""
+
+
+@pytest.mark.release
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+async def test_a_node_waits_for_room_and_its_token_is_in_its_environment_alone(engine: RayHead) -> None:
+    first, second = await engine.provisioner.launch(request("a")), await engine.provisioner.launch(request("b"))
+    third = await engine.provisioner.launch(request("c"))
+    await until(lambda: (engine.folder / "token").exists(), "the agents' start", seconds=60.0)
+    found = await engine.provisioner.poll([first, second, third])
+    assert [found[each].phase for each in (first, second, third)] == [LaunchPhase.RUNNING, LaunchPhase.RUNNING, LaunchPhase.PENDING]
+    assert "ray status" in found[third].reason
+    assert TOKEN not in (engine.folder / "calls").read_text()
+    await engine.provisioner.terminate(third)
+    await engine.provisioner.terminate(first)

@@ -1,0 +1,63 @@
+"""Pools as their owners write them: hosts in one text, names of nodes, and refusals that name the value and the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from paceline.cluster.provisioners.settings import PoolSpec, SshSettings, new_names
+
+
+def ssh(*hosts: Any, **fields: Any) -> SshSettings:
+    return SshSettings.model_validate({"hosts": list(hosts), **fields})
+
+
+def test_a_host_is_written_as_one_text_or_with_fields_of_its_own() -> None:
+    settings = ssh("ada@gpu1.lab:2222", "gpu2", "[fe80::1]:22", {"host": "gpu3", "user": "root"})
+    assert [(each.user, each.host, each.port) for each in settings.hosts] == [
+        ("ada", "gpu1.lab", 2222),
+        (None, "gpu2", None),
+        (None, "fe80::1", 22),
+        ("root", "gpu3", None),
+    ]
+
+
+def test_a_node_is_named_after_its_host_and_a_host_has_one_node() -> None:
+    settings = ssh("ada@GPU1.lab", "ada@gpu1.lab:2222", "gpu2")
+    assert new_names(settings, "lab", set(), 9) == ["lab-gpu1.lab", "lab-gpu1.lab-2222", "lab-gpu2"]
+    assert new_names(settings, None, {"gpu1.lab"}, 1) == ["gpu1.lab-2222"]
+
+
+def test_other_nodes_get_names_that_nobody_has() -> None:
+    names = new_names(object(), "spot", set(), 50)
+    assert len(set(names)) == 50
+    assert all(name.startswith("spot-") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"name": "lab", "provider": {"type": "ssh", "hosts": []}}, "at least 1 item"),
+        ({"name": "lab", "provider": {"type": "ssh", "hosts": ["a", "b@a"]}}, "a is listed twice"),
+        ({"name": "lab", "provider": {"type": "ssh", "hosts": ["no host"]}}, "write user@host, user@host:port"),
+        ({"name": "lab", "provider": {"type": "ssh", "hosts": ["-oProxyCommand=x"]}}, "a host name or an address"),
+        ({"name": "lab", "provider": {"type": "ssh", "hosts": ["a"], "password_secret": "DATABASE_URL"}}, "begins with PACELINE_SSH_"),
+        ({"name": "lab", "provider": {"type": "ssh", "hosts": ["a"]}, "min_nodes": 3, "max_nodes": 2}, "raise max_nodes"),
+        ({"name": "Lab", "provider": {"type": "manual"}}, "lower-case letters"),
+        ({"name": "lab", "provider": {"type": "cloud"}}, "'manual'"),
+        ({"name": "lab", "provider": {"type": "manual"}, "server": "paceline.lab"}, "the coordinator's URL"),
+    ],
+    ids=["no-host", "host-twice", "no-host-name", "an-option-as-host", "any-variable", "sizes", "name", "provider", "server"],
+)
+def test_a_refusal_says_what_would_do(document: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        PoolSpec.model_validate(document)
+    assert said in str(refused.value)
+
+
+def test_a_pool_has_as_many_nodes_as_hosts_unless_it_says_otherwise() -> None:
+    provider = {"type": "ssh", "hosts": ["a", "b", "c"]}
+    assert PoolSpec.model_validate({"name": "lab", "provider": provider}).most_nodes == 3
+    assert PoolSpec.model_validate({"name": "lab", "provider": provider, "max_nodes": 2}).most_nodes == 2

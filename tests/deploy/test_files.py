@@ -1,0 +1,279 @@
+"""The files for machines: valid by their schemas and programs, and true of what exists: options, images, volumes, ports, metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import kubernetes_validate
+import pytest
+import typer.main
+import yaml
+
+from paceline.api.core.context import Services
+from paceline.api.serve import parser as serve_parser
+from paceline.api.settings import Settings
+from paceline.cli.commands.worker import worker
+from paceline.cluster.states import JobState, NodeState
+from paceline.monitoring.gpu import THROTTLE_NAMES
+from tests import factories
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+KUBERNETES = ("1.30", "1.32")
+PROGRAM_SECONDS = 60
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text()))
+
+
+def by_kind(kind: str, name: str) -> dict[str, Any]:
+    return next(each for each in documents("k8s-deployment.yaml") if (each["kind"], each["metadata"]["name"]) == (kind, name))
+
+
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    return found
+
+
+def worker_options() -> set[str]:
+    application = typer.Typer()
+    application.command()(worker)
+    return {name for parameter in typer.main.get_command(application).params for name in parameter.opts}
+
+
+def stages() -> list[str]:
+    return re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+
+
+# --- Dockerfile
+
+
+def test_the_dockerfile_has_nothing_that_a_linter_finds() -> None:
+    program = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([program, "--no-color", ROOT / "Dockerfile"], capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("target", ["coordinator", "agent"])
+def test_an_image_runs_as_a_user_and_tells_whether_it_is_well(target: str) -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    stage = text[text.index(f" AS {target}\n") :].split("\nFROM ")[0]
+    assert re.search(r"^USER 10001:10001$", stage, re.MULTILINE)
+    assert re.search(r"^HEALTHCHECK ", stage, re.MULTILINE)
+    assert re.search(r"^VOLUME /var/lib/paceline$", stage, re.MULTILINE)
+
+
+def test_keys_and_data_of_a_stack_never_get_into_an_image() -> None:
+    left_out = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {".paceline", "**/.paceline", ".git", ".venv"} <= set(left_out)
+
+
+def test_torch_is_the_version_that_is_developed_with() -> None:
+    pinned = re.search(r"^torch==(\S+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    assert f"torch=={pinned[1]}" in (ROOT / "Dockerfile").read_text()
+
+
+# --- compose
+
+
+def test_services_use_what_the_compose_file_has() -> None:
+    document = compose()
+    services, targets = document["services"], stages()
+    assert len([name for name in services if name.startswith("coordinator-")]) == 2
+    assert len([name for name in services if name.startswith("agent-")]) == 2
+    for name, service in services.items():
+        assert service["image"], name
+        if "build" in service:
+            assert service["build"]["target"] in targets, name
+        assert set(service.get("depends_on", {})) <= set(services), name
+        assert set(service.get("networks", [])) <= set(document["networks"]), name
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source in document["volumes"] or (ROOT / source).exists(), (name, source)
+        for needed, how in service.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                built_in = services[needed].get("build", {}).get("target") in ("coordinator", "agent")
+                assert "healthcheck" in services[needed] or built_in, (name, needed)
+
+
+def test_only_the_proxy_is_reached_from_outside_and_agents_reach_no_database() -> None:
+    services = compose()["services"]
+    assert [name for name, service in services.items() if service.get("ports")] == ["proxy"]
+    assert compose()["networks"]["back"]["internal"] is True
+    inside = {name for name, service in services.items() if "back" in service.get("networks", [])}
+    assert not {name for name in inside if name.startswith("agent-")}
+    assert {"postgres", "redis", "coordinator-1", "coordinator-2", "proxy"} <= inside
+
+
+def test_roots_are_read_only_and_keys_stay_with_who_needs_them() -> None:
+    for name, service in compose()["services"].items():
+        if service["image"].startswith(("paceline-", "nginx")):
+            assert service["read_only"] is True, name
+            assert service["cap_drop"] == ["ALL"], name
+        if name.startswith("agent-"):
+            assert not [volume for volume in service["volumes"] if volume.startswith("tls:")], "the key of the certificate"
+
+
+@pytest.mark.parametrize("agent", ["agent-1", "agent-2"])
+def test_agents_of_the_compose_file_are_started_with_options_that_exist(agent: str) -> None:
+    words = compose()["services"][agent]["command"]
+    assert {word for word in words if word.startswith("--")} <= worker_options()
+
+
+def test_settings_of_all_files_exist() -> None:
+    known = {f"PACELINE_{name}".upper() for name in Settings.model_fields} | {"DATABASE_URL", "REDIS_URL", "FORWARDED_ALLOW_IPS"}
+    told = {*compose()["services"]["coordinator-1"]["environment"], *by_kind("ConfigMap", "paceline-settings")["data"]}
+    assert told <= known
+
+
+def test_the_proxy_passes_on_what_the_coordinator_needs() -> None:
+    text = (DEPLOY / "compose" / "nginx.conf").read_text()
+    for needed in ("Host $http_host", "X-Forwarded-For $remote_addr", "X-Forwarded-Proto https", "Upgrade $http_upgrade"):
+        assert f"proxy_set_header {needed};" in text
+    assert {f"server {name}:8000" in text for name in ("coordinator-1", "coordinator-2")} == {True}
+
+
+# --- Kubernetes
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_manifests_are_valid_by_their_schemas(version: str) -> None:
+    for document in documents("k8s-deployment.yaml"):
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_names_are_those_of_the_familiar_lines() -> None:
+    """kubectl logs -f distributed-training-0; get pods -l job=...; port-forward distributed-training-0 6006:6006."""
+    assert (DEPLOY / "kubernetes" / "k8s-deployment.yaml").is_file()
+    agents = by_kind("StatefulSet", "distributed-training")["spec"]
+    assert agents["replicas"] >= 1
+    assert agents["template"]["metadata"]["labels"]["job"] == "distributed-training"
+    containers = agents["template"]["spec"]["containers"]
+    assert containers[0]["name"] == "agent", "kubectl logs shows the first container"
+    assert 6006 in [port["containerPort"] for port in containers[0]["ports"]]
+
+
+def test_selectors_find_the_pods() -> None:
+    pods = {}
+    for kind, name in (("Deployment", "paceline-coordinator"), ("StatefulSet", "distributed-training")):
+        spec = by_kind(kind, name)["spec"]
+        pods[name] = spec["template"]["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"].items() <= pods[name].items()
+    for document in documents("k8s-deployment.yaml"):
+        if document["kind"] == "Service":
+            wanted = document["spec"]["selector"]
+        elif document["kind"] == "PodDisruptionBudget":
+            wanted = document["spec"]["selector"]["matchLabels"]
+        else:
+            continue
+        assert wanted.items() <= pods[document["metadata"]["name"]].items(), document["metadata"]["name"]
+    monitor = documents("servicemonitor.yaml")[0]["spec"]
+    service = by_kind("Service", "paceline-coordinator")
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] in [port["name"] for port in service["spec"]["ports"]]
+
+
+def test_pods_have_no_rights_and_mount_what_they_name() -> None:
+    for kind, name in (("Deployment", "paceline-coordinator"), ("StatefulSet", "distributed-training")):
+        spec = by_kind(kind, name)["spec"]
+        pod = spec["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        volumes = {volume["name"] for volume in pod["volumes"]} | {
+            each["metadata"]["name"] for each in spec.get("volumeClaimTemplates", [])
+        }
+        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+            options = set(re.findall(r"--[a-z-]+", " ".join(container.get("args", []))))
+            allowed = (
+                worker_options() | {"--json"}
+                if kind == "StatefulSet"
+                else {word for each in serve_parser()._actions for word in each.option_strings}
+            )
+            assert options <= allowed, options - allowed
+
+
+def test_a_key_that_joins_is_out_of_reach_of_ranks() -> None:
+    pod = by_kind("StatefulSet", "distributed-training")["spec"]["template"]["spec"]
+    assert [each["name"] for each in pod["initContainers"] if "paceline-join" in json.dumps(each)] == ["join"]
+    assert not [each["name"] for each in pod["containers"] if "paceline-join" in json.dumps(each)]
+    authority = next(volume for volume in pod["volumes"] if volume["name"] == "authority")
+    assert [item["key"] for item in authority["secret"]["items"]] == ["ca.crt"]
+
+
+# --- systemd
+
+
+@pytest.mark.parametrize("unit", ["paceline-coordinator.service", "paceline-agent.service"])
+def test_units_are_valid(unit: str, tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    text = (DEPLOY / "systemd" / unit).read_text()
+    (tmp_path / unit).write_text(text.replace("/opt/paceline/bin", str(Path(sys.executable).parent)))
+    done = subprocess.run([program, "verify", "--man=no", tmp_path / unit], capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    command = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    assert command is not None
+    known = {word for each in serve_parser()._actions for word in each.option_strings} | worker_options()
+    assert set(re.findall(r"--[a-z-]+", command[1])) <= known
+
+
+# --- Prometheus and Grafana
+
+
+def expressions() -> list[str]:
+    alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())
+    dashboard = json.loads((DEPLOY / "grafana" / "paceline.json").read_text())
+    of_alerts = [rule["expr"] for group in alerts["groups"] for rule in group["rules"]]
+    return of_alerts + [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+async def test_every_metric_that_is_named_is_exported(client: httpx.AsyncClient, services: Services) -> None:
+    """Those of jobs and cards are told by name even where there is none; the disk's are absent where databases are elsewhere."""
+    async with services.write() as session:
+        await factories.create_node(session)
+    text = (await client.get("/metrics")).text
+    exported = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+    exported |= {f"{name}_bucket" for name in exported}
+    named = {name for each in expressions() for name in re.findall(r"paceline_[a-z_]+", each)}
+    of_a_disk = {name for name in named if name.startswith("paceline_disk_")} if not services.control.is_sqlite else set()
+    assert named - exported - of_a_disk == set()
+    assert len(named) > 20
+
+
+def test_states_and_reasons_in_expressions_exist() -> None:
+    states = {*map(str, JobState), *map(str, NodeState)}
+    for each in expressions():
+        for value in re.findall(r'state=~?"([^"]+)"', each):
+            assert set(value.split("|")) <= states, each
+        for value in re.findall(r'reason=~"([^"]+)"', each):
+            for pattern in value.split("|"):
+                assert any(re.fullmatch(pattern, name) for name in THROTTLE_NAMES), pattern
+
+
+def test_rules_pass_promtool() -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed")
+    done = subprocess.run(
+        [program, "check", "rules", DEPLOY / "prometheus" / "alerts.yaml"], capture_output=True, text=True, timeout=PROGRAM_SECONDS
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_panels_of_the_dashboard_do_not_lie_on_each_other() -> None:
+    panels = json.loads((DEPLOY / "grafana" / "paceline.json").read_text())["panels"]
+    taken = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
+    assert len(set(taken)) == len(panels) == len({panel["id"] for panel in panels})
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)

@@ -1,0 +1,113 @@
+"""The form of a new job in a real browser: what is typed is what is submitted, and no edited document is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.specs import tiny_gpt
+from tests.e2e.stack import Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+# A deadline, not a pause: a loaded machine draws a page slowly.
+expect.set_options(timeout=30_000)
+
+SPELLINGS = {
+    ("Learning rate (lr)", ".0003"): 0.0003,
+    ("Learning rate (lr)", "3e-4"): 0.0003,
+    ("Learning rate (lr)", "6.0E-4"): 0.0006,
+    ("Epsilon (eps)", "1e-8"): 1e-8,
+    ("Steps", "1e4"): 10_000,
+    ("Steps", "1_000"): 1000,
+}
+PATHS = {"Learning rate (lr)": ("optimizer", "lr"), "Epsilon (eps)": ("optimizer", "eps"), "Steps": ("training", "steps")}
+REFUSED = {"-34": "Must be greater than 0, not -34", "fast": 'Must be a number, not "fast"', "6.0E": 'Must be a number, not "6.0E"'}
+
+
+@pytest.fixture
+def page(stack: Stack, browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1280, "height": 2400})  # the editor draws only the lines in sight
+    context.set_default_timeout(30_000)
+    page = context.new_page()
+    page.goto(stack.login_link())
+    page.wait_for_url("**/jobs*")
+    page.goto(f"{stack.server}/jobs/new")
+    yield page
+    context.close()
+
+
+def document_of(page: Page) -> Any:
+    """The YAML that the page shows; it goes back to the form."""
+    page.get_by_text("YAML", exact=True).click()
+    lines = page.locator(".cm-line")
+    expect(lines.first).to_be_visible()
+    text = "\n".join(lines.all_inner_texts())
+    page.get_by_text("Form", exact=True).click()
+    return yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("how", ["typed", "pasted"])
+def test_a_number_means_in_the_document_what_was_typed_into_the_form(page: Page, how: str) -> None:
+    for (label, spelling), number in SPELLINGS.items():
+        field = page.get_by_label(label, exact=True).first
+        field.fill("")
+        if how == "typed":
+            field.press_sequentially(spelling)
+        else:
+            page.keyboard.insert_text(spelling)
+        field.blur()
+        expect(field).to_have_value(spelling)
+        section, name = PATHS[label]
+        assert float(document_of(page)[section][name]) == number, spelling
+
+
+def test_what_is_no_number_is_refused_at_its_field_and_cannot_be_submitted(page: Page) -> None:
+    field = page.get_by_label("Learning rate (lr)", exact=True)
+    for typed, sentence in REFUSED.items():
+        field.fill("")
+        field.press_sequentially(typed)
+        expect(field).to_have_value(typed)
+        expect(field).to_have_accessible_description(sentence)
+        expect(page.get_by_role("button", name="Submit job")).to_be_disabled()
+    page.get_by_role("button", name="Submit job").scroll_into_view_if_needed()
+    page.get_by_role("button", name="Go to the field").click()
+    expect(field).to_be_focused()
+    expect(field).to_be_in_viewport()
+
+
+def test_an_edited_document_survives_a_reload_and_a_look_at_another_page(page: Page) -> None:
+    name = page.get_by_label("Name", exact=True)
+    name.fill("kept")
+    page.reload()
+    expect(name).to_have_value("kept")
+    expect(page.get_by_text("This is your draft")).to_be_visible()
+    page.get_by_role("link", name="Cluster").first.click()
+    page.get_by_role("button", name="Keep draft and leave").click()
+    expect(page.get_by_role("heading", name="Cluster", level=1)).to_be_visible()
+    page.get_by_role("link", name="New job").first.click()
+    expect(name).to_have_value("kept")
+    page.get_by_role("button", name="Start over").click()
+    page.get_by_role("button", name="Discard draft").click()
+    expect(name).to_have_value("gpt-stdlib")
+
+
+def test_a_failed_job_is_edited_and_submitted_again_from_its_first_button(stack: Stack, page: Page) -> None:
+    code = str(Path(__file__).parent / "user_code")
+    broken: dict[str, Any] = {"model": None, "data": None, "entrypoint": "broken_task:make_task", "fault_tolerance": {"max_restarts": 0}}
+    job_id = stack.submit(tiny_gpt("again", steps=50, environment={"working_directory": code}, **broken))
+    stack.wait_for_state(job_id, "failed")
+    page.goto(f"{stack.server}/jobs/{job_id}")
+    again = page.locator("header").get_by_role("link").filter(has_text="Edit and resubmit")
+    again.click()
+    expect(page.get_by_label("Entrypoint")).to_have_value("broken_task:make_task")
+    page.get_by_label("Name", exact=True).fill("mended")
+    page.get_by_role("button", name="Submit job").click()
+    page.wait_for_url(lambda url: "/jobs/" in url and "new" not in url and job_id not in url)
+    submitted = stack.job(page.url.rpartition("/")[2])
+    assert (submitted["name"], submitted["spec"]["entrypoint"]) == ("mended", "broken_task:make_task")

@@ -1,0 +1,65 @@
+"""Nodes on hosts with SSH, from Debian's OpenSSH on two loopback addresses to a job that trains there, and back."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.stack import Stack, wait_until
+from tests.ports import free_port
+from tests.sshd import needs_sshd, ssh_server
+
+pytestmark = [pytest.mark.e2e, pytest.mark.release, needs_sshd, pytest.mark.timeout(600)]
+
+
+def run(stack: Stack, *words: str) -> None:
+    """Run a command against the stack, which it brings up first."""
+    if not stack.server:
+        stack.up(free_port(), agents=0)
+    done = stack.paceline(*words, "--server", stack.server, "--api-key", stack.api_key)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+def ready(stack: Stack) -> list[str]:
+    return [node["name"] for node in stack.get("/cluster/nodes")["items"] if node["state"] == "ready"]
+
+
+def test_two_hosts_are_installed_join_and_are_cleared_away_again(empty_stack: Stack, tmp_path: Path) -> None:
+    with ssh_server(tmp_path / "one", "127.0.0.2") as one, ssh_server(tmp_path / "two", "127.0.0.3") as two:
+        provider = {"type": "ssh", "hosts": [one.host, two.host | {"port": two.port}], "key_file": str(one.key_file)}
+        (two.home.parent / "user_key.pub").write_bytes((one.home.parent / "user_key.pub").read_bytes())
+        # torch is on this machine already, and nothing is downloaded in a test
+        provider |= {"python": sys.executable, "packages_of": sys.executable, "pip_options": ["--no-index", "--no-deps"]}
+        file = tmp_path / "pools.yaml"
+        file.write_text(yaml.safe_dump({"pools": [{"name": "lab", "provider": provider, "slots": 1}]}))
+        stack = empty_stack
+        run(stack, "pools", "apply", str(file))
+        run(stack, "nodes", "add", "--pool", "lab", "-n", "2")
+        names = wait_until("both are ready", lambda: found if len(found := ready(stack)) == 2 else None, 240)
+        for name, server in zip(sorted(names), (one, two), strict=True):
+            node = next(each for each in stack.get("/cluster/nodes")["items"] if each["name"] == name)
+            assert (node["provider"], node["pool"]) == ("ssh", "lab")
+            assert node["handle"].endswith(f"@{server.address}:{server.port}/{name}")
+            assert (server.home / ".paceline" / "nodes" / name / "order.json").stat().st_mode & 0o077 == 0
+            run(stack, "nodes", "remove", name, "--yes")
+        for server in (one, two):
+            nodes = server.home / ".paceline" / "nodes"
+            wait_until("its agent and what it kept are gone", lambda nodes=nodes: not any(nodes.iterdir()), 120)  # type: ignore[misc]
+        wait_until("the launches are over", lambda: not stack.get("/cluster/launches")["items"], 60)
+
+
+def test_a_host_whose_key_nobody_knows_is_refused_with_its_fingerprint(empty_stack: Stack, tmp_path: Path) -> None:
+    with ssh_server(tmp_path / "one", "127.0.0.2") as server:
+        host = f"{server.host['user']}@{server.address}:{server.port}"
+        run(empty_stack, "nodes", "add", "--ssh", host, "--key-file", str(server.key_file))
+
+        def refusal() -> str | None:
+            launches = empty_stack.get("/cluster/launches")["items"]
+            return next((each["reason"] for each in launches if each["reason"]), None)
+
+        assert server.fingerprint in wait_until("it is refused", refusal, 60)
+        name = f"{server.address}-{server.port}"
+        run(empty_stack, "nodes", "cancel", name)

@@ -1,0 +1,140 @@
+"""Packing and unpacking a bundle: the same folder comes out, and nothing else does, whatever was sent."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from paceline.bundles import archive
+from paceline.bundles.archive import PackedBundle, digest_of, pack, unpack
+from paceline.bundles.errors import DamagedBundleError, UnpackableFileError
+from paceline.bundles.listing import list_files
+from tests.paceline.bundles.test_listing import make
+
+
+def packed(folder: Path) -> tuple[PackedBundle, bytes]:
+    into = io.BytesIO()
+    return pack(list_files(folder), into), into.getvalue()
+
+
+def crafted(*members: tuple[tarfile.TarInfo, bytes]) -> tuple[str, io.BytesIO]:
+    """An archive as an enemy would make it, and its digest."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as tar:
+        for member, data in members:
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return hashlib.sha256(plain.getvalue()).hexdigest(), io.BytesIO(zstandard.compress(plain.getvalue()))
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, link
+    return member
+
+
+def test_a_folder_comes_out_as_it_went_in(tmp_path: Path) -> None:
+    code = make(tmp_path / "code", **{"train.py": "print('hé')", "pkg/a/b/c.py": "", "run.sh": "#!/bin/sh", "a\nb ü": "x" * 3_000_000})
+    (code / "run.sh").chmod(0o700)
+    (code / "link.py").symlink_to("pkg/a/b/c.py")
+    bundle, data = packed(code)
+    assert (bundle.files, bundle.bytes) == (5, len(data))
+    assert digest_of(io.BytesIO(data)) == (bundle.digest, bundle.unpacked_bytes)
+    assert unpack(io.BytesIO(data), bundle.digest, tmp_path / "out") == 5
+    again = list_files(tmp_path / "out")
+    assert again.files == list_files(code).files
+    for file in again.files:
+        assert (again.folder / file.path).read_bytes() == (code / file.path).read_bytes()
+    assert os.readlink(tmp_path / "out" / "link.py") == "pkg/a/b/c.py"
+
+
+def test_equal_folders_have_equal_digests(tmp_path: Path) -> None:
+    one, two = (make(tmp_path / name, **{"b.py": "1", "a/x.py": "2"}) for name in ("one", "two"))
+    os.utime(two / "b.py", (1, 1))
+    (two / "b.py").chmod(0o664)
+    assert packed(one) == packed(two)
+    (two / "b.py").chmod(0o755)
+    assert packed(one)[0].digest != packed(two)[0].digest
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        entry("/etc/passwd"),
+        entry("../up.py"),
+        entry("a/../../up.py"),
+        entry("link", tarfile.SYMTYPE, "/etc"),
+        entry("link", tarfile.SYMTYPE, "../.."),
+        entry("hard", tarfile.LNKTYPE, "train.py"),
+        entry("device", tarfile.CHRTYPE),
+        entry("pipe", tarfile.FIFOTYPE),
+        entry("folder", tarfile.DIRTYPE),
+    ],
+    ids=lambda member: f"{member.name} {member.linkname}",
+)
+def test_nothing_gets_outside(tmp_path: Path, member: tarfile.TarInfo) -> None:
+    digest, data = crafted((entry("train.py"), b"x"), (member, b""))
+    (tmp_path / "in").mkdir()
+    with pytest.raises(DamagedBundleError):
+        unpack(data, digest, tmp_path / "in" / "out")
+    assert sorted(path.name for path in tmp_path.rglob("*")) in (["in", "out"], ["in", "out", "train.py"])
+
+
+def test_a_file_through_a_link_stays_within(tmp_path: Path) -> None:
+    digest, data = crafted((entry("here", tarfile.SYMTYPE, "."), b""), (entry("here/x.py"), b"x"))
+    unpack(data, digest, tmp_path / "out")
+    assert (tmp_path / "out" / "x.py").read_bytes() == b"x"
+
+
+def test_another_digest_is_refused(tmp_path: Path) -> None:
+    bundle, data = packed(make(tmp_path / "code", **{"train.py": "x"}))
+    with pytest.raises(DamagedBundleError, match=f"its digest is {bundle.digest}, not {'0' * 64}"):
+        unpack(io.BytesIO(data), "0" * 64, tmp_path / "out")
+
+
+@pytest.mark.parametrize("data", [b"", b"no archive", b"\x28\xb5\x2f\xfd" + b"\xff" * 40])
+def test_what_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(DamagedBundleError):
+        unpack(io.BytesIO(data), "0" * 64, tmp_path / "out")
+
+
+def test_a_cut_archive_is_refused(tmp_path: Path) -> None:
+    bundle, data = packed(make(tmp_path / "code", **{"train.py": "x" * 5000, "b.py": os.urandom(5000).hex()}))
+    for length in range(1, len(data) - 1, 97):
+        target = tmp_path / str(length)
+        with pytest.raises(DamagedBundleError):
+            unpack(io.BytesIO(data[:length]), bundle.digest, target)
+
+
+def test_a_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest, data = crafted((entry("zeros"), bytes(5_000_000)))
+    assert len(data.getvalue()) < 5000
+    monkeypatch.setattr(archive, "MOST_TAR_BYTES", 1_000_000)
+    with pytest.raises(DamagedBundleError, match="more than 1,000,000 bytes"):
+        unpack(data, digest, tmp_path / "out")
+    data.seek(0)
+    with pytest.raises(DamagedBundleError, match="more than 1,000,000 bytes"):
+        digest_of(data)
+
+
+def test_too_many_files_are_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest, data = crafted(*((entry(f"f{n}"), b"") for n in range(20)))
+    monkeypatch.setattr(archive, "MOST_FILES", 10)
+    with pytest.raises(DamagedBundleError, match="more than 10 files"):
+        unpack(data, digest, tmp_path / "out")
+
+
+def test_a_file_that_changes_meanwhile_is_named(tmp_path: Path) -> None:
+    listing = list_files(make(tmp_path, **{"train.py": "x"}))
+    (tmp_path / "train.py").write_text("longer")
+    with pytest.raises(UnpackableFileError, match=r"train.py changes while it is packed: 1 bytes became 6"):
+        pack(listing, io.BytesIO())
+    (tmp_path / "train.py").unlink()
+    with pytest.raises(UnpackableFileError, match=r"train.py cannot be read: No such file"):
+        pack(listing, io.BytesIO())

@@ -1,0 +1,146 @@
+"""Which files of a folder go into a bundle, as git would say it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from paceline.bundles import listing
+from paceline.bundles.errors import BundleError, BundleTooLargeError, NothingToPackError, UnpackableFileError
+from paceline.bundles.listing import list_files
+
+
+def make(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def paths(folder: Path) -> list[str]:
+    return [file.path for file in list_files(folder).files]
+
+
+TREE = {
+    "train.py": "print(1)",
+    "pkg/model.py": "x",
+    "pkg/__pycache__/model.cpython-311.pyc": "x",
+    "old.pyc": "x",
+    "data/huge.bin": "x",
+    "runs/a.log": "x",
+    "runs/keep.log": "x",
+    "pkg/notes.txt": "x",
+    "venv/pyvenv.cfg": "x",
+    "venv/bin/python": "x",
+    ".paceline/credentials.json": "secret",
+    ".env": "x",
+}
+
+
+def test_ignore_files_are_obeyed_at_every_depth(tmp_path: Path) -> None:
+    make(tmp_path, **TREE)
+    make(tmp_path, **{".gitignore": "data/\n*.log\n!keep.log\n.env\n", "pkg/.gitignore": "*.txt\n", ".pacelineignore": "!.env\n"})
+    found = list_files(tmp_path)
+    assert [file.path for file in found.files] == [
+        ".env", ".gitignore", ".pacelineignore", "pkg/.gitignore", "pkg/model.py", "runs/keep.log", "train.py",
+    ]  # fmt: skip
+    assert found.left_out == (".paceline/", "data/", "old.pyc", "pkg/__pycache__/", "pkg/notes.txt", "runs/a.log", "venv/")
+    assert found.leaves_out("data/huge.bin")
+    assert not found.leaves_out("train.py")
+
+
+def test_the_same_files_as_git(tmp_path: Path) -> None:
+    make(tmp_path, **TREE)
+    make(
+        tmp_path,
+        **{
+            ".gitignore": "/data\n**/*.log\n!runs/keep.log\nvenv\n__pycache__\n*.pyc\n.paceline\n/train.py/\n\\#x\n",
+            "#x": "x",
+            "pkg/.gitignore": "!a.log\n",
+        },
+    )
+    make(tmp_path, **{"pkg/a.log": "x", "sub/data/b": "x"})
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    listed = subprocess.run([*git, "ls-files", "--others", "--exclude-standard", "-z"], check=True, capture_output=True, text=True).stdout
+    assert paths(tmp_path) == sorted(filter(None, listed.split("\0")))
+
+
+def test_rules_of_the_repository_hold_in_a_folder_of_it(tmp_path: Path) -> None:
+    make(tmp_path, **{".git/info/exclude": "secret.txt\n", ".gitignore": "/jobs/one/out\n*.ckpt\n"})
+    inside = make(tmp_path / "jobs" / "one", **{"train.py": "x", "out/a": "x", "m.ckpt": "x", "secret.txt": "x", "sub/out/b": "x"})
+    assert paths(inside) == ["sub/out/b", "train.py"]
+
+
+def test_links_within_are_kept_and_others_are_named(tmp_path: Path) -> None:
+    make(tmp_path, **{"pkg/a.py": "x"})
+    (tmp_path / "here.py").symlink_to("pkg/a.py")
+    assert {file.path: file.link for file in list_files(tmp_path).files} == {"pkg/a.py": None, "here.py": "pkg/a.py"}
+    for name, target in (("data", "/data"), ("pkg/up", "../../other")):
+        (tmp_path / name).symlink_to(target)
+        with pytest.raises(UnpackableFileError, match=f"{name} is a link to {target}, outside of"):
+            list_files(tmp_path)
+        make(tmp_path, **{".pacelineignore": f"{name}\n"})
+        assert name not in paths(tmp_path)
+        (tmp_path / name).unlink()
+
+
+def test_what_is_no_file_is_left_out(tmp_path: Path) -> None:
+    make(tmp_path, **{"train.py": "x"})
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        assert list_files(tmp_path).left_out == ("pipe", "s")
+
+
+def test_names_of_all_kinds(tmp_path: Path) -> None:
+    make(tmp_path, **{"ünï cödé.py": "x", "a\nb": "x", "-rf": "x", "*.py": "x", "x" * 255: "x"})
+    assert len(paths(tmp_path)) == 5
+    (tmp_path / os.fsdecode(b"\xff.py")).write_text("x")
+    with pytest.raises(UnpackableFileError, match="not UTF-8"):
+        list_files(tmp_path)
+
+
+def test_limits_name_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, **{"train.py": "x", "data/set.bin": "x" * 2000, "data/two.bin": "x" * 1500})
+    monkeypatch.setattr(listing, "MOST_BYTES", 3000)
+    with pytest.raises(BundleTooLargeError, match=r"3,501 bytes; the limit is 3,000. The largest: data/set.bin \(2,000\), data/two.bin"):
+        list_files(tmp_path)
+    monkeypatch.setattr(listing, "MOST_FILES", 2)
+    with pytest.raises(BundleTooLargeError, match=r"more than 2 files, most of them in data \(2\)"):
+        list_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("missing", "is not there"), ("file", "is not a folder"), ("empty", "has no files"), ("ignored", "x.log are left out")],
+)
+def test_nothing_to_pack(tmp_path: Path, name: str, why: str) -> None:
+    make(tmp_path, file="x", **{"ignored/.gitignore": "*\n", "ignored/x.log": "x"})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NothingToPackError, match=why):
+        list_files(tmp_path / name)
+
+
+def test_a_pattern_file_that_is_a_folder_is_passed_over(tmp_path: Path) -> None:
+    make(tmp_path, **{"train.py": "x", ".gitignore/odd": "x"})
+    assert paths(tmp_path) == [".gitignore/odd", "train.py"]
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, **{"train.py": "x", "private/x": "x"})
+    scandir = os.scandir
+
+    def refuse(path: Path) -> object:
+        if Path(path).name == "private":
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(BundleError, match="private cannot be read: Permission denied"):
+        list_files(tmp_path)

@@ -1,0 +1,95 @@
+"""What the Python client asks of jobs, and that each call arrives as the API takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+import paceline
+from paceline.client import UsageProblem
+from tests.cli.fake_coordinator import FakeCoordinator, serve
+from tests.cli.schema_answers import ID, TextEverywhere
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+OTHER = ID.replace("7Q", "8R")
+ONE = f"/training/jobs/{ID}"
+
+
+@pytest.fixture
+def coordinator() -> Iterator[FakeCoordinator]:
+    with serve() as fake:
+        TextEverywhere("text").install(fake)
+        yield fake
+
+
+@pytest.fixture
+def client(coordinator: FakeCoordinator) -> Iterator[paceline.Client]:
+    with paceline.Client(coordinator.url, "pk_test") as client:
+        yield client
+
+
+#: Each call, the request that it makes, and its parameters or body.
+CALLS: list[tuple[Callable[[paceline.Client], object], str, str, dict[str, object]]] = [
+    (
+        lambda c: c.jobs(user="ada", labels={"team": "nlp"}, experiment="grid", created_after=NOON, archived="only", sort="name", limit=5),
+        "GET", "/training/jobs",
+        {"user": "ada", "label.team": "nlp", "experiment": "grid", "created_after": NOON.isoformat(), "archived": "only", "sort": "name", "limit": "5"},
+    ),
+    (lambda c: c.edit(ID, priority=80, labels={"a": "1", "b": None}), "PATCH", ONE, {"priority": 80, "labels": {"a": "1", "b": None}}),
+    (lambda c: c.archive(ID), "PUT", f"{ONE}/archive", {}),
+    (lambda c: c.unarchive(ID), "PUT", f"{ONE}/unarchive", {}),
+    (lambda c: c.delete_data(ID, checkpoints=True), "DELETE", f"{ONE}/data", {"checkpoints": "true"}),
+    (lambda c: c.incidents(ID), "GET", f"{ONE}/incidents", {}),
+    (lambda c: c.goodput(ID), "GET", f"{ONE}/goodput", {}),
+    (lambda c: c.performance(ID), "GET", f"{ONE}/performance", {}),
+    (lambda c: c.compare(ID, OTHER), "GET", "/training/compare", {"jobs": f"{ID},{OTHER}"}),
+    (lambda c: c.stacks(ID, ranks=[0, 3]), "GET", f"{ONE}/stacks", {"rank": "0,3"}),
+    (lambda c: c.gradients(ID), "GET", f"{ONE}/gradients", {}),
+    (lambda c: c.artifacts(ID), "GET", f"{ONE}/artifacts", {"limit": "200"}),
+    (lambda c: c.storage(), "GET", "/cluster/storage", {}),
+    (
+        lambda c: list(c.logs(ID, rank="0,3", level="error", grep="na.", regex=True, context=2, since=NOON, until=NOON, tail=7)),
+        "GET", f"{ONE}/logs",
+        {"rank": "0,3", "level": "error", "q": "na.", "regex": "true", "context": "2", "since": NOON.isoformat(), "until": NOON.isoformat(),
+         "after": "0", "tail": "true", "limit": "7"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "method", "path", "said"), CALLS, ids=[f"{method} {path[15:]}" for _, method, path, _ in CALLS])
+def test_each_call_is_one_request_whose_answer_is_typed(
+    client: paceline.Client,
+    coordinator: FakeCoordinator,
+    call: Callable[[paceline.Client], object],
+    method: str,
+    path: str,
+    said: dict[str, object],
+) -> None:
+    assert call(client) is not None
+    (request,) = coordinator.sent(method, path)
+    assert (request.body if method == "PATCH" else request.query) == said
+
+
+def test_what_cannot_be_asked_is_refused_before_it_is_sent(client: paceline.Client, coordinator: FakeCoordinator) -> None:
+    refused: list[tuple[Callable[[], object], str]] = [
+        (lambda: client.edit(ID), "something to change"),
+        (lambda: client.compare(ID), "not two jobs"),
+        (lambda: client.jobs(created_after=NOON.replace(tzinfo=None)), "no time zone"),
+        (lambda: client.logs(ID, since=NOON.replace(tzinfo=None)), "no time zone"),
+        (lambda: client.logs(ID, regex=True), "needs the expression"),
+    ]
+    for call, why in refused:
+        with pytest.raises(UsageProblem, match=why):
+            call()
+    assert coordinator.requests == []
+
+
+async def test_the_asynchronous_client_has_every_method(coordinator: FakeCoordinator) -> None:
+    async with paceline.AsyncClient(coordinator.url, "pk_test") as client:
+        assert len(await client.incidents(ID)) == 1
+        lines = [line async for line in client.logs(ID, tail=3, context=1, grep="x")]
+        assert len(lines) == 1
+    public = {name for name in dir(paceline.Client) if not name.startswith("_")}
+    assert public <= set(dir(paceline.AsyncClient))
