@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: What rows import, directly or through the trainer.
-PACKAGES = ("torch", "numpy", "msgspec", "pydantic", "pynvml")
+PACKAGES = ("torch", "numpy", "msgspec", "packaging", "pydantic", "pynvml", "safetensors", "yaml")
 #: Without GPUs rows run their code on so many ranks.
 CPU_RANKS = 2
 
