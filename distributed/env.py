@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -142,6 +144,21 @@ def wants_fault_handler() -> bool:
 def never_touch_cuda() -> None:
     """Make `torch.cuda.is_available` ask NVML: the CUDA runtime must not start in a process that will fork."""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+
+
+@contextlib.contextmanager
+def no_card_visible() -> Iterator[None]:
+    """Show this process no card for a while. An optimizer's step on the CPU asks the current stream of the card, if it sees one, whether it
+    captures a graph, and that starts the CUDA driver: in a process that will fork, no fork could use a card then."""
+    visible = os.environ.get(VISIBLE_DEVICES)
+    os.environ[VISIBLE_DEVICES] = ""
+    try:
+        yield
+    finally:
+        if visible is None:
+            del os.environ[VISIBLE_DEVICES]
+        else:
+            os.environ[VISIBLE_DEVICES] = visible
 
 
 def visible_devices(cards: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import importlib
 import torch
 
 from paceline.distributed import env
+from paceline.distributed.cuda_driver import require_cuda_unstarted
 from paceline.training.optim.optimizers import build_optimizer, clip_gradients
 from paceline.training.schema.optimizer import AdamW, Optimizer, Sgd
 
@@ -25,8 +26,10 @@ def preload() -> None:
     torch.set_num_threads(1)
     for module in LAZY_MODULES:
         importlib.import_module(module)
-    for spec in (AdamW(), Sgd()):
-        warm_up(spec)
+    with env.no_card_visible():
+        for spec in (AdamW(), Sgd()):
+            warm_up(spec)
+    require_cuda_unstarted()
 
 
 def warm_up(spec: Optimizer) -> None:

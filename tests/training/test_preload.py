@@ -33,3 +33,22 @@ def test_a_fork_finds_everything_imported_no_thread_and_no_gpu_in_use() -> None:
     before, after = done.stdout.splitlines()
     assert before == "1 1 False 1"
     assert after == "[]"
+
+
+ASKED = """
+import os, torch
+seen = []
+def asked(check_available=False):
+    seen.append(os.environ.get("CUDA_VISIBLE_DEVICES"))
+torch.accelerator.current_accelerator = asked
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+from paceline.training import main
+main.preload()
+print(len(seen) > 0, set(seen), "CUDA_VISIBLE_DEVICES" in os.environ)
+"""
+
+
+def test_an_optimizer_that_asks_for_a_card_while_the_spawner_warms_up_sees_none() -> None:
+    """On a machine with a card it would ask the card's stream, which starts CUDA, and no rank that is forked then could use the card."""
+    done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True {''} False\n"
