@@ -30,6 +30,7 @@ OPEN = {
     ("GET", "/api/v1/auth/ways"),
     ("GET", "/api/v1/auth/oidc/start"),
     ("GET", "/api/v1/auth/oidc/callback"),
+    ("GET", "/api/v1/authority.pem"),  # public by nature: what an agent verifies before it joins
     ("POST", "/api/v1/agents/join"),
     ("GET", "/docs"),
     ("GET", "/docs/"),
