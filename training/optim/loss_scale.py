@@ -7,6 +7,7 @@ shows in the norm of all of them, which every rank has anyway: they decide alike
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
@@ -26,6 +27,20 @@ class Scalar(Protocol):
     """A tensor of one number."""
 
     def item(self) -> Any: ...
+
+
+class ReadOnce:
+    """A scalar that is fetched from its device at most once. A second fetch would wait for all work that the device has been given since."""
+
+    def __init__(self, scalar: Scalar) -> None:
+        self._scalar = scalar
+
+    def item(self) -> float:
+        return self._value
+
+    @functools.cached_property
+    def _value(self) -> float:
+        return float(self._scalar.item())
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from paceline.training.data.prefetch import BatchPosition, ahead
 from paceline.training.data.sampler import Portions, evaluation_indices
 from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.optim.loss_guard import MeasuredStep
+from paceline.training.optim.loss_scale import ReadOnce
 from paceline.training.optim.optimizers import set_learning_rates
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
@@ -146,7 +147,7 @@ class StepRunner(ABC):
         """
         state = self.state
         unscale_gradients(state.task.model.parameters(), state.scale.value)
-        norm = self.clip(self.training.gradient_clip_norm)
+        norm = ReadOnce(self.clip(self.training.gradient_clip_norm))
         found = MeasuredStep(step, agreed.loss, agreed.losses, self.weights, norm, gradients_count=not state.scale.skips_overflows)
         bad = state.guard.judge(found, self.spec.fault_tolerance, self.left_out.get(step))
         applied = not (bad and bad.holds_back) and state.scale.admits(norm)

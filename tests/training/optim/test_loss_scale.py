@@ -10,7 +10,7 @@ from paceline.parallelism.data_parallel import SingleProcess
 from paceline.parallelism.plan import Coordinates, assign_evenly
 from paceline.parallelism.precision import scaled
 from paceline.training.errors import InvalidInputError
-from paceline.training.optim.loss_scale import GROWTH_INTERVAL, INITIAL, LEAST, UNSCALED, LossScale, loss_scale_for
+from paceline.training.optim.loss_scale import GROWTH_INTERVAL, INITIAL, LEAST, UNSCALED, LossScale, ReadOnce, loss_scale_for
 from paceline.training.saving.shards import tensors_of
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
@@ -125,3 +125,18 @@ def test_looking_at_the_optimizer_before_its_first_update_does_not_count_as_one(
     mine, theirs = (tensors_of(job.state)["optimizer"] for job in (alone, looked_at))
     torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
     assert mine["state.layers.0.weight.step"].item() == 3
+
+
+def test_a_norm_is_fetched_from_its_device_once_however_often_it_is_looked_at() -> None:
+    """A second fetch would wait for the update that has been queued since."""
+    fetched = []
+
+    class Norm:
+        def item(self) -> float:
+            fetched.append("norm")
+            return 2.5
+
+    norm = ReadOnce(Norm())
+    assert fetched == []
+    assert (norm.item(), norm.item()) == (2.5, 2.5)
+    assert fetched == ["norm"]

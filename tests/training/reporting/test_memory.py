@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import mmap
+from itertools import count
 
+import pytest
+import torch
+
+from paceline.training.reporting import memory
 from paceline.training.reporting.memory import MemoryMeter
 
 BLOCK_BYTES = 200_000
@@ -27,3 +32,22 @@ def test_the_peak_stays_where_memory_was_given_back() -> None:
     del block
     after = meter.read()
     assert after["memory_bytes"] < most <= after["peak_memory_bytes"]
+
+
+def test_a_gpu_is_asked_a_few_times_a_second_and_its_peak_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask costs half a millisecond on an H200: a twentieth of a short step."""
+    now, asked = 0.0, count(1)
+    monkeypatch.setattr(memory.time, "monotonic", lambda: now)
+
+    def statistics() -> dict[str, dict[str, dict[str, int]]]:
+        times = next(asked)
+        return {"allocated_bytes": {"all": {"current": 10 * times, "peak": 1000 * times}}}
+
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", statistics)
+    meter, readings = MemoryMeter("cuda"), list[dict[str, float]]()
+    for step in range(100):  # a second of steps of 10 ms
+        now = step * 0.01
+        readings.append(meter.read())
+    assert next(asked) == 5
+    assert [readings[step]["peak_memory_bytes"] for step in (0, 24, 25, 99)] == [1000.0, 1000.0, 2000.0, 4000.0]
+    assert readings[99]["memory_bytes"] == 40.0
