@@ -1,8 +1,8 @@
 """What `make test` leaves to `make test-all`: marked `release` here, in one place.
 
 What runs always: every axis by itself on two ranks, one product of two axes, one model of transformers, every way in which a run falls back,
-grows and is compiled, and one end-to-end story of everything that a user can do and of each kind of fault. What is left out shows the same of
-further sizes, families, precisions, combinations and moments, and takes more than half of the time.
+grows and is compiled, and an end-to-end story of everything that a user can do every day and of each kind of fault. What is left out shows the
+same of further sizes, families, precisions, combinations and moments, and takes most of the time.
 
 What asks for the real coordinator runs on SQLite and on PostgreSQL. Of `integration/`, whose tests are of decisions and orders of events, `make test`
 runs on PostgreSQL only the modules in which the database itself can make a difference: transactions that meet, rows by the thousand, stored times.
@@ -22,6 +22,16 @@ AT_LENGTH = bool(os.environ.get("PACELINE_TEST_AT_LENGTH") or os.environ.get("PA
 HERE = "tests/"
 #: Of `integration/`, on PostgreSQL in `make test` too.
 WHERE_DATABASES_DIFFER = ("test_any_order", "test_at_once", "test_incidents", "test_jobs", "test_many_jobs", "test_unreadable")
+#: Modules of one long story each, whose parts other modules of `make test` show: each takes half a minute to one and a half.
+WHOLE_MODULES = (
+    "e2e/test_curl.py",
+    "e2e/test_cut_links.py",
+    "e2e/test_durability.py",
+    "e2e/test_experiments.py",
+    "e2e/test_first_hour.py",
+    "e2e/test_incidents.py",
+    "e2e/test_latency.py",
+)
 #: Patterns of what stands behind `tests/` in a test's id; `[]]` is a bracket.
 PATTERNS = (
     # families of models, and shares that are uneven over four ranks
@@ -34,8 +44,9 @@ PATTERNS = (
     "parallelism/pipelines/test_parity_hf_stages.py::test_stages_of_transformers_beside_another_axis*",
     "parallelism/pipelines/test_parity_hf_stages.py::test_stages_of_transformers_under_another_schedule*",
     "parallelism/pipelines/test_parity_hf_stages.py::test_recomputed_activations_of_stages_of_transformers",
-    # dialogs and menus of the dashboard, and what is done by keyboard, on a simulated cluster: the pages are always looked at
+    # dialogs and menus of the dashboard, and what is done by keyboard, on a simulated cluster: what is open every day is always looked at
     "e2e/test_accessibility.py::test_nothing_is_found_on_any_surface[[]opened]",
+    "e2e/test_accessibility.py::test_nothing_is_found_on_any_surface[[]pages]",
     "e2e/test_keyboard.py::test_everything_can_be_done_by_keyboard_alone",
     # notices, on real agents: one of them is always there
     "cluster/agent/test_notices.py::test_sigusr1_drains*",
@@ -54,33 +65,49 @@ PATTERNS = (
     "e2e/test_fall_back.py::test_two_of_three_go_on_with_larger_parts",
     "e2e/test_grow.py::test_a_dead_rank_is_replaced_in_its_own_slot",
     "e2e/test_gang_shapes.py::test_a_share_of_several_ranks_is_lost_and_the_bits_stay",
-    "e2e/test_durability.py::test_agents_killed_and_started_again_find_their_ranks_as_they_were",
     "training/test_fall_back_axes.py::test_a_replica_carries_on_without_a_checkpoint[[]tensor-*",
     "parallelism/pipelines/test_pipelined.py::test_any_number_of_micro_batches*",
     "parallelism/pipelines/test_pipelined.py::test_bf16_is_computed_alike*",
     "e2e/test_saves.py::test_each_checkpoint_says_what_it_cost_and_can_be_continued_from[[]fsdp]",
     "e2e/test_scripts.py::test_the_rank_at_fault_is_named_with_its_line[[]*-variables[789]]",
-    "e2e/test_cut_links.py::test_a_machine_that_is_gone_without_a_word",
-    "e2e/test_durability.py::test_a_coordinator_killed_again_and_again*",
     "e2e/test_tls.py::test_a_job_trains*",
     "e2e/test_tls.py::test_the_*",
     "e2e/test_fall_back.py::test_a_spare_takes_the_place_of_a_lost_part",
     "e2e/test_fall_back.py::test_a_lost_shard_group_goes_and_comes_back",
     "e2e/test_grow.py::test_a_joiner_that_is_killed_while_it_joins*",
     "e2e/test_grow.py::test_a_rank_that_dies_while_a_change_is_pending",
-    "e2e/test_incidents.py::test_a_restart_blames_the_rank_that_was_killed*",
     "e2e/test_outage.py::test_what_jobs_produce_without_a_coordinator*",
     "e2e/test_run.py::test_ctrl_c_and_sigterm_end_the_training_within_seconds[[]15]",
     "e2e/test_script_hangs.py::test_a_script_that_sleeps_and_goes_on*",
     "e2e/test_silent_faults.py::test_ranks_in_different_collectives*",
     "e2e/test_silent_faults.py::test_a_job_of_one_rank_waits_while_it_is_stopped",
-    # further stories of experiments: the one with a coordinator that dies always runs
     # on a busy machine a simulated gang now and then loses the record of the step at which it is resized: to be mended
     "cluster/simulation/test_cluster.py::test_a_job_is_resized_at_a_step_boundary_both_ways",
-    "e2e/test_experiments.py::test_a_benchmark_script*",
-    "e2e/test_experiments.py::test_a_paused*",
-    "e2e/test_experiments.py::test_an_agent*",
-    "e2e/test_experiments.py::test_the_same_grid*",
+    # long stories whose parts the others of their modules show
+    "cli/local/test_stack.py::test_a_demo_at_a_terminal_stays_up*",
+    "cli/local/test_stack.py::test_a_running_stack_is_not_opened*",
+    "cli/local/test_stack.py::test_agents_follow_the_coordinator*",
+    "cli/local/test_stack.py::test_an_agent_whose_node_was_removed*",
+    "cli/local/test_stack.py::test_demo_does_not_wait*",
+    "cli/local/test_stack.py::test_interrupted_demo_stops_everything_before_it_ends[[]1*",
+    "cli/local/test_stack.py::test_key_of_a_forgotten_database*",
+    "cli/local/test_stack.py::test_local_agents_of_an_open_stack*",
+    "cli/local/test_stack.py::test_up_with_a_host_is_open_there*",
+    "e2e/test_artifacts.py::test_files_arrive_whole_and_once*",
+    "e2e/test_charts.py::test_one_step_in_250_000*",
+    "e2e/test_coordinator_death.py::test_a_rank_that_dies_while_the_coordinator_is_away*",
+    "e2e/test_exec_page.py::test_without_a_network*",
+    "e2e/test_fall_back.py::test_and_grow_back_without_losing_a_step",
+    "e2e/test_gang_shapes.py::test_an_example_of_two_nodes_runs_on_one",
+    "e2e/test_grow.py::test_a_spare_takes_the_place_in_one_change",
+    "e2e/test_log_page.py::test_a_long_log_is_read_both_ways*",
+    "e2e/test_own_loop.py::test_a_killed_rank_costs_what_was_not_saved",
+    "e2e/test_pages.py::test_an_incident_is_told_on_the_curves*",
+    "e2e/test_python_client.py::test_a_job_from_submission_to_a_restore_in_place",
+    "e2e/test_run.py::test_two_ranks_of_a_script_run_to_their_end",
+    "e2e/test_script_hangs.py::test_a_loop_is_told_with_the_rank_that_differs*",
+    "e2e/test_script_lifecycle.py::test_a_script_saves_at_its_time_limit",
+    "e2e/test_silent_faults.py::test_a_stopped_rank_is_left_behind*",
     # programs and packages of further kinds
     "e2e/test_programs.py::*[[]Accelerate]",
     "e2e/test_programs.py::*[[]FSDP2 with distributed checkpoints]",
@@ -172,7 +199,7 @@ PATTERNS = (
 def mark(items: Iterable[pytest.Item]) -> None:
     for item in items:
         name = item.nodeid.removeprefix(HERE)
-        if on_the_other_database(name) or any(fnmatch.fnmatchcase(name, pattern) for pattern in PATTERNS):
+        if name.startswith(WHOLE_MODULES) or on_the_other_database(name) or any(fnmatch.fnmatchcase(name, pattern) for pattern in PATTERNS):
             item.add_marker(pytest.mark.release)
 
 

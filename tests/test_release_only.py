@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.release_only import PATTERNS
+from tests.release_only import PATTERNS, WHOLE_MODULES
 
 HERE = Path(__file__).parent
 
@@ -20,3 +20,9 @@ def test_each_pattern_names_a_test_of_a_module(pattern: str) -> None:
     if name.startswith("test_"):
         assert re.search(rf"^(?:async )?def {name}", source, re.MULTILINE), f"{module} has no {name}"
     assert "[" in test or len(re.findall(r"^(?:async )?def test_", source, re.MULTILINE)) > 1
+
+
+@pytest.mark.parametrize("module", WHOLE_MODULES)
+def test_each_module_that_is_left_out_as_a_whole_is_there_and_has_no_patterns_beside(module: str) -> None:
+    assert "def test_" in (HERE / module).read_text()
+    assert not any(pattern.startswith(module) for pattern in PATTERNS)

@@ -67,3 +67,10 @@ PAGES = (
     Surface("job, not found", "/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV", "Could not load"),
     Surface("login", "/login", "paceline login-link"),
 )
+
+#: What people have open every day.
+DAILY = tuple(
+    surface
+    for surface in PAGES
+    if surface.name in {"jobs", "new job", "job, failed", "job, curves", "job, logs", "job, ranks", "cluster", "login"}
+)

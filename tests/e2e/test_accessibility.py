@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Error, Page, expect
 from tests.e2e.axe import HEIGHT, LOOKS, findings
 from tests.e2e.opened import OPENED
 from tests.e2e.simulated import Simulated
-from tests.e2e.surfaces import PAGES, Surface
+from tests.e2e.surfaces import DAILY, PAGES, Surface
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -31,7 +31,7 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-@pytest.mark.parametrize("surfaces", [pytest.param(PAGES, id="pages"), pytest.param(OPENED, id="opened")])
+@pytest.mark.parametrize("surfaces", [pytest.param(DAILY, id="daily"), pytest.param(PAGES, id="pages"), pytest.param(OPENED, id="opened")])
 def test_nothing_is_found_on_any_surface(page: Page, simulated: Simulated, surfaces: tuple[Surface, ...]) -> None:
     expect.set_options(timeout=DRAWN_MS)
     ids = {name: job["id"] for name, job in simulated.jobs().items()}
