@@ -1,11 +1,19 @@
 import { fileURLToPath } from "node:url";
 import react from "@vitejs/plugin-react";
-import { defineConfig } from "vitest/config";
+import { configDefaults, defineConfig } from "vitest/config";
 import { usedMantineStyles } from "./mantineStyles.ts";
 import { precompress } from "./precompress.ts";
 
 const coordinator = process.env.PACELINE_URL ?? "http://127.0.0.1:8000";
 const proxy = { "/api": { target: coordinator, ws: true } };
+
+/** Tests without JSX that need a page all the same: storage, sockets, windows. */
+const onAPage = [
+  "app/missingParts",
+  "lib/{client,drafts,stream}",
+  "features/{artifacts/perfetto,terminal/session}",
+  "features/metrics/**/{exactStep,exports,plot}",
+].map((name) => `src/${name}.test.ts`);
 
 export default defineConfig({
   plugins: [react(), usedMantineStyles(), precompress()],
@@ -15,11 +23,30 @@ export default defineConfig({
   preview: { host: "127.0.0.1", port: 3000, proxy },
   build: { target: "es2022", chunkSizeWarningLimit: 700 },
   test: {
-    environment: "jsdom",
-    setupFiles: ["src/testing/setup.ts"],
     testTimeout: 90_000,
     hookTimeout: 90_000,
     maxWorkers: 2,
     css: false,
+    // What draws nothing needs no page: a third of the files, which start in no time.
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: "logic",
+          include: ["**/*.test.{js,ts}"],
+          exclude: [...configDefaults.exclude, ...onAPage],
+          environment: "node",
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "pages",
+          include: ["src/**/*.test.tsx", ...onAPage],
+          environment: "jsdom",
+          setupFiles: ["src/testing/setup.ts"],
+        },
+      },
+    ],
   },
 });

@@ -37,7 +37,8 @@ describe("the keys of every page", () => {
     expect(search).toHaveValue("a/?");
     search.blur();
     await user.keyboard("{Shift>}?{/Shift}");
-    expect(await screen.findByRole("dialog", { name: "Keyboard shortcuts" })).toBeVisible();
+    const list = await screen.findByRole("dialog", { name: "Keyboard shortcuts" });
+    await waitFor(() => expect(list).toBeVisible()); // it fades in
     await user.keyboard("/");
     expect(search).not.toHaveFocus();
   });

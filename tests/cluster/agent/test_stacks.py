@@ -33,13 +33,13 @@ def help(pipe):
     pipe.recv()
 
 def wait_for_input():
+    print("ready", flush=True)
     sys.stdin.read()
 
 if __name__ == "__main__":
     mine, its = multiprocessing.Pipe()
     multiprocessing.get_context("fork").Process(target=help, args=(its,), daemon=True).start()
     mine.recv()
-    print("ready", flush=True)
     wait_for_input()
 """
 
