@@ -694,11 +694,15 @@ class NodePool(Struct, frozen=True, kw_only=True):
 
     name: str
     provider: Any
+    autoscale: Any = None
+    """set: the coordinator decides how many nodes it has"""
     coming: int = 0
     """that were asked for, and have not joined"""
     labels: dict[str, str] = field(default_factory=dict)
     max_nodes: int = 0
     min_nodes: int = 0
+    node_hours: float | None = None
+    """that its nodes have run for in this calendar month (UTC), where it has autoscale"""
     nodes: int = 0
     """that have joined, and are wanted"""
     server: str = ""

@@ -13,6 +13,7 @@ from paceline.api.core import bus
 from paceline.api.core.context import Services
 from paceline.api.loops import (
     analyses,
+    autoscaler,
     deliveries,
     experiments,
     housekeeping,
@@ -43,6 +44,7 @@ def loops_of(services: Services, reads: HeavyReads) -> list[LeaseLoop]:
         LeaseLoop("analyses", services, analyses.Analyst(services, reads).step_once, analyses.INTERVAL_SECONDS),
         LeaseLoop("nodes", services, watch.step_once, nodes.INTERVAL_SECONDS),
         LeaseLoop("launches", services, launches.LaunchKeeper(services).step_once, launches.INTERVAL_SECONDS, (bus.LAUNCHES,)),
+        LeaseLoop("autoscaler", services, autoscaler.Autoscaler(services).step_once, autoscaler.INTERVAL_SECONDS),
         LeaseLoop("retention", services, retention.Retention(services).step_once, retention.INTERVAL_SECONDS, (bus.RETENTION,)),
         LeaseLoop("storage", services, keeper.step_once, storage.INTERVAL_SECONDS, (bus.STORAGE,)),
         LeaseLoop("rollups", services, rollups.RollupKeeper(services).step_once, rollups.INTERVAL_SECONDS, (bus.ROLLUPS,)),

@@ -31,17 +31,17 @@ def server_for_nodes(request: Request, services: Services) -> str:
 
 
 @router.get("/pools")
-async def list_pools(session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[NodePool]:
+async def list_pools(services: ServicesDep, session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[NodePool]:
     """All pools by name, each with how many nodes it has."""
     key = paging.decode(cursor, str)
     found = await rows.pools(session, str(key[0]) if key else None, limit + 1)
-    described = {each.name: each for each in await pools.describe(session, found[:limit])}
+    described = {each.name: each for each in await pools.describe(session, found[:limit], services.now())}
     return paging.page_of(found, limit, lambda row: described[row.name], lambda row: (row.name,))
 
 
 @router.get("/pools/{name}")
-async def get_pool(name: Name, session: ReadSession) -> NodePool:
-    return (await pools.describe(session, [await pools.find(session, name)]))[0]
+async def get_pool(name: Name, services: ServicesDep, session: ReadSession) -> NodePool:
+    return (await pools.describe(session, [await pools.find(session, name)], services.now()))[0]
 
 
 @router.put("/pools/{name}")
@@ -50,7 +50,7 @@ async def apply_pool(name: Name, body: PoolSpec, request: Request, caller: Admin
     if body.name != name:
         raise ProblemError("invalid_request", f"the body is of the pool {body.name!r}, the path of {name!r}: give both the same name")
     row = await pools.apply(session, body, server_for_nodes(request, services), caller.actor, services.now())
-    return (await pools.describe(session, [row]))[0]
+    return (await pools.describe(session, [row], services.now()))[0]
 
 
 @router.delete("/pools/{name}", status_code=204)

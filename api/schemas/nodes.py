@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from paceline.api.schemas.common import Schema, Timestamp
-from paceline.cluster.provisioners.settings import PoolName, ProviderSettings
+from paceline.cluster.provisioners.settings import AutoscaleSettings, PoolName, ProviderSettings
 from paceline.cluster.states import LaunchState, NodeState
 from paceline.training.schema.parts import at_most
 from paceline.training.schema.resources import MOST_LABELS, NodeKey, NodeValue, Toleration
@@ -180,6 +180,8 @@ class NodePool(Schema):
     labels: dict[str, str]
     slots: int | None
     spot: bool
+    autoscale: AutoscaleSettings | None = Field(None, description="set: the coordinator decides how many nodes it has")
+    node_hours: float | None = Field(None, description="that its nodes have run for in this calendar month (UTC), where it has autoscale")
     server: str = Field(description="the coordinator's URL, as its nodes reach it")
     nodes: int = Field(description="that have joined, and are wanted")
     coming: int = Field(description="that were asked for, and have not joined")

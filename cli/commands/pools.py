@@ -99,7 +99,12 @@ def _table(found: list[NodePool]) -> str:
             str(each.coming),
             " ".join(f"{key}={value}" for key, value in sorted(each.labels.items())) or formats.UNKNOWN,
             "yes" if each.spot else "no",
+            "no" if each.autoscale is None else f"yes, {each.node_hours or 0:.1f} node-hours this month",
         ]
         for each in found
     ]
-    return table(["NAME", "PROVIDER", "NODES", "COMING", "LABELS", "SPOT"], rows, empty="no pools; 'paceline pools apply FILE' makes them")
+    return table(
+        ["NAME", "PROVIDER", "NODES", "COMING", "LABELS", "SPOT", "AUTOSCALED"],
+        rows,
+        empty="no pools; 'paceline pools apply FILE' makes them",
+    )

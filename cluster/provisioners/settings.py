@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from paceline.cluster.autoscaling.facts import DEFAULT_IDLE_SECONDS
 from paceline.cluster.provisioners.kubernetes_settings import KubernetesSettings
 from paceline.cluster.provisioners.ray_settings import RaySettings
 from paceline.cluster.provisioners.slurm_settings import SlurmSettings
@@ -18,6 +19,7 @@ from paceline.training.schema.spelling import Spelling
 
 MOST_POOL_NODES = 4096
 MOST_HOSTS = 1024
+MOST_IDLE_SECONDS = 7 * 86_400.0
 SUFFIX_LETTERS, SUFFIX_LENGTH = "bcdfghjklmnpqrstvwxz0123456789", 5  # no vowels: no words by chance
 LONGEST_NODE_NAME = 63
 
@@ -147,18 +149,39 @@ def ssh_node_name(pool: str | None, host: SshHost) -> str:
 ProviderSettings = Annotated[ManualSettings | SshSettings | SlurmSettings | KubernetesSettings | RaySettings, Field(discriminator="type")]
 
 
+class AutoscaleSettings(Part):
+    """Leave it to the coordinator how many nodes a pool has: between `min_nodes` and `max_nodes`, as jobs need them."""
+
+    device: Literal["cpu", "cuda"] = Field("cuda", description="Device of the slots of its nodes, which a pool without nodes cannot tell.")
+    idle_seconds: float = Field(
+        DEFAULT_IDLE_SECONDS, ge=0, le=MOST_IDLE_SECONDS, description="Drain a node that no job has used for so many seconds."
+    )
+    cost: float = Field(
+        1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Price of a node for an hour, in any unit that your pools share: the cheapest pool grows first.",
+    )
+    budget_node_hours: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Grow no more once its nodes have run for so many hours in a calendar month (UTC)."
+    )
+
+
 class PoolSpec(Part):
     """Nodes of one kind: the provider that starts them, and how many there may be."""
 
     name: PoolName
     provider: ProviderSettings
-    min_nodes: Whole = Field(0, ge=0, le=MOST_POOL_NODES, description="Keep at least this many nodes.")
+    min_nodes: Whole = Field(0, ge=0, le=MOST_POOL_NODES, description="Keep at least this many nodes where the pool has `autoscale`.")
     max_nodes: Whole | None = Field(
         None, ge=1, le=MOST_POOL_NODES, description="Have at most this many nodes. Default: all hosts of an SSH pool, else 1."
     )
     labels: Annotated[Mapping[NodeKey, NodeValue], at_most(MOST_LABELS)] = Field({}, description="Labels of its nodes, besides pool=NAME.")
     slots: Whole | None = Field(None, ge=1, le=64, description="Slots that each node offers. Default: what the machine has.")
     spot: bool = Field(False, description="Expect the provider to take nodes away at any time.")
+    autoscale: AutoscaleSettings | None = Field(
+        None, description="Launch and drain nodes as jobs need them. Default: only when people ask for it."
+    )
     server: ServerUrl | None = Field(
         None, description="Coordinator's URL as the nodes reach it. Default: its public URL, or the address of the request."
     )
@@ -169,6 +192,14 @@ class PoolSpec(Part):
             raise inconsistent(
                 "min_nodes={least} is more than max_nodes={most}; raise max_nodes", least=self.min_nodes, most=self.most_nodes
             )
+        return self
+
+    @model_validator(mode="after")
+    def check_autoscale(self) -> PoolSpec:
+        if self.autoscale is not None and self.provider.type == "manual":
+            raise inconsistent("autoscale needs a provider that starts nodes; people start those of a manual pool: leave autoscale out")
+        if self.autoscale is not None and self.slots is None:
+            raise inconsistent("autoscale needs slots: how many each node offers, which is not known before the first one has joined")
         return self
 
     @property

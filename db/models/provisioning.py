@@ -26,6 +26,10 @@ class PoolRow(ControlBase):
     slots: Mapped[int | None]
     spot: Mapped[bool]
     server: Mapped[str]
+    #: The document of its `AutoscaleSettings`; None: people alone say how many nodes it has.
+    autoscale: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
+    #: Node-hours of the month, as `services.nodes.node_hours` counts them; None: nothing was counted yet.
+    spent: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 

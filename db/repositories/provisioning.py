@@ -9,6 +9,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import LaunchState, NodeState
+from paceline.db.base import UtcDateTime
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.provisioning import LaunchRow, PoolRow, still_open
 
@@ -67,6 +68,21 @@ async def open_by_pool(session: AsyncSession) -> dict[str, dict[LaunchState, int
     for name, state, count in await session.execute(query.group_by(LaunchRow.pool, LaunchRow.state)):
         counts.setdefault(str(name), {})[state] = count
     return counts
+
+
+async def autoscaled(session: AsyncSession) -> Sequence[PoolRow]:
+    """The pools whose number of nodes the coordinator decides."""
+    return [row for row in await pools(session) if row.autoscale is not None]
+
+
+async def newest_ends(session: AsyncSession, since: datetime) -> dict[tuple[str, LaunchState], datetime]:
+    """When the newest launch of each pool came to nothing (FAILED), or its node was taken away although it was wanted (ENDED), since then."""
+    newest = func.max(LaunchRow.ended_at, type_=UtcDateTime())
+    query = select(LaunchRow.pool, LaunchRow.state, newest).where(
+        LaunchRow.ended_at >= since, LaunchRow.wanted, LaunchRow.pool.is_not(None)
+    )
+    found = await session.execute(query.group_by(LaunchRow.pool, LaunchRow.state))
+    return {(str(pool), state): ended for pool, state, ended in found}
 
 
 async def taken_names(session: AsyncSession) -> set[str]:

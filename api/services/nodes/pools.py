@@ -12,8 +12,9 @@ from paceline.api.schemas.common import Actor
 from paceline.api.schemas.nodes import NodePool
 from paceline.api.services.lifecycle import events, launch_lifecycle
 from paceline.api.services.nodes import nodes
+from paceline.api.services.nodes.node_hours import NodeHours
 from paceline.cluster.provisioners.registry import parse_settings
-from paceline.cluster.provisioners.settings import PoolSpec
+from paceline.cluster.provisioners.settings import AutoscaleSettings, PoolSpec
 from paceline.cluster.states import LaunchState
 from paceline.db.models.provisioning import PoolRow
 from paceline.db.repositories import nodes as node_rows
@@ -41,6 +42,7 @@ async def apply(session: AsyncSession, spec: PoolSpec, server: str, actor: Actor
         "labels": dict(spec.labels),
         "slots": spec.slots,
         "spot": spec.spot,
+        "autoscale": spec.autoscale.model_dump(mode="json") if spec.autoscale else None,
         "server": spec.server or server,
     }
     if row is not None and all(getattr(row, name) == value for name, value in values.items()):
@@ -59,13 +61,13 @@ async def apply(session: AsyncSession, spec: PoolSpec, server: str, actor: Actor
     return row
 
 
-async def describe(session: AsyncSession, pools: Sequence[PoolRow]) -> list[NodePool]:
+async def describe(session: AsyncSession, pools: Sequence[PoolRow], now: datetime) -> list[NodePool]:
     """Pools as clients see them."""
     counts = await rows.open_by_pool(session)
-    return [_described(row, counts.get(row.name, {})) for row in pools]
+    return [_described(row, counts.get(row.name, {}), now) for row in pools]
 
 
-def _described(row: PoolRow, counts: Mapping[LaunchState, int]) -> NodePool:
+def _described(row: PoolRow, counts: Mapping[LaunchState, int], now: datetime) -> NodePool:
     joined = counts.get(LaunchState.JOINED, 0)
     return NodePool(
         name=row.name,
@@ -75,6 +77,8 @@ def _described(row: PoolRow, counts: Mapping[LaunchState, int]) -> NodePool:
         labels=row.labels,
         slots=row.slots,
         spot=row.spot,
+        autoscale=AutoscaleSettings.model_validate(row.autoscale) if row.autoscale is not None else None,
+        node_hours=NodeHours.stored(row.spent, now).hours if row.autoscale is not None else None,
         server=row.server,
         nodes=joined,
         coming=sum(counts.values()) - joined,

@@ -14,18 +14,22 @@ from paceline.api.services.nodes import launches, nodes
 from paceline.cluster.autoscaling.decisions import DrainNode, LaunchNodes
 from paceline.cluster.states import NodeState
 from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories import slots as slot_rows
 
 logger = logging.getLogger(__name__)
 AUTOSCALER = Actor(kind="system", id="autoscaler", name="autoscaler")
 
 
-async def carry_out(services: Services, growth: Sequence[LaunchNodes], drains: Sequence[DrainNode], now: datetime) -> None:
-    """Carry out decisions, each in a transaction of its own. What a pool refuses is an event, and holds up nothing else."""
+async def carry_out(services: Services, growth: Sequence[LaunchNodes], drains: Sequence[DrainNode], now: datetime) -> list[str]:
+    """Carry out decisions, each in a transaction of its own. What a pool refuses is an event, and holds up nothing else. Returns the pools that
+    refused."""
+    refused = []
     for wish in growth:
         try:
             async with services.write() as session:
                 await launches.request_of_pool(session, wish.pool, wish.count, AUTOSCALER, wish.reason, now)
         except ProblemError as refusal:
+            refused.append(wish.pool)
             logger.info("pool %s refuses %d more node(s): %s", wish.pool, wish.count, refusal)
             async with services.write() as session:
                 message, data = f"pool {wish.pool} refuses {wish.count} more node(s): {refusal}", {"pool": wish.pool}
@@ -35,5 +39,8 @@ async def carry_out(services: Services, growth: Sequence[LaunchNodes], drains: S
     for drain in drains:
         async with services.write() as session:
             node = await node_rows.get_locked(session, drain.node_id)
-            if node is not None and node.pool == drain.pool and node.state not in (NodeState.DRAINING, NodeState.GONE):
+            if node is None or node.pool != drain.pool or node.state in (NodeState.DRAINING, NodeState.GONE):
+                continue
+            if not await slot_rows.holders(session, node.id):  # a job may have come to it since
                 await nodes.remove(session, node, AUTOSCALER, now, force=False, why=drain.reason)
+    return refused

@@ -2560,6 +2560,36 @@ export interface components {
             via: string | null;
         };
         /**
+         * AutoscaleSettings
+         * @description Leave it to the coordinator how many nodes a pool has: between `min_nodes` and `max_nodes`, as jobs need them.
+         */
+        AutoscaleSettings: {
+            /**
+             * Budget Node Hours
+             * @description Grow no more once its nodes have run for so many hours in a calendar month (UTC).
+             */
+            budget_node_hours?: number | null;
+            /**
+             * Cost
+             * @description Price of a node for an hour, in any unit that your pools share: the cheapest pool grows first.
+             * @default 1
+             */
+            cost: number;
+            /**
+             * Device
+             * @description Device of the slots of its nodes, which a pool without nodes cannot tell.
+             * @default cuda
+             * @enum {string}
+             */
+            device: "cpu" | "cuda";
+            /**
+             * Idle Seconds
+             * @description Drain a node that no job has used for so many seconds.
+             * @default 300
+             */
+            idle_seconds: number;
+        };
+        /**
          * AxisTraffic
          * @description The bytes that one rank sends to others, as the algorithms that carry them do.
          */
@@ -6730,6 +6760,8 @@ export interface components {
          * @description A pool, and how many nodes it has.
          */
         NodePool: {
+            /** @description set: the coordinator decides how many nodes it has */
+            autoscale: components["schemas"]["AutoscaleSettings"] | null;
             /**
              * Coming
              * @description that were asked for, and have not joined
@@ -6745,6 +6777,11 @@ export interface components {
             min_nodes: number;
             /** Name */
             name: string;
+            /**
+             * Node Hours
+             * @description that its nodes have run for in this calendar month (UTC), where it has autoscale
+             */
+            node_hours: number | null;
             /**
              * Nodes
              * @description that have joined, and are wanted
@@ -7554,6 +7591,8 @@ export interface components {
          * @description Nodes of one kind: the provider that starts them, and how many there may be.
          */
         PoolSpec: {
+            /** @description Launch and drain nodes as jobs need them. Default: only when people ask for it. */
+            autoscale?: components["schemas"]["AutoscaleSettings"] | null;
             /**
              * Labels
              * @description Labels of its nodes, besides pool=NAME.
@@ -7569,7 +7608,7 @@ export interface components {
             max_nodes?: number | null;
             /**
              * Min Nodes
-             * @description Keep at least this many nodes.
+             * @description Keep at least this many nodes where the pool has `autoscale`.
              * @default 0
              */
             min_nodes: number;

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import mmap
+import time
 from itertools import count
 
 import pytest
 import torch
 
-from paceline.training.reporting import memory
 from paceline.training.reporting.memory import MemoryMeter
 
 BLOCK_BYTES = 200_000
@@ -37,7 +37,7 @@ def test_the_peak_stays_where_memory_was_given_back() -> None:
 def test_a_gpu_is_asked_a_few_times_a_second_and_its_peak_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """To ask costs half a millisecond on an H200: a twentieth of a short step."""
     now, asked = 0.0, count(1)
-    monkeypatch.setattr(memory.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
 
     def statistics() -> dict[str, dict[str, dict[str, int]]]:
         times = next(asked)

@@ -1,0 +1,61 @@
+"""Makes pools larger and smaller as jobs need them: looks, decides by `cluster.autoscaling.decide`, and carries that out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from paceline.api.core.context import Services
+from paceline.api.services.nodes import scaling
+from paceline.api.services.nodes.node_hours import NodeHours
+from paceline.api.services.nodes.scaling_facts import PAID, REST, ScalingMemory, read_facts
+from paceline.cluster.autoscaling.decide import decide
+from paceline.cluster.autoscaling.decisions import Withheld
+from paceline.db.repositories import provisioning as rows
+
+logger = logging.getLogger(__name__)
+INTERVAL_SECONDS = 2.0
+COUNT_EVERY = timedelta(seconds=30)
+
+
+@dataclass
+class Autoscaler:
+    """Looks at pools that have `autoscale`; all others are left alone."""
+
+    services: Services
+    _memory: ScalingMemory = field(default_factory=ScalingMemory)
+    _withheld: tuple[Withheld, ...] = ()
+    _count_at: datetime | None = None
+
+    async def step_once(self, now: datetime) -> None:
+        """Take one look, and carry out what it leads to."""
+        if self._count_at is None or now >= self._count_at:
+            self._count_at = now + COUNT_EVERY
+            await self._count_hours(now)
+        async with self.services.control.read() as session:
+            facts = await read_facts(session, self._memory, now)
+        if facts is None:
+            return
+        decision = decide(facts, now)
+        self._tell(decision.withheld)
+        refused = await scaling.carry_out(self.services, decision.launches, decision.drains, now)
+        self._memory.rests_until |= dict.fromkeys(refused, now + REST)
+
+    async def _count_hours(self, now: datetime) -> None:
+        async with self.services.control.read() as session:
+            names = [row.name for row in await rows.autoscaled(session)]
+        for name in names:
+            async with self.services.write() as session:
+                row = await rows.pool(session, name, lock=True)
+                if row is not None:
+                    running = sum(each.state in PAID for each in await rows.open_of_pool(session, name))
+                    row.spent = NodeHours.stored(row.spent, now).counted(running, now).document
+
+    def _tell(self, withheld: Sequence[Withheld]) -> None:
+        """Log why no node is launched for a job, once as long as that stays so."""
+        for each in withheld:
+            if each not in self._withheld:
+                logger.info("no node is launched for job %s: %s", each.job_id, each.reason)
+        self._withheld = tuple(withheld)

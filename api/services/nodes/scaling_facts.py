@@ -1,0 +1,131 @@
+"""Reads what the autoscaler decides from: pools that have `autoscale`, their nodes, launches under way, and the jobs that wait."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.services.nodes.node_hours import NodeHours
+from paceline.api.services.scheduling.job_snapshots import load_recovering
+from paceline.api.services.specs.job_views import request_for
+from paceline.api.services.specs.stored_specs import readable_spec_of
+from paceline.cluster.autoscaling.decide import AVOID_SECONDS
+from paceline.cluster.autoscaling.facts import DEFAULT_LAUNCH_SECONDS, NodeFacts, PendingJob, PoolFacts, ScalingFacts
+from paceline.cluster.policy.requirements import facets
+from paceline.cluster.provisioners.settings import AutoscaleSettings
+from paceline.cluster.states import LaunchState, NodeState
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.models.provisioning import LaunchRow, PoolRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories import provisioning as rows
+from paceline.db.repositories import slots as slot_rows
+from paceline.training.spec import derived
+from paceline.training.spec.workload import ScriptWorkload
+
+#: A pool rests so long after a launch that came to nothing, or that it refused.
+REST = timedelta(minutes=5)
+COMING = frozenset({LaunchState.REQUESTED, LaunchState.PENDING, LaunchState.RUNNING})
+#: From when its agent is started until its provider has ended it, a node is paid for.
+PAID = frozenset({LaunchState.RUNNING, LaunchState.JOINED, LaunchState.TERMINATING})
+
+
+@dataclass
+class ScalingMemory:
+    """What is seen from look to look. A coordinator that takes over begins anew: nodes stay a little longer for it."""
+
+    idle_since: dict[str, datetime] = field(default_factory=dict)  # by node
+    rests_until: dict[str, datetime] = field(default_factory=dict)  # by pool that has refused
+
+    def note_idle(self, idle: Mapping[str, datetime], now: datetime) -> None:
+        """Note the nodes that are idle, each with the earliest moment from which it can be."""
+        self.idle_since = {node: self.idle_since.get(node, max(now, earliest)) for node, earliest in idle.items()}
+
+
+async def read_facts(session: AsyncSession, memory: ScalingMemory, now: datetime) -> ScalingFacts | None:
+    """The facts of this moment; None where no pool is the autoscaler's."""
+    pools = await rows.autoscaled(session)
+    if not pools:
+        return None
+    launches = {row.name: await rows.open_of_pool(session, row.name) for row in pools}
+    nodes = [node for node in await node_rows.present(session) if node.pool in launches]
+    held = Counter(holder.node_id for holder in await slot_rows.holders(session))
+    memory.note_idle({node.id: node.joined_at for node in nodes if not held[node.id]}, now)
+    ends = await rows.newest_ends(session, now - timedelta(seconds=max(AVOID_SECONDS, REST.total_seconds())))
+    unwanted = {launch.node_id for group in launches.values() for launch in group if not launch.wanted}
+    return ScalingFacts(
+        pools=[_pool_facts(row, launches[row.name], nodes, ends, memory, now) for row in pools],
+        nodes=[_node_facts(node, held[node.id], memory, unwanted) for node in nodes],
+        pending=await _pending(session, now),
+        launching={name: sum(each.wanted and each.state in COMING for each in group) for name, group in launches.items()},
+    )
+
+
+def _pool_facts(
+    row: PoolRow,
+    launches: Sequence[LaunchRow],
+    nodes: Sequence[NodeRow],
+    ends: Mapping[tuple[str, LaunchState], datetime],
+    memory: ScalingMemory,
+    now: datetime,
+) -> PoolFacts:
+    settings = AutoscaleSettings.model_validate(row.autoscale)
+    failed = ends.get((row.name, LaunchState.FAILED))
+    rests = [moment for moment in (failed and failed + REST, memory.rests_until.get(row.name)) if moment]
+    return PoolFacts(
+        name=row.name,
+        slots=row.slots or 1,
+        min_nodes=row.min_nodes,
+        max_nodes=row.max_nodes,
+        device=settings.device,
+        labels=facets({"pool": row.name} | row.labels),
+        spot=row.spot,
+        cost=settings.cost,
+        launch_seconds=_launch_seconds(launches, nodes),
+        idle_seconds=settings.idle_seconds,
+        budget_node_hours=settings.budget_node_hours,
+        spent_node_hours=NodeHours.stored(row.spent, now).hours,
+        retry_at=max(rests, default=None),
+        interrupted_at=ends.get((row.name, LaunchState.ENDED)),
+    )
+
+
+def _launch_seconds(launches: Sequence[LaunchRow], nodes: Sequence[NodeRow]) -> float:
+    """How long present nodes took from the request until they had joined: the median."""
+    joined = {node.id: node.joined_at for node in nodes}
+    took = [(joined[each.node_id] - each.created_at).total_seconds() for each in launches if each.node_id in joined]
+    return max(0.0, statistics.median(took)) if took else DEFAULT_LAUNCH_SECONDS
+
+
+def _node_facts(node: NodeRow, held: int, memory: ScalingMemory, unwanted: set[str | None]) -> NodeFacts:
+    leaving = node.leaving or node.state is NodeState.DRAINING or node.id in unwanted
+    return NodeFacts(
+        id=node.id,
+        pool=str(node.pool),
+        slots=node.slots,
+        free=node.slots - held,
+        idle_since=memory.idle_since.get(node.id),
+        schedulable=node.state is NodeState.READY,
+        leaving=leaving,
+    )
+
+
+async def _pending(session: AsyncSession, now: datetime) -> list[PendingJob]:
+    """Jobs that wait for slots, those that were stopped by a fault included."""
+    recovering = [known.job for known in await load_recovering(session) if known.wants_slots(now) and known.decide(now) is None]
+    found = [_pending_job(job) for job in (*await job_rows.queued(session), *recovering)]
+    return [job for job in found if job is not None]
+
+
+def _pending_job(job: JobRow) -> PendingJob | None:
+    spec = readable_spec_of(job)
+    if spec is None:
+        return None  # it can never start: its own page says so
+    survives = not isinstance(spec.workload, ScriptWorkload) or derived.saves_when_stopped(spec)
+    return PendingJob(request_for(spec, job.id, job.world_size, job.priority, job.queued_at), survives_interruption=survives)

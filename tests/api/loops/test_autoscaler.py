@@ -1,0 +1,207 @@
+"""A pool that grows with what waits and shrinks when it is idle: with a provider in this process, on both databases, the time as an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.loops.autoscaler import Autoscaler
+from paceline.api.loops.launches import LaunchKeeper
+from paceline.api.services.lifecycle import node_lifecycle
+from paceline.api.services.nodes import scaling
+from paceline.cluster.autoscaling.decisions import DrainNode
+from paceline.cluster.protocol import JOIN_PATH
+from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerError, SeenLaunch
+from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
+from paceline.db.repositories import nodes as node_rows
+from tests import factories
+from tests.fake_provisioner import FakeProvisioner
+
+NODES, POOLS, LAUNCHES = "/api/v1/cluster/nodes", "/api/v1/cluster/pools", "/api/v1/cluster/launches"
+POOL = {
+    "name": "lab",
+    "provider": {"type": "ssh", "hosts": ["ada@gpu1", "ada@gpu2", "ada@gpu3"]},
+    "slots": 2,
+    "autoscale": {"device": "cpu", "idle_seconds": 60},
+}
+FOUR_SLOTS = {"resources": {"slots": 4}, "parallelism": {"strategy": "ddp"}}
+
+
+@dataclass
+class Grown:
+    """A coordinator with its loops of launches and of scaling, and the provider that they ask."""
+
+    services: Services
+    client: httpx.AsyncClient
+    provider: FakeProvisioner
+    now: datetime
+    autoscaler: Autoscaler = field(init=False)
+    keeper: LaunchKeeper = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.services = replace(self.services, now=lambda: self.now)
+        self.autoscaler, self.keeper = Autoscaler(self.services), LaunchKeeper(self.services, self.provider.factory)
+
+    async def apply(self, **changes: Any) -> None:
+        answer = await self.client.put(f"{POOLS}/lab", json=POOL | changes)
+        assert answer.status_code == 200, answer.text
+
+    async def step(self, seconds: float = 2.0) -> None:
+        self.now += timedelta(seconds=seconds)
+        await self.autoscaler.step_once(self.now)
+        await self.keeper.step_once(self.now)
+
+    async def submit(self, **changes: Any) -> JobRow:
+        async with self.services.write() as session:
+            return await factories.create_job(session, spec=factories.job_spec(**changes), queued_at=self.now)
+
+    async def join_all(self) -> list[str]:
+        """Let the agents of all nodes that were asked for join. Returns the nodes."""
+        ids = []
+        for name, request in self.provider.requests.items():
+            self.provider.seen[f"fake/{name}"] = SeenLaunch(LaunchPhase.RUNNING)
+            joined = await self.client.post(JOIN_PATH, json={"token": request.join_token, "name": name})
+            ids.append(joined.json()["node_id"])
+            async with self.services.write() as session:
+                node = await node_rows.get_locked(session, ids[-1])
+                assert node is not None
+                node.slots, node.device = 2, "cpu"
+                await node_lifecycle.move(session, node, NodeState.READY, SYSTEM, "its agent is there", self.now)
+        return ids
+
+    async def run_on(self, job: JobRow, node_ids: list[str]) -> None:
+        """Let the job hold all slots of these nodes."""
+        async with self.services.write() as session:
+            found = await session.get(JobRow, job.id)
+            assert found is not None
+            found.state = JobState.RUNNING
+            session.add(GenerationRow(job_id=job.id, generation=1, world_size=job.world_size, started_at=self.now, store_token="t"))
+            await session.flush()
+            places = [(node, slot) for node in node_ids for slot in range(2)]
+            for rank, (node, slot) in enumerate(places):
+                session.add(
+                    RankRow(
+                        job_id=job.id,
+                        generation=1,
+                        rank=rank,
+                        node_id=node,
+                        slot=slot,
+                        local_rank=slot,
+                        node_rank=rank // 2,
+                        state=RankState.RUNNING,
+                        updated_at=self.now,
+                    )
+                )
+
+    async def end(self, job: JobRow) -> None:
+        async with self.services.write() as session:
+            found = await session.get(JobRow, job.id)
+            assert found is not None
+            found.state = JobState.COMPLETED
+            for rank in range(4):
+                row = await session.get(RankRow, (job.id, 1, rank))
+                assert row is not None
+                row.state = RankState.EXITED
+
+    async def states(self) -> list[str]:
+        return sorted(node["state"] for node in (await self.client.get(NODES)).json()["items"])
+
+    async def coming(self) -> list[str]:
+        return [each["name"] for each in (await self.client.get(LAUNCHES)).json()["items"]]
+
+    async def told(self) -> list[tuple[str, str]]:
+        """(type, cause) of what the autoscaler has done."""
+        events = (await self.client.get("/api/v1/events", params={"limit": 200})).json()["items"]
+        return [(each["type"], each["cause"]) for each in events if each["actor"]["name"] == "autoscaler"]
+
+
+@pytest.fixture
+async def grown(services: Services, client: httpx.AsyncClient) -> Grown:
+    return Grown(services, client, FakeProvisioner(), services.now())
+
+
+async def test_a_pool_grows_by_what_a_gang_needs_and_goes_when_nobody_uses_it(grown: Grown) -> None:
+    await grown.apply()
+    job = await grown.submit(**FOUR_SLOTS)
+    await grown.step(5)
+    assert await grown.coming() == [], "it may start in a moment"
+    await grown.step(6)
+    assert await grown.coming() == ["lab-gpu1", "lab-gpu2"]
+    await grown.step()
+    await grown.step()
+    assert len(await grown.coming()) == 2, "what comes is counted"
+    assert await grown.told() == [("launch.requested", f"job {job.id} waits for 4 slots")] * 2
+    nodes = await grown.join_all()
+    await grown.run_on(job, nodes)
+    await grown.step(120)
+    assert await grown.states() == ["ready", "ready"], "a busy node is never drained"
+    await grown.end(job)
+    await grown.step()
+    await grown.step(59)
+    assert await grown.states() == ["ready", "ready"]
+    await grown.step(2)
+    assert [type for type, _ in await grown.told()] == ["launch.requested"] * 2 + ["launch.unwanted", "node.state"] * 2
+    assert {cause for type, cause in await grown.told() if type == "node.state"} == {"no job has used it for 61 s"}
+    (pool,) = (await grown.client.get(POOLS)).json()["items"]
+    assert (pool["nodes"], pool["coming"], pool["autoscale"]["idle_seconds"]) == (0, 0, 60)
+    assert pool["node_hours"] == pytest.approx(2 * 180 / 3600, rel=0.2)
+
+
+async def test_the_minimum_is_kept_and_pools_without_autoscale_are_left_alone(grown: Grown) -> None:
+    plain = {name: value for name, value in POOL.items() if name != "autoscale"} | {"name": "by-hand", "min_nodes": 2}
+    assert (await grown.client.put(f"{POOLS}/by-hand", json=plain)).status_code == 200
+    await grown.submit(**FOUR_SLOTS)
+    await grown.step(30)
+    assert await grown.coming() == []
+    await grown.apply(min_nodes=1, max_nodes=1)
+    await grown.step()
+    assert await grown.coming() == ["lab-gpu1"]
+    await grown.join_all()
+    await grown.step()
+    await grown.step(600)
+    assert await grown.states() == ["ready"]
+
+
+async def test_a_pool_whose_launches_come_to_nothing_rests(grown: Grown) -> None:
+    await grown.apply()
+    grown.provider.refusal = ProvisionerError("no such key")
+    await grown.submit()
+    for _ in range(30):
+        await grown.step(30)
+    tried = grown.provider.count("launch")
+    assert 5 <= tried <= 15, "five tries of a launch, then five minutes of rest"
+    failed = [each for each in (await grown.client.get(LAUNCHES)).json()["items"] if each["state"] == "failed"]
+    assert failed
+    assert failed[0]["failure"] == "no such key (5 tries)"
+
+
+async def test_a_node_that_has_got_a_job_since_the_look_is_not_drained(grown: Grown) -> None:
+    await grown.apply(min_nodes=1)
+    await grown.step()
+    (node,) = await grown.join_all()
+    job = await grown.submit()
+    await grown.run_on(job, [node])
+    await scaling.carry_out(grown.services, [], [DrainNode(node, "lab", "it was idle")], grown.now)
+    assert await grown.states() == ["ready"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"slots": None}, "autoscale needs slots"),
+        ({"provider": {"type": "manual"}, "max_nodes": 2}, "people start those of a manual pool"),
+        ({"autoscale": {"idle_seconds": -1}}, "must be 0 or more; got -1"),
+        ({"autoscale": {"idle": 3}}, "idle"),
+    ],
+)
+async def test_what_cannot_be_scaled_is_refused_with_the_way_out(grown: Grown, changes: dict[str, Any], told: str) -> None:
+    answer = await grown.client.put(f"{POOLS}/lab", json=POOL | changes)
+    assert answer.status_code == 422
+    assert told in answer.text
