@@ -63,3 +63,27 @@ def test_a_host_whose_key_nobody_knows_is_refused_with_its_fingerprint(empty_sta
         assert server.fingerprint in wait_until("it is refused", refusal, 60)
         name = f"{server.address}-{server.port}"
         run(empty_stack, "nodes", "cancel", name)
+
+
+def test_a_pool_grows_for_a_job_that_waits_and_goes_when_it_has_ended(empty_stack: Stack, tmp_path: Path) -> None:
+    """Nobody asks for a node: the coordinator does, and it takes them away again."""
+    with ssh_server(tmp_path / "one", "127.0.0.2") as one, ssh_server(tmp_path / "two", "127.0.0.3") as two:
+        provider = {"type": "ssh", "hosts": [one.host, two.host | {"port": two.port}], "key_file": str(one.key_file)}
+        (two.home.parent / "user_key.pub").write_bytes((one.home.parent / "user_key.pub").read_bytes())
+        pool = {"name": "grown", "provider": provider | {"environment": sys.executable}, "slots": 1}
+        file = tmp_path / "pools.yaml"
+        file.write_text(yaml.safe_dump({"pools": [pool | {"autoscale": {"device": "cpu", "idle_seconds": 5}}]}))
+        stack = empty_stack
+        run(stack, "pools", "apply", str(file))
+        job = tmp_path / "job.yaml"
+        training = {"steps": 200, "global_batch_size": 8}
+        spec = {"name": "pair", "resources": {"nodes": 2}, "model": {"kind": "mlp", "hidden": [16]}, "data": {"kind": "digits"}}
+        checkpoint = {"directory": str(tmp_path / "checkpoints")}
+        job.write_text(yaml.safe_dump(spec | {"parallelism": {"strategy": "ddp"}, "training": training, "checkpoint": checkpoint}))
+        run(stack, "submit", str(job))
+        run(stack, "wait", "pair", "--timeout", "240")
+        wait_until("its nodes are gone", lambda: not stack.get("/cluster/nodes")["items"], 120)
+        wait_until("the launches are over", lambda: not stack.get("/cluster/launches")["items"], 60)
+        causes = [each["cause"] for each in stack.get("/events?limit=200")["items"] if each["actor"]["name"] == "autoscaler"]
+        assert sum("waits for 2 slots" in cause for cause in causes) == 2
+        assert sum("no job has used it for" in cause for cause in causes) >= 2
