@@ -13,7 +13,7 @@ from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.environments.built import BuiltEnvironments
 from paceline.cluster.agent.environments.node_python import NodePython, this_python
 from paceline.cluster.agent.environments.own_python import PythonRefusedError, key_of_python, look_at, spawner_command, variables_of
-from paceline.cluster.agent.environments.uv import BuildFailedError
+from paceline.cluster.agent.environments.uv import BuildFailedError, IndexUnreachableError
 from paceline.cluster.agent.spawner_fleet import SpawnerFailedError, SpawnerFleet, environment_command
 from paceline.monitoring.files import Appender
 from paceline.training.link import Interpreter, RankOrder
@@ -53,7 +53,8 @@ class JobEnvironments:
         self._asks_node = asyncio.Lock()
 
     async def prepare(self, order: RankOrder) -> RankOrder:
-        """The order with the interpreter that its rank gets. Raises PackagesRefusedError, and OSError where the disk is at fault."""
+        """The order with the interpreter that its rank gets. Raises PackagesRefusedError; IndexUnreachableError and OSError where another try may
+        help."""
         spec = order.job_spec
         if spec.environment.requirements is None and spec.environment.python is None:
             return order
@@ -65,6 +66,8 @@ class JobEnvironments:
                 interpreter = await self._use(spec, spec.environment.python or "")
         except (BuildFailedError, PythonRefusedError, SpawnerFailedError) as error:
             _say(folder, f"ERROR {error}")
+            if isinstance(error, IndexUnreachableError):
+                raise
             raise PackagesRefusedError(str(error)) from error
         return msgspec.structs.replace(order, interpreter=interpreter)
 
@@ -77,7 +80,8 @@ class JobEnvironments:
         try:
             key, python = await self._built.interpreter(node, requirements, own_torch=own_torch, say=say)
         except BuildFailedError as error:
-            raise BuildFailedError(f"environment.requirements cannot be installed: {error}{_hint(str(error), node, own_torch)}") from error
+            hint = _hint(str(error), node, own_torch)
+            raise type(error)(f"environment.requirements cannot be installed: {error}{hint}") from error
         if own_torch:
             return Interpreter(python=str(python), environment=key)
         await self._fleet.ensure(key, environment_command(python), variables_of(python))

@@ -30,6 +30,11 @@ END_SECONDS = 5.0
 MOST_REASON_LINES = 12
 #: In the environment's site-packages. `addsitedir` and no mere path: packages of the agent that are installed by a .pth of their own are found too.
 NODE_PACKAGES = "_paceline_node.pth"
+#: Of uv's message, where a server or the way to it failed; a server that refuses (401, 403, 404) will do so again.
+_UNREACHABLE = re.compile(
+    r"error sending request|tcp connect error|dns error|timed out|HTTP status server error|connection (reset|closed)|error decoding response body",
+    re.IGNORECASE,
+)
 _DECORATION = re.compile(r"^[\s×╰─▶│├]+")
 
 Say = Callable[[str], None]
@@ -37,6 +42,10 @@ Say = Callable[[str], None]
 
 class BuildFailedError(Exception):
     """The environment cannot be built. The message says which package, and what uv says of it."""
+
+
+class IndexUnreachableError(BuildFailedError):
+    """The network or an index of packages is at fault, so that another try may help."""
 
 
 def find_uv() -> str:
@@ -146,7 +155,8 @@ class UvBuild:
         finally:
             await _end(process)
         if code != 0:
-            raise BuildFailedError(_reason(said) or f"uv {' '.join(words[:2])} ended with code {code}")
+            failure = IndexUnreachableError if any(_UNREACHABLE.search(line) for line in said) else BuildFailedError
+            raise failure(_reason(said) or f"uv {' '.join(words[:2])} ended with code {code}")
 
     async def _listen(self, stream: asyncio.StreamReader) -> list[str]:
         said = []

@@ -90,6 +90,21 @@ async def test_packages_that_a_node_cannot_give_end_the_job_for_good(agent: Agen
     await agent.end()
 
 
+async def test_an_index_that_does_not_answer_costs_a_restart_and_no_job(agent: AgentProcess, coordinator: Coordinator) -> None:
+    packages = {"requirements": ["--index-url http://127.0.0.1:9/simple", "six==1.17.0"]}
+    agent.environment["UV_HTTP_RETRIES"] = "0"
+    agent.start()
+    await coordinator.desire(assignment("job", spec=with_packages(packages)))
+    await coordinator.until(drained("job"))
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert rank.failure is not None
+    assert rank.failure.kind == "exit", "which is started again, as far as the job may be"
+    assert "127.0.0.1:9" in rank.failure.message
+    assert "ERROR environment.requirements cannot be installed" in " ".join(coordinator.of("job").text)
+    await agent.end()
+
+
 def test_a_build_has_the_agents_settings_of_uv_and_no_more_than_ranks_have() -> None:
     agent = {"UV_INDEX_URL": "https://host/simple", "TOKEN": "secret", **os.environ}
     assert variables_for_builds({"PATH": "/bin"}, agent, None)["UV_INDEX_URL"] == "https://host/simple"
