@@ -19,6 +19,7 @@ from paceline.api.core.loopback import host_name, is_loopback
 from paceline.api.errors import ProblemError
 from paceline.api.problems import render
 from paceline.api.settings import LOOPBACK_NAMES, Settings
+from paceline.bundles.archive import MOST_TAR_BYTES
 from paceline.cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH
 from paceline.monitoring.artifacts import CHUNK_BYTES
 
@@ -44,6 +45,8 @@ ORDINARY = BodyLimit(64 << 10, seconds=10)
 DOOR = BodyLimit(4 << 10, seconds=5)
 UPLOAD = BodyLimit(4 << 20, seconds=60)
 CHUNK = BodyLimit(CHUNK_BYTES, seconds=60)
+#: Of a browser, which cannot pack: to a coordinator far away it takes its time.
+FOLDER = BodyLimit(MOST_TAR_BYTES, seconds=600)
 API = "/api/"
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 #: Of everything else, which is data: whatever a job has written into a log or a file is no page of ours.
@@ -146,6 +149,8 @@ def _rules(scope: Scope, headers: MutableHeaders) -> dict[str, str]:
 def body_limit(path: str) -> BodyLimit:
     if path == UPLOAD_PATH:
         return UPLOAD
+    if path == BUNDLES_PATH.rstrip("/"):
+        return FOLDER
     if path.startswith(ARTIFACTS_PATH + "/") or (path.startswith(BUNDLES_PATH) and "/chunks/" in path):
         return CHUNK
     return DOOR if path in (JOIN_PATH, LOGIN_PATH) else ORDINARY

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from paceline.api.deps import Member, ReadSession, ServicesDep
-from paceline.api.schemas.bundles import Bundle, BundleOffer
-from paceline.api.services.bundles import bundles
+from paceline.api.schemas.bundles import Bundle, BundleOffer, FolderBundle
+from paceline.api.services.bundles import bundles, folders
 from paceline.db.models.bundles import BundleRow
+from paceline.training.schema.code import MOST_PATH
 
 router = APIRouter(prefix="/training/bundles", tags=["bundles"])
-ZSTD = "application/zstd"
+ZSTD, TAR = "application/zstd", "application/x-tar"
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the tar archive")]
+
+
+@router.post(
+    "",
+    status_code=201,
+    openapi_extra={"requestBody": {"required": True, "content": {TAR: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def send_folder(
+    request: Request,
+    caller: Member,
+    services: ServicesDep,
+    folder: Annotated[str, Query(min_length=1, max_length=MOST_PATH, description="name of the folder, for people")],
+) -> FolderBundle:
+    """Send a folder as a plain tar archive, whose names are relative to it. What is never code and what its .gitignore and .pacelineignore leave out
+    is left out of the bundle; harmless again."""
+    services.disk.require_room()
+    return await folders.store(services, folder, request.stream(), caller.name)
 
 
 @router.put("/{digest}")

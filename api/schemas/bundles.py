@@ -28,3 +28,12 @@ class Bundle(Schema):
     next_chunk: int | None = Field(description="the number of the chunk of 1 MiB to send next; null: all of it is here")
     created_by: str
     created_at: Timestamp
+
+
+class FolderBundle(Bundle):
+    """A folder that was sent as it is, and packed by the coordinator."""
+
+    left_out: list[str] = Field(
+        description="what .gitignore, .pacelineignore and our own rules have left out, the first hundred; a folder ends in '/'"
+    )
+    left_out_count: int

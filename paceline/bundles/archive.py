@@ -155,10 +155,20 @@ def unpack(packed: IO[bytes], digest: str, into: Path) -> int:
 
     Nothing is written outside of `into`, and only files and links within it are made. Raises DamagedBundleError for an archive that holds
     anything else, or whose digest is another, and OSError where the disk is full; what was unpacked until then stays for the caller to remove."""
+    measured = _Measured(packed)
+    files = unpack_tar(measured, into)
+    found = measured.finish()
+    if found != digest:
+        raise DamagedBundleError(f"its digest is {found}, not {digest}")
+    return files
+
+
+def unpack_tar(plain: Any, into: Path) -> int:
+    """Unpack a plain tar archive, which is only read, into the new folder `into`: as `unpack` does. Returns the number of files."""
     into.mkdir()
-    measured, files = _Measured(packed), 0
+    files = 0
     try:
-        with tarfile.open(fileobj=measured, mode="r|", bufsize=_BLOCK) as tar:  # type: ignore[call-overload]  # it only reads
+        with tarfile.open(fileobj=plain, mode="r|", bufsize=_BLOCK) as tar:
             for member in tar:
                 files += 1
                 if files > MOST_FILES:
@@ -169,7 +179,4 @@ def unpack(packed: IO[bytes], digest: str, into: Path) -> int:
                 tar.members.clear()  # tarfile keeps each
     except (tarfile.TarError, ValueError) as error:
         raise DamagedBundleError(f"it cannot be unpacked: {error}") from error
-    found = measured.finish()
-    if found != digest:
-        raise DamagedBundleError(f"its digest is {found}, not {digest}")
     return files

@@ -111,3 +111,23 @@ def test_a_failed_job_is_edited_and_submitted_again_from_its_first_button(stack:
     page.wait_for_url(lambda url: "/jobs/" in url and "new" not in url and job_id not in url)
     submitted = stack.job(page.url.rpartition("/")[2])
     assert (submitted["name"], submitted["spec"]["entrypoint"]) == ("mended", "broken_task:make_task")
+
+
+def test_a_folder_that_is_chosen_is_the_code_of_the_job(stack: Stack, page: Page, tmp_path: Path) -> None:
+    folder = tmp_path / "größe"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "lib" / "answer.py").write_text("ANSWER = 42\n")
+    (folder / "main.py").write_text("from lib.answer import ANSWER\nprint('the answer is', ANSWER)\n")
+    (folder / "big.bin").write_bytes(b"0" * 1000)
+    (folder / ".gitignore").write_text("*.bin\n")
+    page.get_by_text("YAML", exact=True).click()
+    editor = page.locator(".cm-content")
+    editor.fill("name: from-a-browser\nscript: {path: main.py}\nresources: {nodes: 1}\n")
+    page.get_by_text("Form", exact=True).click()
+    page.locator("summary").get_by_text("Environment", exact=True).click()
+    page.get_by_label("Folder with code").set_input_files(folder)
+    expect(page.get_by_text("größe: 3 files")).to_contain_text("Left out: big.bin.")
+    page.get_by_role("button", name="Submit job").click()
+    page.wait_for_url("**/jobs/*")
+    stack.paceline("wait", "from-a-browser", "--timeout", "60")
+    assert "the answer is 42" in stack.paceline("logs", "from-a-browser").stdout

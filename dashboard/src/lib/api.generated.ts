@@ -1232,6 +1232,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/training/bundles": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send Folder
+         * @description Send a folder as a plain tar archive, whose names are relative to it. What is never code and what its .gitignore and .pacelineignore leave out
+         *     is left out of the bundle; harmless again.
+         */
+        post: operations["send_folder"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/training/bundles/{digest}": {
         parameters: {
             query?: never;
@@ -4434,6 +4455,50 @@ export interface components {
              * @description largest |fitted / measured - 1|
              */
             worst_residual: number;
+        };
+        /**
+         * FolderBundle
+         * @description A folder that was sent as it is, and packed by the coordinator.
+         */
+        FolderBundle: {
+            /**
+             * Bytes
+             * @description of the archive: tar, compressed by zstd
+             */
+            bytes: number;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /**
+             * Digest
+             * @description SHA-256 of the tar archive, in hexadecimal digits
+             */
+            digest: string;
+            /** Files */
+            files: number;
+            /**
+             * Left Out
+             * @description what .gitignore, .pacelineignore and our own rules have left out, the first hundred; a folder ends in '/'
+             */
+            left_out: string[];
+            /** Left Out Count */
+            left_out_count: number;
+            /**
+             * Next Chunk
+             * @description the number of the chunk of 1 MiB to send next; null: all of it is here
+             */
+            next_chunk: number | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "arriving" | "ready";
+            /** Unpacked Bytes */
+            unpacked_bytes: number;
         };
         /**
          * FolderPage
@@ -12124,6 +12189,43 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    send_folder: {
+        parameters: {
+            query: {
+                /** @description name of the folder, for people */
+                folder: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-tar": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FolderBundle"];
+                };
             };
             /** @description Client Error */
             "4XX": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import tarfile
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -200,3 +201,52 @@ async def test_nodes_get_it_with_their_credential_alone(sent: Sent, connect: Con
         assert (await agent.get(f"{BUNDLES_PATH}/{sent.packed.digest}")).content == sent.data
         assert (await agent.get(f"{BUNDLES_PATH}/{'0' * 64}")).status_code == 404
     assert (await sent.client.get(f"{BUNDLES_PATH}/{sent.packed.digest}")).status_code == 401
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    """A plain tar archive, as a browser makes it: no folders, no owners."""
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return target.getvalue()
+
+
+async def test_a_folder_from_a_browser_is_the_bundle_that_the_command_line_makes(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    files = {"train.py": b"print(1)\n", "package/ünï.py": b"x = 1\n" * 300_000, "data.bin": b"0" * 9, ".gitignore": b"*.bin\n"}
+    folder = tmp_path / "mine"
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_bytes(content)
+    answer = await client.post(BUNDLES, content=tar_of(files), params={"folder": "mine"}, headers={"Content-Type": "application/x-tar"})
+    assert answer.status_code == 201, answer.text
+    sent = answer.json()
+    assert sent["digest"] == pack(list_files(folder), io.BytesIO()).digest
+    assert (sent["state"], sent["files"], sent["left_out"], sent["left_out_count"]) == ("ready", 3, ["data.bin"], 1)
+    again = await client.post(BUNDLES, content=tar_of(files), params={"folder": "mine"})
+    assert again.json()["digest"] == sent["digest"]
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"../outside.py": b"x"}, "outside"),
+        ({"/etc/passwd": b"x"}, "no file or link below the folder"),
+        ({"a.pyc": b"x"}, "the folder mine cannot be sent: mine has no files for a bundle; a.pyc are left out"),
+        ({}, "has no files"),
+    ],
+)
+async def test_a_folder_that_cannot_be_a_bundle_is_refused_with_the_reason(
+    client: httpx.AsyncClient, files: dict[str, bytes], told: str
+) -> None:
+    answer = await client.post(BUNDLES, content=tar_of(files), params={"folder": "mine"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    assert told in answer.json()["detail"]
+
+
+async def test_what_is_no_archive_is_no_folder(client: httpx.AsyncClient) -> None:
+    answer = await client.post(BUNDLES, content=b"PK\x03\x04" * 1000, params={"folder": "mine"})
+    assert answer.status_code == 422
+    assert "cannot be unpacked" in answer.json()["detail"]

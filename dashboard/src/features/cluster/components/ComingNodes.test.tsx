@@ -31,6 +31,8 @@ const pool: NodePool = {
   labels: {},
   slots: null,
   spot: false,
+  autoscale: null,
+  node_hours: null,
   server: "http://127.0.0.1:8000",
   nodes: 1,
   coming: 1,

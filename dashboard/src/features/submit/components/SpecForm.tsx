@@ -17,6 +17,7 @@ import {
   type Path,
   type Schema,
 } from "@/lib/spec/schema";
+import { CodeDrop } from "./CodeDrop";
 import { changed, whyNoCommunication, whyUnused, withSection } from "../communication";
 import { has, workloadOf, type Workload } from "../workload";
 import classes from "./Submit.module.css";
@@ -58,6 +59,8 @@ const SECTIONS = [
   "gradients",
 ];
 const OPEN = new Set(["resources", "training", "optimizer"]);
+/** Drawn by hand: nobody types a digest. */
+const CODE = "/environment/code";
 const WORKLOADS = [
   { value: "model", label: "Model" },
   { value: "entrypoint", label: "Entry point" },
@@ -226,6 +229,7 @@ function Field({
   onChange,
 }: Omit<Props, "onWorkload" | "without"> & { path: Path; schemaOf: Schema }) {
   const here = at(value, path);
+  if (pointerOf(path) === CODE) return <CodeDrop value={here} onChange={(code) => onChange(path, code)} />;
   return (
     <SchemaField
       path={path}

@@ -1,0 +1,25 @@
+import { useMutation } from "@tanstack/react-query";
+import type { components } from "@/lib/api.generated";
+import { api, unwrap } from "@/lib/client";
+import { tarOf } from "@/lib/tar";
+import type { Folder } from "../folder";
+
+export type SentFolder = components["schemas"]["FolderBundle"];
+
+/** Sends a folder as it is; the coordinator packs it, and leaves out what its ignore files say. */
+export function useSendFolder() {
+  return useMutation({
+    mutationFn: async (choose: () => Promise<Folder>): Promise<{ name: string; sent: SentFolder }> => {
+      const { name, files } = await choose();
+      const sent = await unwrap(
+        api.POST("/api/v1/training/bundles", {
+          params: { query: { folder: name } },
+          body: tarOf(files) as unknown as string,
+          bodySerializer: (archive: unknown) => archive as Blob,
+          headers: { "Content-Type": "application/x-tar" },
+        }),
+      );
+      return { name, sent };
+    },
+  });
+}
