@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,7 @@ def test_a_folder_that_is_chosen_is_the_code_of_the_job(stack: Stack, page: Page
     page.get_by_label("Folder with code").set_input_files(folder)
     expect(page.get_by_text("größe: 3 files")).to_contain_text("Left out: big.bin.")
     page.get_by_role("button", name="Submit job").click()
-    page.wait_for_url("**/jobs/*")
-    stack.paceline("wait", "from-a-browser", "--timeout", "60")
-    assert "the answer is 42" in stack.paceline("logs", "from-a-browser").stdout
+    page.wait_for_url(re.compile("/jobs/[0-9A-Z]{26}"))
+    where = ("--server", stack.server, "--api-key", stack.api_key)
+    assert stack.paceline("wait", "from-a-browser", "--timeout", "60", *where).returncode == 0
+    assert "the answer is 42" in stack.paceline("logs", "from-a-browser", *where).stdout
