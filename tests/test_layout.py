@@ -19,6 +19,7 @@ NAMED_AFTER_WHAT_THEY_SHOW = ("training/test_*.py", "*/test_parity*.py")
 COVERS = {
     "api/test_serve_tls.py": "api/core/certificates",
     "api/core/test_redis_bus.py": "api/core/bus",
+    "api/loops/test_autoscaler.py": "api/services/scheduling/scaling_facts",
     "api/loops/test_launches.py": (
         "api/routes/provisioning api/services/lifecycle/launch_lifecycle api/services/nodes/launches api/services/nodes/pools "
         "api/schemas/nodes cluster/provisioners/registry db/models/provisioning db/repositories/provisioning"
@@ -66,7 +67,7 @@ COVERS = {
     "api/test_experiment_reports.py": (
         "api/services/experiments/analysis api/services/experiments/analysis_process db/repositories/experiment_analyses"
     ),
-    "api/services/bundles/test_bundles.py": "db/repositories/bundles",
+    "api/services/bundles/test_bundles.py": "api/routes/bundles api/services/bundles/folders db/repositories/bundles",
     "api/services/history/test_heatmap.py": "db/repositories/rank_series",
     "api/services/history/test_heavy_reads.py": "api/services/history/history_process",
     "api/services/ingest/test_isolation.py": "api/services/ingest/screening db/repositories/ingest",

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from paceline.api.core.context import Services
 from paceline.api.services.nodes import scaling
 from paceline.api.services.nodes.node_hours import NodeHours
-from paceline.api.services.nodes.scaling_facts import PAID, REST, ScalingMemory, read_facts
+from paceline.api.services.scheduling.scaling_facts import PAID, REST, ScalingMemory, read_facts
 from paceline.cluster.autoscaling.decide import decide
 from paceline.cluster.autoscaling.decisions import Withheld
 from paceline.db.repositories import provisioning as rows

@@ -82,7 +82,7 @@ async def newest_ends(session: AsyncSession, since: datetime) -> dict[tuple[str,
         LaunchRow.ended_at >= since, LaunchRow.wanted, LaunchRow.pool.is_not(None)
     )
     found = await session.execute(query.group_by(LaunchRow.pool, LaunchRow.state))
-    return {(str(pool), state): ended for pool, state, ended in found}
+    return {(str(pool), state): ended for pool, state, ended in found if ended is not None}
 
 
 async def taken_names(session: AsyncSession) -> set[str]:

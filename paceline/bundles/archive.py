@@ -168,6 +168,7 @@ def unpack_tar(plain: Any, into: Path) -> int:
     into.mkdir()
     files = 0
     try:
+        tar: Any  # whose list of members is no part of its types
         with tarfile.open(fileobj=plain, mode="r|", bufsize=_BLOCK) as tar:
             for member in tar:
                 files += 1

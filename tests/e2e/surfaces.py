@@ -69,8 +69,4 @@ PAGES = (
 )
 
 #: What people have open every day.
-DAILY = tuple(
-    surface
-    for surface in PAGES
-    if surface.name in {"jobs", "new job", "job, failed", "job, curves", "job, logs", "job, ranks", "cluster", "login"}
-)
+DAILY = tuple(surface for surface in PAGES if surface.name in {"jobs", "new job", "job, curves", "cluster"})

@@ -38,7 +38,7 @@ PAID = frozenset({LaunchState.RUNNING, LaunchState.JOINED, LaunchState.TERMINATI
 
 @dataclass
 class ScalingMemory:
-    """What is seen from look to look. A coordinator that takes over begins anew: nodes stay a little longer for it."""
+    """Moments that are kept from look to look. A coordinator that takes over begins anew: nodes stay a little longer for it."""
 
     idle_since: dict[str, datetime] = field(default_factory=dict)  # by node
     rests_until: dict[str, datetime] = field(default_factory=dict)  # by pool that has refused
