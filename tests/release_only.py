@@ -124,7 +124,6 @@ PATTERNS = (
     "e2e/test_exec_page.py::test_without_a_network*",
     "e2e/test_fall_back.py::test_and_grow_back_without_losing_a_step",
     "e2e/test_gang_shapes.py::test_an_example_of_two_nodes_runs_on_one",
-    "e2e/test_gang_shapes.py::test_what_is_kept_off_a_node*",
     "e2e/test_grow.py::test_a_spare_takes_the_place_in_one_change",
     "e2e/test_own_loop.py::test_a_killed_rank_costs_what_was_not_saved",
     "e2e/test_pages.py::test_an_incident_is_told_on_the_curves*",
