@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.services.checkpoints import artifacts
 from paceline.api.services.scheduling.assignments import desired_for
-from paceline.cluster.agent.upload.artifacts import ArtifactUploader, CoordinatorAwayError
+from paceline.cluster.agent.upload.artifacts import ArtifactUploader
+from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.cluster.protocol import ARTIFACTS_PATH, Profile
 from paceline.cluster.states import JobState
 from paceline.db.models.artifacts import ArtifactRow

@@ -14,6 +14,7 @@ import httpx
 import msgspec
 
 from paceline.cluster.agent.upload.masking import NOTHING, SecretMask
+from paceline.cluster.agent.upload.transfer import CoordinatorAwayError, send
 from paceline.cluster.agent.upload.withheld_files import MaskOf, has_secret, tell
 from paceline.cluster.protocol import ARTIFACTS_PATH
 from paceline.monitoring.artifacts import CHUNK_BYTES, NOTE_SUFFIX, Offer, RankArtifact, Received, file_of
@@ -22,16 +23,11 @@ from paceline.monitoring.files import UnfitFileError, open_file, read_file
 from paceline.training.rank_folder import RankFolder
 
 POLL_SECONDS = 1.0
-REQUEST_TIMEOUT_SECONDS = 30.0
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
 MAX_NOTE_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
-
-
-class CoordinatorAwayError(Exception):
-    """No answer, or one that does not concern this file: try again later."""
 
 
 class ArtifactUploader:
@@ -80,26 +76,13 @@ class ArtifactUploader:
 
     async def _upload(self, offer: Offer, file: Path) -> None:
         """Upload one file until the coordinator has it, or refuses it."""
-        received = await self._send("POST", ARTIFACTS_PATH, msgspec.json.encode(offer))
+        received = await send(self._http, "POST", ARTIFACTS_PATH, msgspec.json.encode(offer), Received)
         while received is not None and received.next_chunk is not None:
             data = await asyncio.to_thread(read_chunk, file, received.next_chunk)
             if not data:
                 log.error("%s has not the %d bytes of its note; it is given up", file, offer.artifact.bytes)
                 return
-            received = await self._send("PUT", f"{ARTIFACTS_PATH}/{received.id}/{received.next_chunk}", data)
-
-    async def _send(self, method: str, path: str, content: bytes) -> Received | None:
-        """Send one request. Returns None where the coordinator refuses the file for good."""
-        try:
-            response = await self._http.request(method, path, content=content, timeout=REQUEST_TIMEOUT_SECONDS)
-        except httpx.HTTPError as error:
-            raise CoordinatorAwayError(str(error) or type(error).__name__) from error
-        if response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.UNPROCESSABLE_ENTITY):
-            log.warning("%s %s answered %d: %s; dropped", method, path, response.status_code, response.text[:500])
-            return None
-        if response.status_code != httpx.codes.OK:
-            raise CoordinatorAwayError(f"{method} {path} answered {response.status_code}: {response.text[:500]}")
-        return msgspec.json.decode(response.content, type=Received)
+            received = await send(self._http, "PUT", f"{ARTIFACTS_PATH}/{received.id}/{received.next_chunk}", data, Received)
 
 
 def _is_withheld(note: Path, mask: SecretMask) -> bool:

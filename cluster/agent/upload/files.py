@@ -15,16 +15,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 import httpx
 import msgspec
 
 from paceline.cluster.agent.housekeeping import KEEP_EMPTY_SECONDS, KEEP_WORK_SECONDS
 from paceline.cluster.agent.removal import remove_tree
-from paceline.cluster.agent.upload.artifacts import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, CoordinatorAwayError
+from paceline.cluster.agent.upload.artifacts import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS
 from paceline.cluster.agent.upload.left_files import JOURNAL_SUFFIX, FileVersion, LeftFiles
 from paceline.cluster.agent.upload.masking import NOTHING
+from paceline.cluster.agent.upload.transfer import REQUEST_TIMEOUT_SECONDS, CoordinatorAwayError, send
 from paceline.cluster.agent.upload.withheld_files import MaskOf, folder_of, has_secret, tell
 from paceline.cluster.protocol import ARTIFACT_FILES_PATH, ARTIFACTS_PATH
 from paceline.monitoring.artifact_files import (
@@ -44,14 +45,12 @@ from paceline.training.rank_folder import FILES
 LOOK_SECONDS = 1.0
 #: A look that takes long is followed by a rest of so many times its length.
 REST = 5.0
-REQUEST_TIMEOUT_SECONDS = 30.0
 #: With the last chunk the coordinator reads the whole file: so much at least in a second.
 CHECKED_BYTES_PER_SECOND = 20 << 20
 LARGE_AT_ONCE = 2
 READ_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class FileChangedError(Exception):
@@ -236,7 +235,7 @@ class FileUploader:
             data = await asyncio.to_thread(read_chunk, ready, number)
             last = (number + 1) * CHUNK_BYTES >= size
             timeout = REQUEST_TIMEOUT_SECONDS + (size / CHECKED_BYTES_PER_SECOND if last else 0.0)
-            taken = await self._send("PUT", f"{ARTIFACTS_PATH}/{answer.id}/{number}", data, Received, timeout)
+            taken = await send(self._http, "PUT", f"{ARTIFACTS_PATH}/{answer.id}/{number}", data, Received, timeout)
             if taken is None:
                 raise FileChangedError  # a newer version was offered, or it was written to through a memory map, which no time tells
             number = taken.next_chunk
@@ -262,20 +261,7 @@ class FileUploader:
     # -- requests
 
     async def _offer(self, offer: FilesOffer) -> FilesReceived | None:
-        return await self._send("POST", ARTIFACT_FILES_PATH, msgspec.json.encode(offer), FilesReceived)
-
-    async def _send(self, method: str, path: str, content: bytes, kind: type[T], timeout: float = REQUEST_TIMEOUT_SECONDS) -> T | None:
-        """Send one request. Returns None where the coordinator refuses it for good."""
-        try:
-            response = await self._http.request(method, path, content=content, timeout=timeout)
-        except httpx.HTTPError as error:
-            raise CoordinatorAwayError(str(error) or type(error).__name__) from error
-        if response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.UNPROCESSABLE_ENTITY):
-            log.warning("%s %s answered %d: %s; dropped", method, path, response.status_code, response.text[:500])
-            return None
-        if response.status_code != httpx.codes.OK:
-            raise CoordinatorAwayError(f"{method} {path} answered {response.status_code}: {response.text[:500]}")
-        return msgspec.json.decode(response.content, type=kind)
+        return await send(self._http, "POST", ARTIFACT_FILES_PATH, msgspec.json.encode(offer), FilesReceived)
 
 
 def is_place(path: Path) -> bool:

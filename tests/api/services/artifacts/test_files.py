@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import func, select
 
 from paceline.cluster.agent.upload import files as agent_files
-from paceline.cluster.agent.upload.artifacts import CoordinatorAwayError
 from paceline.cluster.agent.upload.files import FileUploader
+from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.db.models.artifacts import ArtifactChunkRow, ArtifactRow
 from paceline.db.models.jobs import GenerationRow, RankRow
 from paceline.db.models.storage import DataRemovalRow
