@@ -20,7 +20,9 @@ class SocketClosedError(Exception):
 
 
 class AsgiSocket:
-    def __init__(self, app: FastAPI, path: str, headers: Mapping[str, str], *, query: str = "") -> None:
+    """One connection. `most_unread`: with so many messages unread, the app's next one waits, as on a full connection; 0: never."""
+
+    def __init__(self, app: FastAPI, path: str, headers: Mapping[str, str], *, query: str = "", most_unread: int = 0) -> None:
         encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._scope = {
             "type": "websocket",
@@ -36,7 +38,7 @@ class AsgiSocket:
         }
         self._app = app
         self._to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._from_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._from_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue(most_unread)
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -56,6 +58,11 @@ class AsgiSocket:
 
     async def receive(self) -> str:
         return str((await self._next())["text"])
+
+    async def everything_read(self) -> None:
+        """Wait until the app has taken all that was sent to it."""
+        while not self._to_app.empty():
+            await asyncio.sleep(0)
 
     async def close(self, code: int = 1001) -> None:
         """As a peer that goes away; or with 1012, as uvicorn tells that it goes away itself."""

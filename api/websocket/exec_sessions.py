@@ -216,15 +216,16 @@ class ExecRelay:
                 message = decode_from_keeper(text) if text is not None else None
             except UnfitFrameError as error:
                 return SessionEnded(code="keeper_failed", message=f"the node's keeper sent {error}")
+            if isinstance(message, Exited):  # so it is noted, though the client may leave before it is told
+                self.result = SessionResult(message.exit_code, message.message)
             try:
                 await (self.client.send_bytes(content) if text is None else self.client.send_text(text))
             except (WebSocketDisconnect, RuntimeError):  # closed under our hands
-                self.result.why = self.result.why or "its client left"
+                self._note_client_left()
                 return None
             if message is None:
                 self._active_at = monotonic()
             if isinstance(message, Exited):
-                self.result = SessionResult(message.exit_code, message.message)
                 return None
             if isinstance(message, SessionEnded):
                 self.result.why = message.message
@@ -234,7 +235,7 @@ class ExecRelay:
         while True:
             frame = await self.client.receive()
             if frame["type"] == "websocket.disconnect":
-                self.result.why = "its client left"
+                self._note_client_left()
                 return None
             text, content = frame.get("text"), frame.get("bytes") or b""
             try:
@@ -246,10 +247,14 @@ class ExecRelay:
                 return SessionEnded(code="invalid_request", message=str(error))
             try:
                 await (keeper.send_bytes(content) if text is None else keeper.send_text(text))
-            except (WebSocketDisconnect, RuntimeError):
-                return _LOST
+            except (WebSocketDisconnect, RuntimeError):  # the keeper has closed: how it ended stands in what it sent before
+                continue
             if text is None:
                 self._active_at = monotonic()
+
+    def _note_client_left(self) -> None:
+        if self.result.exit_code is None:
+            self.result.why = self.result.why or "its client left"
 
     async def _until_limit(self) -> SessionEnded:
         settings = self.services.settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, WebSocket
 
 from paceline.api.core.context import Services
 from paceline.api.websocket import exec_sessions as module
@@ -46,8 +47,9 @@ class Site:
     async def send(self, message: ToAgent) -> None:
         self.told.put_nowait(message)
 
-    async def client(self, **headers: str) -> AsgiSocket:
-        socket = AsgiSocket(self.app, f"/api/v1/training/jobs/{self.job_id}/exec", {"Authorization": f"Bearer {self.key}"} | headers)
+    async def client(self, *, most_unread: int = 0, **headers: str) -> AsgiSocket:
+        path, headers = f"/api/v1/training/jobs/{self.job_id}/exec", {"Authorization": f"Bearer {self.key}"} | headers
+        socket = AsgiSocket(self.app, path, headers, most_unread=most_unread)
         await socket.open()
         return socket
 
@@ -57,10 +59,10 @@ class Site:
         return socket
 
     @asynccontextmanager
-    async def pair(self) -> AsyncIterator[tuple[AsgiSocket, AsgiSocket]]:
+    async def pair(self, *, most_unread: int = 0) -> AsyncIterator[tuple[AsgiSocket, AsgiSocket]]:
         """A client, and the keeper that its agent has started; the frame that starts it was read."""
         with self.broker.channel(self.node_id, self.send):
-            client = await self.client()
+            client = await self.client(most_unread=most_unread)
             await client.send(START)
             order = await asyncio.wait_for(self.told.get(), 30)
             assert isinstance(order, OpenExec)
@@ -125,6 +127,35 @@ async def test_frames_pass_both_ways_unchanged_and_the_exit_code_is_noted(site: 
         with pytest.raises(SocketClosedError):
             await keeper.receive()
     assert "by admin: exit code 7 after" in await closing_words(client, site)
+
+
+async def test_the_exit_code_is_noted_though_the_client_leaves_while_it_is_sent(site: Site, client: httpx.AsyncClient) -> None:
+    async with site.pair(most_unread=1) as (user, keeper):
+        await keeper.send('{"type":"started","node":"a","rank":0,"generation":1,"command":["id"]}')
+        await keeper.send('{"type":"exited","exit_code":7}')  # waits behind the first, which nobody reads
+        await asyncio.wait_for(keeper.everything_read(), 30)
+        await user.close()
+    assert re.search(r"by admin: exit code 7 after \d+ s\Z", await closing_words(client, site))
+
+
+async def test_the_exit_code_is_noted_though_input_no_longer_reaches_the_keeper(
+    site: Site, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_bytes = WebSocket.send_bytes
+
+    async def fail(self: WebSocket, data: bytes) -> None:
+        if data == b"late":
+            raise RuntimeError("the peer has closed")
+        await send_bytes(self, data)
+
+    monkeypatch.setattr(WebSocket, "send_bytes", fail)
+    async with site.pair() as (user, keeper):
+        await user.send_bytes(b"late")
+        await asyncio.wait_for(user.everything_read(), 30)
+        await keeper.send('{"type":"exited","exit_code":7}')
+        assert json.loads(await user.receive())["exit_code"] == 7
+        await user.close()
+    assert re.search(r"by admin: exit code 7 after \d+ s\Z", await closing_words(client, site))
 
 
 async def test_a_client_that_leaves_ends_its_keeper(site: Site, client: httpx.AsyncClient) -> None:
