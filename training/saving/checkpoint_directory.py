@@ -15,6 +15,7 @@ from paceline.training.errors import CheckpointSaveError, InvalidInputError
 from paceline.training.saving.collective_work import run_on_all_ranks
 from paceline.training.saving.object_storage import ObjectStorage
 from paceline.training.saving.parts import SavePlanner
+from paceline.training.saving.state_index import StateIndex
 from paceline.training.saving.storage import SIGN, VISIBLE, CheckpointStorage, FolderStorage
 from paceline.training.spec.job import JobSpec
 
@@ -32,7 +33,7 @@ class CheckpointLocation(Protocol):
 
 @dataclass(frozen=True)
 class CheckpointDirectory:
-    """Place of a job's checkpoints, with the group that writes them and the planner of each rank's part."""
+    """Place of a job's checkpoints, with the group that writes them, the planner of each rank's part, and the names of the state."""
 
     storage: CheckpointStorage
     job_id: str
@@ -40,6 +41,7 @@ class CheckpointDirectory:
     spec: JobSpec
     group: Group
     planner: SavePlanner = field(default_factory=SavePlanner)
+    index: StateIndex = field(default_factory=StateIndex)
 
 
 def storage_at(directory: str, options: Mapping[str, str], staging: Path, generation: int = 0, rank: int = 0) -> CheckpointStorage:

@@ -48,7 +48,8 @@ class PendingSave:
 
         Collective. Raises CheckpointSaveError on every rank if the work failed on any; the save is over then.
         """
-        self._group.wait_for_future(self._work)
+        if not self._work.done():
+            self._group.wait_for_future(self._work)
         try:
             outcomes = run_on_all_ranks(self._group, self._work.result, CheckpointSaveError)
         except CheckpointSaveError:

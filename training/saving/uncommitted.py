@@ -25,7 +25,7 @@ from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.collective_work import attempt
 from paceline.training.saving.manifest import CommittedCheckpoint, Manifest
 from paceline.training.saving.parts import RankPart, SavePlanner, explaining_errors
-from paceline.training.saving.shards import Tensors, tensors_of
+from paceline.training.saving.shards import Tensors
 from paceline.training.saving.storage import SaveTarget
 from paceline.training.saving.writers import Values
 from paceline.training.spec import derived
@@ -92,9 +92,8 @@ def draft(
 ) -> UncommittedCheckpoint:
     """Snapshot the state of a job for a checkpoint; see `draft_of`."""
     target = checkpoints.storage.target(manifests.directory_name(state.step, checkpoints.generation))
-    made = draft_of(
-        checkpoints.group, checkpoints.planner, target, tensors_of(state), describe_state(checkpoints, state, metrics), snapshot
-    )
+    tensors, manifest = checkpoints.index.tensors_of(state), describe_state(checkpoints, state, metrics)
+    made = draft_of(checkpoints.group, checkpoints.planner, target, tensors, manifest, snapshot)
     return replace(made, unsent=state.unsent)
 
 
