@@ -10,25 +10,28 @@ from typing import Any, TypeVar
 import pynvml
 
 from paceline.monitoring.gpu_traffic import TrafficMeter
-from paceline.monitoring.samples import NO_GPU, Gpu, GpuSample
+from paceline.monitoring.samples import NO_GPU, THROTTLE_NAMES, Gpu, GpuSample
 
 T = TypeVar("T")
 #: How old the list of a card's processes may be.
 PROCESSES_SECONDS = 4.5
 
-_THROTTLE_REASONS = {
-    pynvml.nvmlClocksEventReasonApplicationsClocksSetting: "applications_clocks_setting",
-    pynvml.nvmlClocksEventReasonSwPowerCap: "software_power_cap",
-    pynvml.nvmlClocksEventReasonHwSlowdown: "hardware_slowdown",
-    pynvml.nvmlClocksEventReasonSyncBoost: "sync_boost",
-    pynvml.nvmlClocksEventReasonSwThermalSlowdown: "software_thermal_slowdown",
-    pynvml.nvmlClocksEventReasonHwThermalSlowdown: "hardware_thermal_slowdown",
-    pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "hardware_power_brake",
-    pynvml.nvmlClocksEventReasonDisplayClockSetting: "display_clock_setting",
-}
-
-#: Every reason that `throttle_reasons` may name.
-THROTTLE_NAMES = tuple(_THROTTLE_REASONS.values())
+_THROTTLE_REASONS = dict(
+    zip(
+        (
+            pynvml.nvmlClocksEventReasonApplicationsClocksSetting,
+            pynvml.nvmlClocksEventReasonSwPowerCap,
+            pynvml.nvmlClocksEventReasonHwSlowdown,
+            pynvml.nvmlClocksEventReasonSyncBoost,
+            pynvml.nvmlClocksEventReasonSwThermalSlowdown,
+            pynvml.nvmlClocksEventReasonHwThermalSlowdown,
+            pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
+            pynvml.nvmlClocksEventReasonDisplayClockSetting,
+        ),
+        THROTTLE_NAMES,
+        strict=True,
+    )
+)
 
 #: A field that this card or driver does not have; anything else is an error of the card.
 _ABSENT = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NoPermission)

@@ -6,6 +6,17 @@ import msgspec
 
 #: Why there are no readings on a machine without a card or without a driver, which is as it should be; any other reason is news.
 NO_GPU = "no GPU"
+#: Every reason that `throttle_reasons` may name, in the order of NVML's bits in `gpu.py`.
+THROTTLE_NAMES = (
+    "applications_clocks_setting",
+    "software_power_cap",
+    "hardware_slowdown",
+    "sync_boost",
+    "software_thermal_slowdown",
+    "hardware_thermal_slowdown",
+    "hardware_power_brake",
+    "display_clock_setting",
+)
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from paceline.cli.errors import UsageProblem
 from paceline.cli.settings import shell_variables
 from paceline.monitoring.cards import VARIABLE, CardChoiceError, choose, left_out, listed, read_option, read_variable
-from paceline.monitoring.gpu import NoGpuError, open_gpus
 from paceline.monitoring.samples import NO_GPU, Gpu
 from paceline.monitoring.torch_build import TorchBuild, find_torch
 
@@ -71,6 +71,10 @@ def usable_cards(gpus: str | None) -> UsableCards:
 
 def _cards_here() -> tuple[tuple[Gpu, ...], str | None]:
     """The cards of this machine; why NVML does not tell, where it should."""
+    if find_spec("pynvml") is None:  # installed without [worker]: starting an agent here fails for want of torch, and says so
+        return (), None
+    from paceline.monitoring.gpu import NoGpuError, open_gpus
+
     try:
         sampler = open_gpus()
     except NoGpuError as error:

@@ -21,7 +21,7 @@ from paceline.api.serve import parser as serve_parser
 from paceline.api.settings import Settings
 from paceline.cli.commands.worker import worker
 from paceline.cluster.states import JobState, NodeState
-from paceline.monitoring.gpu import THROTTLE_NAMES
+from paceline.monitoring.samples import THROTTLE_NAMES
 from tests import factories
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
-from paceline.monitoring.gpu import THROTTLE_NAMES
+from paceline.monitoring.samples import THROTTLE_NAMES
 
 #: Nodes that are heard from: a gauge of a node that is away would stand still.
 _HEARD = frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING})
