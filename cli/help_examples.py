@@ -61,7 +61,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "artifacts download": ("paceline artifacts download gpt", "paceline artifacts download gpt rank0/model.safetensors --into models"),
     "artifacts delete": ("paceline artifacts delete gpt rank0/model.safetensors",),
     "artifacts traces": ("paceline artifacts traces gpt", "paceline artifacts traces gpt --into traces"),
-    "wait": ("paceline wait gpt", "paceline wait gpt --for running --timeout 600"),
+    "wait": ("paceline wait gpt", "paceline wait gpt --for running --timeout 10m"),
     "pause": ("paceline pause gpt",),
     "resume": ("paceline resume gpt",),
     "resize": ("paceline resize gpt 4", "paceline resize gpt --slots 6"),

@@ -1,7 +1,8 @@
-"""Reads a moment as people write it: a time of day, a date with a time, or how long ago."""
+"""Reads moments and lengths of time as people write them: a time of day, a date with a time, how long ago; 90, 10m, 1h30m."""
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime, timedelta
 
@@ -30,3 +31,17 @@ def _read(text: str, now: datetime) -> datetime:
         today = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
         return today if today <= now else today - timedelta(days=1)
     return datetime.fromisoformat(text)
+
+
+def seconds(text: str | float) -> float:
+    """The seconds of a length of time as people write it: 90, 90s, 10m, 1h30m, 2d. For `typer.Option(parser=...)`. Raises ValueError."""
+    try:
+        found = float(text)
+    except ValueError:
+        length = _AGO.fullmatch(str(text).strip())
+        if length is None:
+            raise ValueError(f"{text!r} is not a length of time; write seconds, or 90s, 10m, 1h30m, 2d") from None
+        return timedelta(**{unit: int(number) for unit, number in length.groupdict(default="0").items()}).total_seconds()
+    if not math.isfinite(found) or found < 0:
+        raise ValueError(f"{text!r} is not a length of time; write seconds from 0, or 90s, 10m, 1h30m, 2d")
+    return found

@@ -36,7 +36,7 @@ def chromium() -> str | None:
 def postgres() -> Iterator[str | None]:
     """The URL of a PostgreSQL in which databases may be created."""
     running = os.environ.get("PACELINE_TEST_POSTGRES") or _running_postgres(POSTGRES_PORT)
-    programs = None if running else _installed("postgresql", _postgres_programs)
+    programs = None if running else _installed("postgresql", postgres_programs)
     if programs is None:
         yield running
         return
@@ -129,7 +129,7 @@ def _installed(package: str, find: Callable[[], str | None]) -> str | None:
     return find()
 
 
-def _postgres_programs() -> str | None:
+def postgres_programs() -> str | None:
     """The folder with initdb and postgres, of the newest version where Debian keeps several."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
     found = shutil.which("initdb")

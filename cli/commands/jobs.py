@@ -20,6 +20,7 @@ from paceline.cli.details import details
 from paceline.cli.errors import UsageProblem
 from paceline.cli.examples import first_spec
 from paceline.cli.job_facts import JOB_STATES, TERMINAL_STATES, has_ended
+from paceline.cli.moments import seconds
 from paceline.cli.output import clear_screen, coloured, note, plain, print_line, table
 from paceline.cli.session import Session, with_session
 from paceline.cli.settings import has_display
@@ -126,7 +127,9 @@ def wait(
         str | None,
         typer.Option("--for", metavar="STATE[,STATE]", help="one of these states; default: any end", autocompletion=lambda: JOB_STATES),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.0, help="seconds; then exit 8")] = 3600.0,
+    timeout: Annotated[
+        float, typer.Option(parser=seconds, metavar="TIME", show_default="1h", help="how long, as 90, 10m or 2h; then exit 8")
+    ] = 3600.0,
 ) -> None:
     """Wait for a job to end, or to reach a state. Exits 10 if it failed, 11 if it was cancelled."""
     from paceline.cli.follow import is_arriving

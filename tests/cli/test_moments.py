@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from paceline.cli.errors import UsageProblem
-from paceline.cli.moments import moment
+from paceline.cli.moments import moment, seconds
 
 NOW = datetime(2026, 11, 25, 14, 30, 5, tzinfo=UTC)
 
@@ -38,3 +39,17 @@ def test_anything_else_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageProblem, match=r"--since .* is not a time") as refused:
         moment("--since", text, NOW)
     assert "14:05" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90", 90.0), ("0.5", 0.5), ("1e2", 100.0), ("90s", 90.0), ("10m", 600.0), (" 1h30m ", 5400.0), ("2d", 172_800.0), (7.0, 7.0)],
+)
+def test_a_length_of_time_is_read_in_all_forms_that_people_type(text: str | float, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "s", "5x", "-1", "nan", "inf", "1h 30", "m10"])
+def test_what_is_no_length_of_time_is_refused_by_its_value(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(text))):
+        seconds(text)

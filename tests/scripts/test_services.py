@@ -41,7 +41,7 @@ def require(found: object, program: str) -> None:
 
 
 def test_private_postgres_makes_databases_and_is_gone_afterwards() -> None:
-    require(services._postgres_programs(), "PostgreSQL")
+    require(services.postgres_programs(), "PostgreSQL")
 
     async def create(url: str) -> None:
         connection = await asyncpg.connect(url.replace("+asyncpg", ""))
