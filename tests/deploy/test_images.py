@@ -21,7 +21,7 @@ from tests.e2e.stack import wait_until
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(1800)]
 #: As `docker images` counts: Debian with Python is 113 MB of it, numpy 70.
-COORDINATOR_MB = 310
+COORDINATOR_MB = 325
 JOB = {
     "name": "composed",
     "resources": {"nodes": 2},
