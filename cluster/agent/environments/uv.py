@@ -49,12 +49,20 @@ class IndexUnreachableError(BuildFailedError):
     """The network or an index of packages is at fault, so that another try may help."""
 
 
+def has_uv() -> bool:
+    """Whether packages can be installed on this node."""
+    return _uv() is not None
+
+
+def _uv() -> str | None:
+    places = [os.path.join(folder, "uv") for folder in (os.path.dirname(sys.executable), sysconfig.get_path("scripts"))]
+    return next((place for place in places if os.access(place, os.X_OK)), None)
+
+
 def find_uv() -> str:
     """The uv that was installed with the agent, beside its interpreter. Raises BuildFailedError."""
-    for folder in (os.path.dirname(sys.executable), sysconfig.get_path("scripts")):
-        path = os.path.join(folder, "uv")
-        if os.access(path, os.X_OK):
-            return path
+    if (uv := _uv()) is not None:
+        return uv
     raise BuildFailedError(f"there is no uv beside {sys.executable} on this node, which installs packages: pip install 'paceline[worker]'")
 
 
