@@ -138,6 +138,12 @@ CATALOGUE: Mapping[str, ProblemKind] = {
         "The job names `environment.image`, and no node has podman, docker or apptainer that works. Install one on a node and start its agent again, "
         "or use `environment.requirements`.",
     ),
+    "no_uv": ProblemKind(
+        422,
+        "No node can install packages",
+        "The job names `environment.requirements`, and no node has uv beside its Paceline. Run `pip install 'paceline[worker]'` on a node and start its "
+        "agent again, or use `environment.image` or `environment.python`.",
+    ),
     "no_bundle": ProblemKind(
         422,
         "The job's code is not here",

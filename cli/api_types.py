@@ -1441,6 +1441,8 @@ class Node(Struct, frozen=True, kw_only=True):
     gpus: list[GpuReading] = field(default_factory=list)
     handle: str | None = None
     """its provider's own name for it"""
+    has_uv: bool | None = None
+    """to install `environment.requirements`; null: an agent that does not say"""
     heartbeat_age_seconds: float | None = None
     host: Any = None
     hostname: str = ""

@@ -91,6 +91,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     #: The identity of the machine: its agents have it in common. None: the kernel does not tell it.
     machine: str | None = None
     container_engines: tuple[str, ...] = ()  # that can run containers, the preferred one first
+    has_uv: bool | None = None  # beside the agent's Python, to install packages of jobs. None: an agent that does not say
     #: Wall clock: when the machine will be taken away, by a time limit for example. None: not known.
     ends_at: float | None = None
 

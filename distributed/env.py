@@ -127,13 +127,13 @@ def python_path() -> list[str]:
     return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
 
-def path_with_commands_of(python: str) -> dict[str, str]:
-    """Return a PATH that begins with the folder of the interpreter `python`, so that `python`, `torchrun` and `accelerate` are those
-    beside it.
+def path_with_commands_of(*pythons: str) -> dict[str, str]:
+    """Return a PATH that begins with the folders of these interpreters, in this order, so that `python`, `torchrun` and `accelerate` are those
+    beside the first that has them.
     """
-    own = os.path.dirname(python)
-    others = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder != own]
-    return {"PATH": os.pathsep.join([own, *others])}
+    own = [os.path.dirname(python) for python in pythons]
+    others = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return {"PATH": os.pathsep.join(dict.fromkeys([*own, *others]))}
 
 
 def wants_fault_handler() -> bool:

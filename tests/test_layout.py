@@ -49,7 +49,6 @@ COVERS = {
     "api/services/jobs/test_exec_sessions.py": "db/repositories/exec_sessions",
     "api/websocket/test_exec_sessions.py": "api/websocket/exec_broker",
     "training/schema/test_packages.py": "training/schema/environment",
-    "cluster/agent/environments/test_built.py": "cluster/agent/environments/uv",
     "cluster/agent/environments/test_preparation.py": "cluster/agent/spawner_fleet",
     "cluster/autoscaling/test_decide.py": "cluster/autoscaling/capacity cluster/autoscaling/facts",
     "cluster/autoscaling/test_replay.py": "cluster/autoscaling/trace",

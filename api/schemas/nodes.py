@@ -93,6 +93,7 @@ class Node(Schema):
     labels: dict[str, str]
     taints: dict[str, str] = Field({}, description="by key; they keep jobs off that do not tolerate them (`resources.tolerations`)")
     container_engines: list[str] = Field([], description="that work, the preferred one first; jobs with `environment.image` need one")
+    has_uv: bool | None = Field(None, description="to install `environment.requirements`; null: an agent that does not say")
     clock_skew_seconds: float | None
     heartbeat_age_seconds: float | None
     backlog_records: int

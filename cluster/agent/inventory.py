@@ -22,6 +22,7 @@ def take_inventory(
     checkpoint_disk: str | None = None,
     taints: dict[str, str] | None = None,
     container_engines: tuple[str, ...] = (),
+    has_uv: bool | None = None,
 ) -> Inventory:
     """Describe this machine and what it offers. Slot i is the GPU `gpus[i]`, or a CPU slot where no GPU is offered."""
     return Inventory(
@@ -38,6 +39,7 @@ def take_inventory(
         checkpoint_disk=checkpoint_disk,
         machine=machine_of(),
         container_engines=container_engines,
+        has_uv=has_uv,
     )
 
 

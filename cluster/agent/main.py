@@ -20,6 +20,7 @@ from dataclasses import replace
 from paceline.cluster.agent.account import ENTERED_BY_ALL, find_account
 from paceline.cluster.agent.containers.node_engines import working_engines
 from paceline.cluster.agent.disks import disk_of
+from paceline.cluster.agent.environments.uv import has_uv
 from paceline.cluster.agent.errors import AgentError, DataFolderInUseError, NoPortError
 from paceline.cluster.agent.folders import AgentFolder, lock
 from paceline.cluster.agent.inventory import address_towards, interface_of, take_inventory
@@ -125,7 +126,12 @@ async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, 
         context = AgentContext(
             offer=offer,
             inventory=take_inventory(
-                offer, settings.labels, disk_of(settings.checkpoints), settings.taints, tuple(each.name for each in engines)
+                offer,
+                settings.labels,
+                disk_of(settings.checkpoints),
+                settings.taints,
+                container_engines=tuple(each.name for each in engines),
+                has_uv=has_uv(),
             ),
             address=address,
             interface=interface_of(address),

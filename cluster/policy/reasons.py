@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paceline.cluster.policy.requirements import Requirements
+from paceline.cluster.policy.requirements import TOOLS, NodeTool, Requirements
 from paceline.cluster.policy.room import NodeView, Pool, Room
 
 #: Of nodes that a job cannot use; the others are counted.
@@ -97,12 +97,14 @@ class Explanations:
         return max((each.blocks(counted, shape.size, spread=shape.spread) for each in selections), default=0)
 
     def _too_small(self, shape: Shape, requirements: Requirements, wide: int) -> PlacementReason:
+        needs, lacking = shape.spoken(), shape.blocks - wide
         away = self._away_with(requirements, shape.size)
         largest = self._largest_of(requirements)
+        if wide == 0 and (tool := self._missing_tool(requirements)):
+            return PlacementReason(tool.code, f"needs {needs}; {tool.lacking}", shape.missing(lacking), None, tool.way_out)
         others, pools = self._hindered_by(requirements)
         nobody = None if others else "no node is ready"
         nearest = f"the largest has {count_of(largest.slots, 'slot')} ({largest.name})" if largest else nobody
-        needs, lacking = shape.spoken(), shape.blocks - wide
         if away and wide + _blocks((node.slots for node in away), shape) >= shape.blocks:
             names = ", ".join(sorted(node.name for node in away))
             text = f"needs {needs}; {shape.capacity(wide)} ready; no new jobs go to {names}"
@@ -114,6 +116,11 @@ class Explanations:
         text = f"needs {needs}; {has}{f': {nearest}' if nearest else ' for it'}{others}"
         way_out = f"add nodes, or {self._smaller(shape, requirements) if nearest else _MATCH}"
         return PlacementReason("cluster_too_small", text, shape.missing(lacking), nearest, way_out)
+
+    def _missing_tool(self, requirements: Requirements) -> NodeTool | None:
+        """The tool that the job needs and no node has."""
+        wanted = [tool for tool in TOOLS if tool.facet in requirements.labels]
+        return next((tool for tool in wanted if not any(tool.facet in node.labels for node in self._nodes)), None)
 
     def _smaller(self, shape: Shape, requirements: Requirements) -> str:
         """Say what else to ask for, so that the cluster can hold the gang."""

@@ -20,13 +20,37 @@ def facets(given: Mapping[str, str]) -> frozenset[str]:
     return frozenset(facet(key, value) for key, value in given.items())
 
 
-#: Of nodes that can run containers, among their labels. It has a space, so that no label of a user is the same.
-CONTAINER_ENGINE = "container engine"
+@dataclass(frozen=True)
+class NodeTool:
+    """A program that some jobs need on each of their nodes."""
+
+    facet: str  # among the labels of nodes that have it; with a space, so that no label of a user is the same
+    code: str  # of the reason and the problem where no node has it
+    obstacle: str
+    lacking: str
+    way_out: str
+
+
+CONTAINER_ENGINE = NodeTool(
+    "container engine",
+    "no_container_engine",
+    "neither podman nor docker nor apptainer",
+    "no node has a container engine that works (podman, docker or apptainer)",
+    "install one on a node and start its agent again, or use environment.requirements",
+)
+UV = NodeTool(
+    "uv beside Paceline",
+    "no_uv",
+    "no uv",
+    "no node has uv, which installs packages",
+    "pip install 'paceline[worker]' on a node and start its agent again, or use environment.image or environment.python",
+)
+TOOLS = (CONTAINER_ENGINE, UV)
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """The `resources.device`, `labels` and `tolerations` of a job."""
+    """The `resources.device`, `labels` and `tolerations` of a job, and the tools that it needs, among the labels."""
 
     device: str | None = None  # None: any
     labels: frozenset[str] = frozenset()
@@ -39,8 +63,8 @@ class Requirements:
         """Return what keeps the gang off nodes of this kind, in a few words. None: nothing does."""
         if self.device not in (None, device):
             return f"device {device}"
-        if CONTAINER_ENGINE in self.labels - labels:
-            return "neither podman nor docker nor apptainer"
+        if tool := next((tool for tool in TOOLS if tool.facet in self.labels - labels), None):
+            return tool.obstacle
         if lacking := sorted(self.labels - labels):
             return f"no label {', '.join(lacking)}"
         if hindering := sorted(taint for taint in taints if not self.tolerates(taint)):

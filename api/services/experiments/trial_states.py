@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.cluster.experiments.facts import Rung, TrialState
 from paceline.cluster.experiments.policy import KnownTrial
+from paceline.cluster.policy.requirements import TOOLS
 from paceline.cluster.states import TERMINAL_JOB_STATES, Intent, JobState
 from paceline.db.repositories.experiments import TrialColumns, TrialJobColumns, TrialTally, TrialWithJob
 from paceline.training.spec.changes import field_at
@@ -19,7 +20,7 @@ _AS_JOB: Mapping[JobState, TrialState] = {
     JobState.PAUSED: "paused",
 }
 #: Why a job waits that the nodes that are here would not hold if they were empty.
-NEVER_FITS = frozenset({"cluster_too_small", "no_matching_node"})
+NEVER_FITS = frozenset({"cluster_too_small", "no_matching_node", *(tool.code for tool in TOOLS)})
 
 
 def _state(*, refused: bool, pruned: bool, cancelled: bool, job: JobState | None) -> TrialState:

@@ -1,4 +1,4 @@
-"""The packages of a job at submit: its requirements files are read from its code, so that the stored spec says all; an image needs an engine."""
+"""The packages of a job at submit: its requirements files are read from its code, so that the stored spec says all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import IO
 
 from pydantic_core import PydanticCustomError
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError
@@ -16,11 +15,10 @@ from paceline.api.schemas.common import FieldError
 from paceline.api.services.bundles import bundles
 from paceline.bundles.archive import read_files
 from paceline.bundles.errors import DamagedBundleError
-from paceline.db.repositories import nodes as node_rows
 from paceline.training.schema.packages import MOST_FILE_BYTES, expand
 from paceline.training.spec.job import JobSpec
 
-REQUIREMENTS, IMAGE = "/environment/requirements", "/environment/image"
+REQUIREMENTS = "/environment/requirements"
 WAY_OUT = "submit it with `paceline submit`, which reads the file, or send its folder with --workdir"
 MEMORY_BYTES = 8 << 20
 
@@ -61,22 +59,6 @@ def require_read(spec: JobSpec) -> None:
     """Raise ProblemError `invalid_spec` where a requirements file was not read: nodes do not have it."""
     if unread := spec.environment.unread_requirements:
         raise _refusal(f"the coordinator does not have {unread[0]}", WAY_OUT)
-
-
-async def require_engine(session: AsyncSession, spec: JobSpec) -> None:
-    """Raise ProblemError `no_container_engine` where the job names an image and none of the nodes can run it. Without any node the job may wait."""
-    if spec.environment.image is None:
-        return
-    nodes = await node_rows.present(session)
-    if not nodes or any((node.inventory or {}).get("container_engines") for node in nodes):
-        return
-    why = f"none of {len(nodes)} nodes has podman, docker or apptainer that works"
-    way_out = "install one on a node and start its agent again, or use environment.requirements"
-    raise ProblemError(
-        "no_container_engine",
-        f"{IMAGE}: {why}; {way_out}",
-        errors=[FieldError(pointer=IMAGE, code="no_container_engine", message=why, hint=way_out)],
-    )
 
 
 def _refusal(why: str, way_out: str) -> ProblemError:

@@ -17,7 +17,7 @@ from paceline.api.services.bundles import bundles
 from paceline.api.services.jobs import jobs, packages, secrets
 from paceline.api.services.jobs.idempotency import OnceOnly
 from paceline.api.services.lifecycle import job_lifecycle
-from paceline.api.services.nodes import shared_folder
+from paceline.api.services.nodes import node_tools, shared_folder
 from paceline.api.services.planning import plan, plan_auto
 from paceline.api.services.planning.plan_auto import ClusterChangedError, Resolved
 from paceline.db.models.jobs import JobRow
@@ -70,7 +70,7 @@ async def store(session: AsyncSession, asked: JobSpec, resolved: Resolved, actor
     await plan_auto.check_cluster_profile(session, asked, resolved)
     await bundles.require(session, resolved.spec)
     packages.require_read(resolved.spec)
-    await packages.require_engine(session, resolved.spec)
+    await node_tools.check(session, resolved.spec)
     await secrets.require(session, resolved.spec)
     await shared_folder.check(session, resolved.spec)
     job = await job_lifecycle.submit(session, resolved.spec, actor, now)

@@ -64,6 +64,7 @@ def describe_with(node: NodeRow, holders: Sequence[SlotHolder], now: datetime) -
         labels=labels_of(node),
         taints=taints_of(node),
         container_engines=inventory.get("container_engines", []),
+        has_uv=inventory.get("has_uv"),
         clock_skew_seconds=node.clock_skew,
         heartbeat_age_seconds=_age(node, now),
         backlog_records=node.backlog,

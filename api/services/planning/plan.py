@@ -14,7 +14,7 @@ from paceline.api.core.planner import Planner
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Reason
 from paceline.api.schemas.jobs import Plan, PlannedStage, RankPlacement
-from paceline.api.services.nodes import shared_folder
+from paceline.api.services.nodes import node_tools, shared_folder
 from paceline.api.services.planning import plan_network
 from paceline.api.services.planning.plan_auto import Resolved
 from paceline.api.services.planning.plan_memory import kernels_of, shown, too_little_memory
@@ -58,6 +58,7 @@ async def plan(services: Services, resolved: Resolved, *, sees_folders: bool) ->
     spec = resolved.spec
     async with services.control.read() as session:
         nodes = await node_rows.present(session)
+        node_tools.refuse_without(spec, nodes)
         shared_folder.refuse_apart(spec, nodes)
         verdict = await _verdict(session, spec, nodes, services.now())
     estimates = await _estimates(services.planner, spec, kernels_of(nodes))

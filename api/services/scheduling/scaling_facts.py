@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.services.nodes.node_hours import NodeHours
 from paceline.api.services.scheduling.job_snapshots import load_recovering
 from paceline.api.services.specs.job_views import request_for
+from paceline.api.services.specs.node_facets import tool_facets_of_new
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.autoscaling.decide import AVOID_SECONDS
 from paceline.cluster.autoscaling.facts import DEFAULT_LAUNCH_SECONDS, NodeFacts, PendingJob, PoolFacts, ScalingFacts
@@ -84,7 +85,7 @@ def _pool_facts(
         min_nodes=row.min_nodes,
         max_nodes=row.max_nodes,
         device=settings.device,
-        labels=facets({"pool": row.name} | row.labels),
+        labels=facets({"pool": row.name} | row.labels) | tool_facets_of_new([node for node in nodes if node.pool == row.name]),
         spot=row.spot,
         cost=settings.cost,
         launch_seconds=_launch_seconds(launches, nodes),

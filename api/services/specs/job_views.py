@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from paceline.api.schemas.jobs import Failure
-from paceline.api.services.specs.node_facets import label_facets_of, taints_of
+from paceline.api.services.specs.node_facets import label_facets_of, taints_of, tools_for
 from paceline.api.services.specs.script_stops import stop_of
 from paceline.api.services.specs.stored_specs import readable_spec_of, spec_of
 from paceline.cluster.policy import quiet
@@ -19,7 +19,7 @@ from paceline.cluster.policy.elastic import JoinFailure, RunningGang, SlotAssign
 from paceline.cluster.policy.failures import LEFT_EARLY, left_early, root_cause, share_of
 from paceline.cluster.policy.placement import NodeView, Request
 from paceline.cluster.policy.quiet import Suspicion
-from paceline.cluster.policy.requirements import CONTAINER_ENGINE, Requirements, facets
+from paceline.cluster.policy.requirements import Requirements, facets
 from paceline.cluster.policy.script_worlds import rests_until
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import JobState, NodeState, RankState
@@ -195,8 +195,8 @@ def request_for(spec: JobSpec, job_id: str, world_size: int, priority: int, queu
 
 def requirements_of(spec: JobSpec) -> Requirements:
     resources = spec.resources
-    contained = {CONTAINER_ENGINE} if spec.environment.image is not None else set()
-    return Requirements(resources.device, facets(resources.labels) | contained, frozenset(resources.tolerations))
+    tools = {tool.facet for tool in tools_for(spec)}
+    return Requirements(resources.device, facets(resources.labels) | tools, frozenset(resources.tolerations))
 
 
 def node_views(nodes: Sequence[NodeRow], holders: Sequence[SlotHolder]) -> list[NodeView]:

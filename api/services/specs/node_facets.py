@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from paceline.cluster.policy.requirements import CONTAINER_ENGINE, facets
+from collections.abc import Sequence
+
+from paceline.cluster.policy.requirements import CONTAINER_ENGINE, UV, NodeTool, facets
 from paceline.db.models.nodes import NodeRow
+from paceline.training.spec.job import JobSpec
 
 
 def labels_of(node: NodeRow) -> dict[str, str]:
@@ -12,9 +15,28 @@ def labels_of(node: NodeRow) -> dict[str, str]:
 
 
 def label_facets_of(node: NodeRow) -> frozenset[str]:
-    """The node's labels as placement compares them, with the one of nodes that can run containers."""
-    own = {CONTAINER_ENGINE} if (node.inventory or {}).get("container_engines") else set()
-    return facets(labels_of(node)) | own
+    """The node's labels as placement compares them, with the facets of its tools."""
+    return facets(labels_of(node)) | tool_facets_of(node)
+
+
+def tool_facets_of(node: NodeRow) -> frozenset[str]:
+    """The facets of the tools that a node has. An agent that does not speak of them is taken to have uv, which comes with Paceline, and no container
+    engine: a version that knows images also says which engine runs them."""
+    inventory = node.inventory or {}
+    engine = {CONTAINER_ENGINE.facet} if inventory.get("container_engines") else set()
+    uv = {UV.facet} if inventory.get("has_uv") is not False else set()
+    return frozenset(engine | uv)
+
+
+def tool_facets_of_new(nodes: Sequence[NodeRow]) -> frozenset[str]:
+    """The facets of the tools that another node of a pool will have: those of its present `nodes`. While it has none, uv."""
+    return frozenset().union(*map(tool_facets_of, nodes)) if nodes else frozenset({UV.facet})
+
+
+def tools_for(spec: JobSpec) -> list[NodeTool]:
+    """The tools that every node of a job has to have."""
+    wanted = [(spec.environment.image, CONTAINER_ENGINE), (spec.environment.requirements, UV)]
+    return [tool for given, tool in wanted if given is not None]
 
 
 def taints_of(node: NodeRow) -> dict[str, str]:

@@ -19,8 +19,10 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from paceline.cluster.agent.environments.node_package import NodeCommand, find_commands
+
 #: Of the folder that is built: another layout is another environment.
-LAYOUT = 1
+LAYOUT = 2
 TORCH = "torch"
 #: torch's own packages of CUDA: the node's torch has brought them, or does without.
 _WITH_TORCH = ("nvidia-", "cuda-", "triton", "pytorch-triton")
@@ -37,6 +39,7 @@ class NodePython:
     packages: Mapping[str, str]
     constraints: tuple[str, ...]  # what Paceline itself needs, as lines
     torch_requires: tuple[str, ...] = field(default=())
+    commands: tuple[NodeCommand, ...] = field(default=())
 
     @property
     def torch(self) -> str | None:
@@ -66,6 +69,7 @@ def this_python() -> NodePython:
         packages={str(name): version for name, version in found.items()},
         constraints=_own_constraints(),
         torch_requires=_requires_of_torch(),
+        commands=find_commands(),
     )
 
 

@@ -1,7 +1,7 @@
 """Builds the virtual environment of a job's requirements with uv, in three commands: resolve, make the environment, install.
 
-The environment has a Python of its own, and behind its own packages those of the agent, torch among them (`NODE_PACKAGES`). uv does not look at the
-packages of another environment, so it is told of them: the node's torch is the only one there is (`write_stand_in`), the node's other versions are
+The environment has a Python of its own, and behind its own packages those of the agent, torch among them, with their programs (`node_package`). uv does
+not look at the packages of another environment, so it is told of them: the node's torch is the only one there is (`write_stand_in`), the node's other versions are
 preferred, and of what was resolved only the rest is installed.
 """
 
@@ -21,15 +21,16 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from paceline.cluster.agent.account import Account
+from paceline.cluster.agent.environments.node_package import FILE_NAME, node_package
 from paceline.cluster.agent.environments.node_python import TORCH, NodePython, write_stand_in
+from paceline.monitoring.files import read_file
 
 #: One command of uv: building a package from source may take long.
 BUILD_SECONDS = 1800.0
 END_SECONDS = 5.0
+MOST_RESOLVED_BYTES = 4 << 20
 #: Lines of uv's message that go into the reason of a job's end; all of them are in its log.
 MOST_REASON_LINES = 12
-#: In the environment's site-packages. `addsitedir` and no mere path: packages of the agent that are installed by a .pth of their own are found too.
-NODE_PACKAGES = "_paceline_node.pth"
 #: Of uv's message, where a server or the way to it failed; a server that refuses (401, 403, 404) will do so again.
 _UNREACHABLE = re.compile(
     r"error sending request|tcp connect error|dns error|timed out|HTTP status server error|connection (reset|closed)|error decoding response body",
@@ -48,12 +49,20 @@ class IndexUnreachableError(BuildFailedError):
     """The network or an index of packages is at fault, so that another try may help."""
 
 
+def has_uv() -> bool:
+    """Whether packages can be installed on this node."""
+    return _uv() is not None
+
+
+def _uv() -> str | None:
+    places = [os.path.join(folder, "uv") for folder in (os.path.dirname(sys.executable), sysconfig.get_path("scripts"))]
+    return next((place for place in places if os.access(place, os.X_OK)), None)
+
+
 def find_uv() -> str:
     """The uv that was installed with the agent, beside its interpreter. Raises BuildFailedError."""
-    for folder in (os.path.dirname(sys.executable), sysconfig.get_path("scripts")):
-        path = os.path.join(folder, "uv")
-        if os.access(path, os.X_OK):
-            return path
+    if (uv := _uv()) is not None:
+        return uv
     raise BuildFailedError(f"there is no uv beside {sys.executable} on this node, which installs packages: pip install 'paceline[worker]'")
 
 
@@ -76,12 +85,15 @@ class UvBuild:
         await self._uv_command("venv", "--no-project", "--quiet", "--python", self._python.executable, str(self._folder / "venv"))
         missing = resolved if own_torch else [line for line in resolved if not self._is_here(line)]
         if not own_torch:
-            self._add_node_packages()
-        options = [line for line in requirements if line.startswith("--")]
-        if missing:
-            listed = self._write("install.txt", [*options, *missing])
-            await self._uv_command("pip", "install", "--python", str(self.interpreter), "--no-deps", "-r", str(listed))
+            node = self._write_node_package(missing)
+            await self._install("--quiet", "--offline", "--no-index", str(node))
+        if missing:  # in a command of its own: of programs with one name, that of the job's package stays
+            options = [line for line in requirements if line.startswith("--")]
+            await self._install("-r", str(self._write("install.txt", [*options, *missing])))
         return missing
+
+    async def _install(self, *words: str) -> None:
+        await self._uv_command("pip", "install", "--python", str(self.interpreter), "--no-deps", *words)
 
     async def _resolve(self, requirements: Sequence[str], *, own_torch: bool) -> list[str]:
         wanted = self._write("requirements.txt", requirements)
@@ -96,30 +108,36 @@ class UvBuild:
             self._write(resolved.name, [f"{name}=={version}" for name, version in self._python.packages.items() if name != TORCH])
             command += ["--constraint", str(constraints)]
         await self._uv_command(*command, str(wanted), quiet_output=True)
-        lines = resolved.read_text().splitlines()
+        owner = os.geteuid() if self._account is None else self._account.uid
+        lines = read_file(resolved, MOST_RESOLVED_BYTES, owner=owner).decode().splitlines()
         return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("#", "-"))]
 
     def _is_here(self, line: str) -> bool:
         """Whether the agent's packages, which the environment sees, have this one already."""
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
+        requirement = _parsed(line)
+        if requirement is None:
             return False
         name, pins = canonicalize_name(requirement.name), list(requirement.specifier)
         if name == TORCH:
             return True
         return requirement.url is None and len(pins) == 1 and pins[0].version == self._python.packages.get(name)
 
-    def _add_node_packages(self) -> None:
-        version = ".".join(self._python.version.split(".")[:2])
-        path = self._folder / "venv" / "lib" / f"python{version}" / "site-packages" / NODE_PACKAGES
-        path.write_text("".join(f"import site; site.addsitedir({folder!r})\n" for folder in self._python.sites))
-        self._own(path)
+    def _write_node_package(self, installed: Sequence[str]) -> Path:
+        packages = {canonicalize_name(requirement.name) for requirement in map(_parsed, installed) if requirement is not None}
+        return self._write_bytes(FILE_NAME, node_package(self._python.sites, self._python.commands, without=packages))
 
     def _write(self, name: str, lines: Sequence[str]) -> Path:
+        return self._write_bytes(name, "".join(f"{line}\n" for line in lines).encode())
+
+    def _write_bytes(self, name: str, content: bytes) -> Path:
+        """Write a file anew. The user of the build owns the folder, and may have left a link in its place."""
         path = self._folder / name
-        path.write_text("".join(f"{line}\n" for line in lines))
-        self._own(path)
+        path.unlink(missing_ok=True)
+        with open(path, "xb", opener=lambda at, flags: os.open(at, flags | os.O_NOFOLLOW, 0o644)) as file:
+            file.write(content)
+            os.fchmod(file.fileno(), 0o644)
+            if self._account is not None:
+                os.fchown(file.fileno(), self._account.uid, self._account.gid)
         return path
 
     def _own(self, path: Path) -> None:
@@ -166,6 +184,14 @@ class UvBuild:
                 said.append(text)
                 self._say(text)
         return said
+
+
+def _parsed(line: str) -> Requirement | None:
+    """A line of resolved requirements; None where uv knows a form that we do not."""
+    try:
+        return Requirement(line)
+    except InvalidRequirement:
+        return None
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:

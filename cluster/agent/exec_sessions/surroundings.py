@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,9 +17,9 @@ import msgspec
 from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.confinement import rank_environment as passed_on
 from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
-from paceline.cluster.agent.ranks.launch import SlotCards
+from paceline.cluster.agent.ranks.launch import SlotCards, path_of
 from paceline.cluster.agent.spawner_link import Spawn
-from paceline.distributed.env import LOG_FOLDER, RANK_FOLDER, path_with_commands_of, rank_environment, visible_devices
+from paceline.distributed.env import LOG_FOLDER, RANK_FOLDER, rank_environment, visible_devices
 from paceline.monitoring.files import read_file
 from paceline.training.link import RankOrder
 from paceline.training.rank_folder import RankFolder
@@ -65,7 +64,7 @@ def surroundings_of(order: RankOrder, cards: SlotCards) -> Surroundings:
     shown = cards.shown(order.world, [order.world.slot])
     interface = order.world.interface
     return Surroundings(
-        environment=path_with_commands_of(order.interpreter.python or sys.executable)
+        environment=path_of(order.interpreter)
         | dict(wanted.variables)
         | rank_environment(order.world)
         | {LOG_FOLDER: str(folder.logs)}

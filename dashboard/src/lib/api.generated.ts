@@ -6653,6 +6653,11 @@ export interface components {
              * @description its provider's own name for it
              */
             handle: string | null;
+            /**
+             * Has Uv
+             * @description to install `environment.requirements`; null: an agent that does not say
+             */
+            has_uv: boolean | null;
             /** Heartbeat Age Seconds */
             heartbeat_age_seconds: number | null;
             host: components["schemas"]["HostReading"] | null;

@@ -20,6 +20,7 @@ def test_cpu_slots_are_described_without_a_driver(tmp_path: Path) -> None:
     inventory = take_inventory(offer, {"zone": "a"})
     assert (inventory.device, inventory.slots, inventory.gpus, inventory.labels) == ("cpu", 3, (), {"zone": "a"})
     assert inventory.cpu_count == len(os.sched_getaffinity(0))
+    assert inventory.has_uv is None
     assert set(inventory.versions) == {"python", "torch", "paceline"}
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.cluster.policy.requirements import ANY_NODE, Requirements, facets
+from paceline.cluster.policy.placement import QueuedGang, place
+from paceline.cluster.policy.requirements import ANY_NODE, TOOLS, NodeTool, Requirements, facets
+from tests.cluster.policy.test_placement import node, request, shares
 
 NODE = {"device": "cpu", "labels": facets({"zone": "near", "fast": ""}), "taints": facets({})}
 TAINTED = NODE | {"taints": facets({"dedicated": "vision", "broken": ""})}
@@ -25,3 +27,17 @@ TAINTED = NODE | {"taints": facets({"dedicated": "vision", "broken": ""})}
 )
 def test_what_keeps_a_gang_off_a_node_is_named(requirements: Requirements, node: dict[str, frozenset[str]], obstacle: str | None) -> None:
     assert requirements.obstacle(**node) == obstacle  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=[tool.code for tool in TOOLS])
+def test_a_job_whose_tool_no_node_has_says_so_and_is_kept_off_nodes_without(tool: NodeTool) -> None:
+    wants = Requirements(labels=frozenset({tool.facet}))
+    without, having = node("a"), node("b", labels=wants.labels)
+    (waits,) = place([request("job", requirements=wants)], [without])
+    assert isinstance(waits, QueuedGang)
+    assert (waits.reason.code, waits.reason.next_step) == (tool.code, tool.way_out)
+    assert waits.reason.text == f"needs 1 node with 1 slot; {tool.lacking}"
+    assert shares(place([request("job", requirements=wants)], [without, having])[0]) == [("b", 1)]
+    (waits,) = place([request("job", 5, requirements=wants)], [without, having])
+    assert isinstance(waits, QueuedGang)
+    assert f"it cannot use a ({tool.obstacle})" in waits.reason.text

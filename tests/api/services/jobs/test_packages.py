@@ -1,4 +1,4 @@
-"""Packages at submit: requirements files are read from the job's code, and an image needs a node that can run it."""
+"""Packages at submit: requirements files are read from the job's code; an image needs a node that can run it, requirements one with uv."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from paceline.bundles.listing import list_files
 from tests import factories
 from tests.api.services.bundles.test_bundles import Sent
 from tests.api.test_jobs import JOBS
+
+PLAN = "/api/v1/training/plan"
 
 
 async def code(client: httpx.AsyncClient, folder: Path, **files: str) -> str:
@@ -70,14 +72,41 @@ async def test_a_file_without_code_has_not_come_along(client: httpx.AsyncClient)
     assert "--workdir" in answer.json()["detail"]
 
 
-async def test_an_image_waits_for_nodes_and_is_refused_where_none_can_run_it(client: httpx.AsyncClient, services: Services) -> None:
-    body = job(image="docker.io/library/python:3.11")
-    assert (await client.post(JOBS, json=body)).status_code == 201
+IMAGE = "docker.io/library/python:3.11"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "inventory", "code", "way_out"),
+    [
+        ({"image": IMAGE}, {}, "no_container_engine", "use environment.requirements"),
+        ({"image": IMAGE}, {"container_engines": []}, "no_container_engine", "use environment.requirements"),
+        ({"requirements": ["six"]}, {"has_uv": False}, "no_uv", "pip install 'paceline[worker]'"),
+    ],
+    ids=["an agent that says nothing of engines", "an agent without an engine", "an agent without uv"],
+)
+async def test_what_no_node_can_run_is_told_by_plan_and_submit(
+    client: httpx.AsyncClient, services: Services, wanted: dict[str, Any], inventory: dict[str, Any], code: str, way_out: str
+) -> None:
+    body = job(**wanted)
+    assert (await client.post(JOBS, json=body)).status_code == 201, "nodes may join that can"
+    assert (await client.post(PLAN, json=body)).json()["pending"]["code"] == "no_nodes"
     async with services.write() as session:
-        await factories.create_node(session, name="plain", slots=1)
-    answer = await client.post(JOBS, json={**body, "name": "second"})
-    assert (answer.status_code, answer.json()["code"]) == (422, "no_container_engine"), answer.text
-    assert "environment.requirements" in answer.json()["errors"][0]["hint"]
+        await factories.create_node(session, name="plain", slots=1, inventory=inventory)
+    for path in (JOBS, PLAN):
+        answer = await client.post(path, json={**body, "name": "second"})
+        assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
+        assert "no node has" in answer.json()["detail"]
+        assert "here: plain" in answer.json()["detail"]
+        assert way_out in answer.json()["errors"][0]["hint"]
     async with services.write() as session:
-        await factories.create_node(session, name="able", slots=1, inventory={"container_engines": ["podman"]})
+        await factories.create_node(session, name="able", slots=1, inventory={"container_engines": ["podman"], "has_uv": True})
     assert (await client.post(JOBS, json={**body, "name": "third"})).status_code == 201
+    placed = (await client.post(PLAN, json=body)).json()["placement"]
+    assert [each["node_name"] for each in placed or ()] in ([], ["able"])
+
+
+async def test_an_agent_that_does_not_speak_of_uv_gets_jobs_with_packages(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        await factories.create_node(session, name="earlier", slots=1, inventory={})
+    plan = (await client.post(PLAN, json=job(requirements=["six"]))).json()
+    assert [each["node_name"] for each in plan["placement"]] == ["earlier"]

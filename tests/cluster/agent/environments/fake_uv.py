@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """#!{python}
-import os, subprocess, sys, time
+import os, subprocess, sys, time, zipfile
 words = sys.argv[1:]
 with open({said!r}, "a") as file:
     file.write(" ".join(words) + chr(10))
@@ -25,6 +25,10 @@ elif words[0] == "venv":
     os.makedirs(packages)
     os.makedirs(os.path.join(words[-1], "bin"))
     os.symlink({python!r}, os.path.join(words[-1], "bin", "python"))
+elif words[-1].endswith(".whl"):
+    venv = os.path.dirname(os.path.dirname(words[words.index("--python") + 1]))
+    with zipfile.ZipFile(words[-1]) as wheel:
+        wheel.extractall(os.path.join(venv, "lib", "python{minor}", "site-packages"))
 else:
     print("Installed", flush=True)
 """
@@ -41,6 +45,10 @@ class FakeUv:
 
     @property
     def commands(self) -> list[str]:
-        """The first words of each command so far."""
+        """The first words of each command so far; `node` for the one that installs what the node has."""
         lines = self._said.read_text().splitlines() if self._said.exists() else []
-        return [" ".join(line.split()[: 1 if line.startswith("venv") else 2]) for line in lines]
+        return [_short(line.split()) for line in lines]
+
+
+def _short(words: list[str]) -> str:
+    return "node" if words[-1].endswith(".whl") else " ".join(words[: 1 if words[0] == "venv" else 2])

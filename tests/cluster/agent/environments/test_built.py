@@ -15,8 +15,9 @@ import pytest
 
 from paceline.cluster.agent.environments import built, uv
 from paceline.cluster.agent.environments.built import BuiltEnvironments
+from paceline.cluster.agent.environments.node_package import NODE_PACKAGES
 from paceline.cluster.agent.environments.node_python import NodePython
-from paceline.cluster.agent.environments.uv import NODE_PACKAGES, BuildFailedError
+from paceline.cluster.agent.environments.uv import BuildFailedError
 from tests.cluster.agent.environments.fake_uv import FakeUv
 from tests.waiting import until
 
@@ -55,13 +56,13 @@ async def test_ranks_at_once_and_jobs_later_build_it_once(place: Place) -> None:
     found = await asyncio.gather(*(place.build("a==1", "b==2") for _ in range(4)))
     found.append(await place.build("b==2", "a==1"))  # in another order
     assert len({key for key, _ in found}) == 1
-    assert place.uv.commands == ["pip compile", "venv", "pip install"]
+    assert place.uv.commands == ["pip compile", "venv", "node", "pip install"]
     assert any("waiting for it" in line for line in place.lines)
 
 
 async def test_what_the_node_has_is_not_installed_and_is_found_behind_the_rest(place: Place) -> None:
     _, python = await place.build("numpy==2.4.6", "torch==2.13.0+cpu")
-    assert place.uv.commands == ["pip compile", "venv"]
+    assert place.uv.commands == ["pip compile", "venv", "node"]
     (pth,) = python.parents[1].glob(f"lib/*/site-packages/{NODE_PACKAGES}")
     assert "addsitedir('/agent/packages')" in pth.read_text()
 
@@ -103,7 +104,7 @@ async def test_a_build_that_an_agent_has_left_behind_is_waited_for(place: Place,
         await until(lambda: any("another process" in line for line in place.lines), "the wait")
         assert place.uv.commands == []
     await task
-    assert place.uv.commands == ["pip compile", "venv", "pip install"]
+    assert place.uv.commands == ["pip compile", "venv", "node", "pip install"]
 
 
 async def test_the_rest_of_a_killed_build_is_built_over(place: Place) -> None:

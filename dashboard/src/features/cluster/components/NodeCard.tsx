@@ -88,5 +88,6 @@ function footer(node: Node): string {
     .map((name) => `${name} ${node.versions[name]}`);
   const backlog = node.backlog_records > 0 ? [`${node.backlog_records} records to upload`] : [];
   const origin = node.pool ? [`pool ${node.pool}`] : node.provider === "manual" ? [] : [node.provider];
-  return [...origin, node.hostname, node.address, ...versions, `clock skew ${skew}`, ...backlog].join(" · ");
+  const tools = [...node.container_engines, ...(node.has_uv === false ? ["no uv"] : [])];
+  return [...origin, node.hostname, node.address, ...versions, ...tools, `clock skew ${skew}`, ...backlog].join(" · ");
 }
