@@ -1239,7 +1239,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * List Code
+         * @description List the code of earlier jobs: each bundle once, with the newest job that names it. Archived jobs are left out.
+         */
+        get: operations["list_code"];
         put?: never;
         /**
          * Send Folder
@@ -3747,6 +3751,37 @@ export interface components {
             low_bytes: number;
             /** Total Bytes */
             total_bytes: number;
+        };
+        /**
+         * EarlierCode
+         * @description Code that jobs ran: the newest of these jobs, and its `environment.code`, which another job may have as it stands.
+         */
+        EarlierCode: {
+            /**
+             * Bytes
+             * @description of the archive: tar, compressed by zstd
+             */
+            bytes: number;
+            code: components["schemas"]["Code"];
+            /**
+             * Created At
+             * Format: date-time
+             * @description when the job was submitted
+             */
+            created_at: string;
+            /**
+             * Created By
+             * @description who submitted the job
+             */
+            created_by: string;
+            /** Files */
+            files: number;
+            /** Job Id */
+            job_id: string;
+            /** Job Name */
+            job_name: string;
+            /** Unpacked Bytes */
+            unpacked_bytes: number;
         };
         /**
          * Effect
@@ -7167,6 +7202,16 @@ export interface components {
         Page_Checkpoint_: {
             /** Items */
             items: components["schemas"]["Checkpoint"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
+        /** Page[EarlierCode] */
+        Page_EarlierCode_: {
+            /** Items */
+            items: components["schemas"]["EarlierCode"][];
             /**
              * Next Cursor
              * @description pass as cursor= for the next page; null on the last
@@ -12189,6 +12234,42 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_code: {
+        parameters: {
+            query?: {
+                /** @description a part of a job's name, or the beginning of its id */
+                q?: string | null;
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_EarlierCode_"];
+                };
             };
             /** @description Client Error */
             "4XX": {

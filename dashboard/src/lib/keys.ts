@@ -39,6 +39,7 @@ export const keys = {
   allCheckpoints: (filter: object) => ["checkpoints", "all", filter] as const,
   checkpointFiles: (id: string) => ["checkpoints", "files", id] as const,
   models: ["models"] as const,
+  earlierCode: (q: string) => ["jobs", "code", q] as const,
   specSchema: ["spec-schema"] as const,
   plan: (spec: string) => ["plan", spec] as const,
   cluster: ["cluster"] as const,
