@@ -495,6 +495,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/cluster/pool-schema": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Pool Schema
+         * @description The JSON Schema of a pool, as it is applied.
+         */
+        get: operations["pool_schema"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/cluster/pools": {
         parameters: {
             query?: never;
@@ -6879,7 +6899,7 @@ export interface components {
             name: string;
             /**
              * Node Hours
-             * @description that its nodes have run for in this calendar month (UTC), where it has autoscale
+             * @description that its nodes have run for in this calendar month (UTC), with autoscale or without
              */
             node_hours: number | null;
             /**
@@ -6903,6 +6923,18 @@ export interface components {
              * Format: date-time
              */
             updated_at: string;
+            /**
+             * Withheld
+             * @description pending jobs that no node of it is launched for, and why; the first twenty
+             * @default []
+             */
+            withheld: components["schemas"]["WithheldJob"][];
+            /**
+             * Withheld Count
+             * @description how many such jobs there are
+             * @default 0
+             */
+            withheld_count: number;
         };
         /**
          * NodeRequest
@@ -8153,6 +8185,11 @@ export interface components {
             nearest_fit: string | null;
             /** Next Step */
             next_step: string | null;
+            /**
+             * No Launch
+             * @description why the autoscaler launches no node for it; null: it does, or no pool has autoscale
+             */
+            no_launch: string | null;
             /** Text */
             text: string;
         };
@@ -9563,6 +9600,18 @@ export interface components {
              */
             value: number | null;
         };
+        /**
+         * WithheldJob
+         * @description A pending job that the autoscaler launches no node of a pool for.
+         */
+        WithheldJob: {
+            /** Job Id */
+            job_id: string;
+            /** Job Name */
+            job_name: string;
+            /** Reason */
+            reason: string;
+        };
     };
     responses: never;
     parameters: never;
@@ -10559,6 +10608,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    pool_schema: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
                 };
             };
             /** @description Client Error */

@@ -46,6 +46,7 @@ export const keys = {
   nodes: ["cluster", "nodes"] as const,
   launches: ["cluster", "launches"] as const,
   pools: ["cluster", "pools"] as const,
+  poolSchema: ["pool-schema"] as const,
   summary: ["cluster", "summary"] as const,
   idleCards: ["cluster", "idle cards"] as const,
   storage: ["storage"] as const,
