@@ -66,6 +66,19 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     via: str | None = None
 
 
+class AutoscaleSettings(Struct, frozen=True, kw_only=True):
+    """Leave it to the coordinator how many nodes a pool has: between `min_nodes` and `max_nodes`, as jobs need them."""
+
+    budget_node_hours: float | None = None
+    """Grow no more once its nodes have run for so many hours in a calendar month (UTC)."""
+    cost: float = 1.0
+    """Price of a node for an hour, in any unit that your pools share: the cheapest pool grows first."""
+    device: str = "cuda"
+    """Device of the slots of its nodes, which a pool without nodes cannot tell."""
+    idle_seconds: float = 300.0
+    """Drain a node that no job has used for so many seconds."""
+
+
 class AxisTraffic(Struct, frozen=True, kw_only=True):
     """The bytes that one rank sends to others, as the algorithms that carry them do."""
 
@@ -689,29 +702,6 @@ class NodeLaunch(Struct, frozen=True, kw_only=True):
     """false: it was cancelled or removed, and is being ended"""
 
 
-class NodePool(Struct, frozen=True, kw_only=True):
-    """A pool, and how many nodes it has."""
-
-    name: str
-    provider: Any
-    autoscale: Any = None
-    """set: the coordinator decides how many nodes it has"""
-    coming: int = 0
-    """that were asked for, and have not joined"""
-    labels: dict[str, str] = field(default_factory=dict)
-    max_nodes: int = 0
-    min_nodes: int = 0
-    node_hours: float | None = None
-    """that its nodes have run for in this calendar month (UTC), where it has autoscale"""
-    nodes: int = 0
-    """that have joined, and are wanted"""
-    server: str = ""
-    """the coordinator's URL, as its nodes reach it"""
-    slots: int | None = None
-    spot: bool = False
-    updated_at: datetime | None = None
-
-
 class NotificationDelivery(Struct, frozen=True, kw_only=True):
     id: str
     """also the header Idempotency-Key of its requests"""
@@ -908,6 +898,8 @@ class Reason(Struct, frozen=True, kw_only=True):
     missing: str | None = None
     nearest_fit: str | None = None
     next_step: str | None = None
+    no_launch: str | None = None
+    """why the autoscaler launches no node for it; null: it does, or no pool has autoscale"""
 
 
 class RegisteredModel(Struct, frozen=True, kw_only=True):
@@ -1126,6 +1118,14 @@ class Utilization(Struct, frozen=True, kw_only=True):
     """where the peaks are from"""
     value: float | None = None
     """null: not known, and `text` says why"""
+
+
+class WithheldJob(Struct, frozen=True, kw_only=True):
+    """A pending job that the autoscaler launches no node of a pool for."""
+
+    job_id: str
+    job_name: str
+    reason: str
 
 
 class ClusterSummary(Struct, frozen=True, kw_only=True):
@@ -1458,6 +1458,33 @@ class Node(Struct, frozen=True, kw_only=True):
     taints: dict[str, str] = field(default_factory=dict)
     """by key; they keep jobs off that do not tolerate them (`resources.tolerations`)"""
     versions: dict[str, str] = field(default_factory=dict)
+
+
+class NodePool(Struct, frozen=True, kw_only=True):
+    """A pool, and how many nodes it has."""
+
+    name: str
+    provider: Any
+    autoscale: AutoscaleSettings | None = None
+    """set: the coordinator decides how many nodes it has"""
+    coming: int = 0
+    """that were asked for, and have not joined"""
+    labels: dict[str, str] = field(default_factory=dict)
+    max_nodes: int = 0
+    min_nodes: int = 0
+    node_hours: float | None = None
+    """that its nodes have run for in this calendar month (UTC), with autoscale or without"""
+    nodes: int = 0
+    """that have joined, and are wanted"""
+    server: str = ""
+    """the coordinator's URL, as its nodes reach it"""
+    slots: int | None = None
+    spot: bool = False
+    updated_at: datetime | None = None
+    withheld: list[WithheldJob] = field(default_factory=list)
+    """pending jobs that no node of it is launched for, and why; the first twenty"""
+    withheld_count: int = 0
+    """how many such jobs there are"""
 
 
 class NotificationChannel(Struct, frozen=True, kw_only=True):

@@ -118,6 +118,7 @@ def _waiting(job: Job) -> Pairs:
         ("lacks" if job.state == "running" else "waiting", job.pending.text),
         ("would fit", job.pending.nearest_fit),
         ("next step", job.pending.next_step),
+        ("no new node", job.pending.no_launch),
     ]
     return [(name, text) for name, text in parts if text]
 

@@ -30,6 +30,7 @@ READ = {
     "ApiKey": "id name prefix role",
     "Artifact": "id rank generation first_step last_step state bytes created_at",
     "AuditEntry": "time user_name action message",
+    "AutoscaleSettings": "",
     "AxisTraffic": "axis rank bytes_per_step",
     "BadLoss": "what done",
     "BrowserSession": "id user_name expires_at",
@@ -136,6 +137,7 @@ READ = {
     "TrialJob": "id name state",
     "User": "id name role created_at",
     "Utilization": "text",
+    "WithheldJob": "job_id job_name reason",
 }
 
 #: What is empty, by type.

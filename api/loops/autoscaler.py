@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from paceline.api.core.context import Services
-from paceline.api.services.nodes import scaling
+from paceline.api.services.nodes import scaling, withheld
 from paceline.api.services.nodes.node_hours import NodeHours
 from paceline.api.services.scheduling.scaling_facts import PAID, REST, ScalingMemory, read_facts
 from paceline.cluster.autoscaling.decide import decide
-from paceline.cluster.autoscaling.decisions import Withheld
+from paceline.cluster.autoscaling.decisions import ScalingDecision
 from paceline.db.repositories import provisioning as rows
 
 logger = logging.getLogger(__name__)
@@ -22,11 +21,10 @@ COUNT_EVERY = timedelta(seconds=30)
 
 @dataclass
 class Autoscaler:
-    """Looks at pools that have `autoscale`; all others are left alone."""
+    """Looks at pools that have `autoscale`; of all others it only counts the node-hours."""
 
     services: Services
     _memory: ScalingMemory = field(default_factory=ScalingMemory)
-    _withheld: tuple[Withheld, ...] = ()
     _count_at: datetime | None = None
 
     async def step_once(self, now: datetime) -> None:
@@ -36,26 +34,19 @@ class Autoscaler:
             await self._count_hours(now)
         async with self.services.control.read() as session:
             facts = await read_facts(session, self._memory, now)
-        if facts is None:
-            return
-        decision = decide(facts, now)
-        self._tell(decision.withheld)
+        decision = ScalingDecision() if facts is None else decide(facts, now)
+        for each in await withheld.store(self.services, decision.withheld):
+            logger.info("no node is launched for job %s: %s", each.job_id, each.reason)
         refused = await scaling.carry_out(self.services, decision.launches, decision.drains, now)
         self._memory.rests_until |= dict.fromkeys(refused, now + REST)
 
     async def _count_hours(self, now: datetime) -> None:
+        """Count the node-hours of every pool: one may get `autoscale`, and its budget, in the midst of a month."""
         async with self.services.control.read() as session:
-            names = [row.name for row in await rows.autoscaled(session)]
+            names = [row.name for row in await rows.pools(session)]
         for name in names:
             async with self.services.write() as session:
                 row = await rows.pool(session, name, lock=True)
                 if row is not None:
                     running = sum(each.state in PAID for each in await rows.open_of_pool(session, name))
                     row.spent = NodeHours.stored(row.spent, now).counted(running, now).document
-
-    def _tell(self, withheld: Sequence[Withheld]) -> None:
-        """Log why no node is launched for a job, once as long as that stays so."""
-        for each in withheld:
-            if each not in self._withheld:
-                logger.info("no node is launched for job %s: %s", each.job_id, each.reason)
-        self._withheld = tuple(withheld)

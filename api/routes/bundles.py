@@ -7,9 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
+from paceline.api.core.paging import Cursor, Limit
 from paceline.api.deps import Member, ReadSession, ServicesDep
-from paceline.api.schemas.bundles import Bundle, BundleOffer, FolderBundle
-from paceline.api.services.bundles import bundles, folders
+from paceline.api.schemas.bundles import Bundle, BundleOffer, EarlierCode, FolderBundle
+from paceline.api.schemas.common import Page
+from paceline.api.services.bundles import bundles, earlier_code, folders
 from paceline.db.models.bundles import BundleRow
 from paceline.training.schema.code import MOST_PATH
 
@@ -33,6 +35,17 @@ async def send_folder(
     is left out of the bundle; harmless again."""
     services.disk.require_room()
     return await folders.store(services, folder, request.stream(), caller.name)
+
+
+@router.get("")
+async def list_code(
+    session: ReadSession,
+    q: Annotated[str | None, Query(max_length=200, description="a part of a job's name, or the beginning of its id")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[EarlierCode]:
+    """List the code of earlier jobs: each bundle once, with the newest job that names it. Archived jobs are left out."""
+    return await earlier_code.page(session, q, cursor, limit)
 
 
 @router.put("/{digest}")

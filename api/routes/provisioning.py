@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -17,7 +17,7 @@ from paceline.api.schemas.common import Page
 from paceline.api.schemas.nodes import NodeLaunch, NodeLaunches, NodePool, NodeRequest
 from paceline.api.services.jobs.idempotency import OnceOnly
 from paceline.api.services.nodes import joining, launches, nodes, pools
-from paceline.cluster.provisioners.settings import PoolName, PoolSpec
+from paceline.cluster.provisioners.settings import PoolName, PoolSpec, pool_json_schema
 from paceline.db.repositories import provisioning as rows
 
 MANUAL = "manual"
@@ -37,6 +37,12 @@ async def list_pools(services: ServicesDep, session: ReadSession, cursor: Cursor
     found = await rows.pools(session, str(key[0]) if key else None, limit + 1)
     described = {each.name: each for each in await pools.describe(session, found[:limit], services.now())}
     return paging.page_of(found, limit, lambda row: described[row.name], lambda row: (row.name,))
+
+
+@router.get("/pool-schema")
+async def pool_schema() -> dict[str, Any]:
+    """The JSON Schema of a pool, as it is applied."""
+    return pool_json_schema()
 
 
 @router.get("/pools/{name}")

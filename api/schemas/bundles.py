@@ -9,6 +9,7 @@ from pydantic import Field
 from paceline.api.schemas.common import Schema, Timestamp
 from paceline.bundles.archive import MOST_PACKED_BYTES, MOST_TAR_BYTES
 from paceline.bundles.listing import MOST_FILES
+from paceline.training.schema.code import Code
 
 
 class BundleOffer(Schema):
@@ -37,3 +38,16 @@ class FolderBundle(Bundle):
         description="what .gitignore, .pacelineignore and our own rules have left out, the first hundred; a folder ends in '/'"
     )
     left_out_count: int
+
+
+class EarlierCode(Schema):
+    """Code that jobs ran: the newest of these jobs, and its `environment.code`, which another job may have as it stands."""
+
+    code: Code
+    bytes: int = Field(description="of the archive: tar, compressed by zstd")
+    unpacked_bytes: int
+    files: int
+    job_id: str
+    job_name: str
+    created_by: str = Field(description="who submitted the job")
+    created_at: Timestamp = Field(description="when the job was submitted")

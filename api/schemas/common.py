@@ -61,6 +61,7 @@ class Reason(Schema):
     missing: str | None = None
     nearest_fit: str | None = None
     next_step: str | None = None
+    no_launch: str | None = Field(None, description="why the autoscaler launches no node for it; null: it does, or no pool has autoscale")
 
 
 class Actor(Schema):

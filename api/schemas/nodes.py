@@ -171,6 +171,14 @@ class NodeLaunches(Schema):
     warning: str | None = None
 
 
+class WithheldJob(Schema):
+    """A pending job that the autoscaler launches no node of a pool for."""
+
+    job_id: str
+    job_name: str
+    reason: str
+
+
 class NodePool(Schema):
     """A pool, and how many nodes it has."""
 
@@ -182,8 +190,12 @@ class NodePool(Schema):
     slots: int | None
     spot: bool
     autoscale: AutoscaleSettings | None = Field(None, description="set: the coordinator decides how many nodes it has")
-    node_hours: float | None = Field(None, description="that its nodes have run for in this calendar month (UTC), where it has autoscale")
+    node_hours: float | None = Field(
+        None, description="that its nodes have run for in this calendar month (UTC), with autoscale or without"
+    )
     server: str = Field(description="the coordinator's URL, as its nodes reach it")
     nodes: int = Field(description="that have joined, and are wanted")
     coming: int = Field(description="that were asked for, and have not joined")
+    withheld: list[WithheldJob] = Field([], description="pending jobs that no node of it is launched for, and why; the first twenty")
+    withheld_count: int = Field(0, description="how many such jobs there are")
     updated_at: Timestamp

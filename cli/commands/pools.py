@@ -99,12 +99,27 @@ def _table(found: list[NodePool]) -> str:
             str(each.coming),
             " ".join(f"{key}={value}" for key, value in sorted(each.labels.items())) or formats.UNKNOWN,
             "yes" if each.spot else "no",
-            "no" if each.autoscale is None else f"yes, {each.node_hours or 0:.1f} node-hours this month",
+            "no" if each.autoscale is None else "yes",
+            _hours(each),
         ]
         for each in found
     ]
-    return table(
-        ["NAME", "PROVIDER", "NODES", "COMING", "LABELS", "SPOT", "AUTOSCALED"],
+    listed = table(
+        ["NAME", "PROVIDER", "NODES", "COMING", "LABELS", "SPOT", "AUTOSCALED", "NODE-HOURS THIS MONTH"],
         rows,
         empty="no pools; 'paceline pools apply FILE' makes them",
     )
+    return "\n".join([listed, *(line for each in found for line in _withheld(each))])
+
+
+def _hours(pool: NodePool) -> str:
+    budget = pool.autoscale.budget_node_hours if pool.autoscale is not None else None
+    used = f"{pool.node_hours or 0:.1f}"
+    return used if budget is None else f"{used} of {budget:g}"
+
+
+def _withheld(pool: NodePool) -> list[str]:
+    """Lines that say for which jobs no node of the pool is launched, and why."""
+    told = [f"no node of {pool.name} is launched for {each.job_name} ({each.job_id}): {each.reason}" for each in pool.withheld]
+    more = pool.withheld_count - len(told)
+    return told + ([f"nor for {more} more jobs"] if more > 0 else [])

@@ -29,8 +29,8 @@ def decide(facts: ScalingFacts, now: datetime) -> ScalingDecision:
         _fill_up(capacity, pool, reasons[pool.name], now)
     withheld = []
     for job in sorted(facts.pending, key=lambda each: (-each.request.priority, each.request.queued_at, each.request.job_id)):
-        why_not = _make_room(capacity, facts, job, reasons, now)
-        withheld += [Withheld(job.request.job_id, why_not)] if why_not else []
+        refused = _make_room(capacity, facts, job, reasons, now)
+        withheld += [refused] if refused else []
     launches = tuple(LaunchNodes(name, count, "; ".join(reasons[name])) for name, count in sorted(capacity.new.items()) if count)
     return ScalingDecision(launches, _superfluous(capacity, facts, now), tuple(withheld))
 
@@ -43,7 +43,7 @@ def _fill_up(capacity: Capacity, pool: PoolFacts, reasons: list[str], now: datet
         reasons.append(f"it is to have at least {plural(pool.min_nodes, 'node')}")
 
 
-def _make_room(capacity: Capacity, facts: ScalingFacts, job: PendingJob, reasons: dict[str, list[str]], now: datetime) -> str | None:
+def _make_room(capacity: Capacity, facts: ScalingFacts, job: PendingJob, reasons: dict[str, list[str]], now: datetime) -> Withheld | None:
     """Take room for the job, with new nodes if need be. Returns why nothing is launched for it, or None."""
     request = job.request
     pools = [pool for pool in facts.pools if _obstacle(pool, job) is None]
@@ -53,8 +53,8 @@ def _make_room(capacity: Capacity, facts: ScalingFacts, job: PendingJob, reasons
     if any(capacity.take(request, blocks, pool) for blocks in sizes for pool in pools):
         return None
     if (now - request.queued_at).total_seconds() < facts.patience_seconds:
-        return f"it waits for less than {facts.patience_seconds:g} s, and may start in a moment"
-    refusals = []
+        return Withheld(request.job_id, f"it waits for less than {facts.patience_seconds:g} s, and may start in a moment")
+    refusals: dict[str, list[str]] = {pool.name: [] for pool in pools}
     for blocks in sizes:
         for pool in sorted(pools, key=lambda each: _rank(capacity, job, blocks, each, now)):
             count = capacity.lacking(request, blocks, pool)
@@ -64,8 +64,10 @@ def _make_room(capacity: Capacity, facts: ScalingFacts, job: PendingJob, reasons
                 capacity.take(request, blocks, pool)
                 reasons[pool.name].append(f"job {request.job_id} waits for {plural(blocks * request.slots_per_block, 'slot')}")
                 return None
-            refusals.append(refusal)
-    return "; ".join(dict.fromkeys(refusals))
+            refusals[pool.name].append(refusal)
+    by_pool = {name: "; ".join(dict.fromkeys(told)) for name, told in refusals.items()}
+    unfit = {pool.name: why for pool in facts.pools if (why := _obstacle(pool, job)) is not None}
+    return Withheld(request.job_id, "; ".join(by_pool.values()), by_pool | unfit)
 
 
 def _obstacle(pool: PoolFacts, job: PendingJob) -> str | None:
@@ -77,9 +79,10 @@ def _obstacle(pool: PoolFacts, job: PendingJob) -> str | None:
     return job.request.requirements.obstacle(pool.device, pool.labels, pool.taints)
 
 
-def _why_no_pool(pools: Sequence[PoolFacts], job: PendingJob) -> str:
-    told = [f"{pool.name}: {_obstacle(pool, job)}" for pool in pools]
-    return f"no pool has nodes for it ({'; '.join(told)})" if told else "there is no pool that could grow"
+def _why_no_pool(pools: Sequence[PoolFacts], job: PendingJob) -> Withheld:
+    told = {pool.name: str(_obstacle(pool, job)) for pool in pools}
+    listed = "; ".join(f"{name}: {why}" for name, why in told.items())
+    return Withheld(job.request.job_id, f"no pool has nodes for it ({listed})" if told else "there is no pool that could grow", told)
 
 
 def _rank(capacity: Capacity, job: PendingJob, blocks: int, pool: PoolFacts, now: datetime) -> tuple[bool, float, float, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,11 @@ class DrainNode:
 
 @dataclass(frozen=True)
 class Withheld:
-    """A pending job that no node is launched for now, and why."""
+    """A pending job that no node is launched for now, and why. `pools`: each pool's own reason; empty where none was asked yet."""
 
     job_id: str
     reason: str
+    pools: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

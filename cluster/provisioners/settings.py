@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Collection, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -207,6 +207,14 @@ class PoolSpec(Part):
         """How many nodes there may be."""
         hosts = len(self.provider.hosts) if isinstance(self.provider, SshSettings) else 1
         return self.max_nodes if self.max_nodes is not None else max(hosts, self.min_nodes)
+
+
+def pool_json_schema() -> dict[str, Any]:
+    """The published JSON Schema of a pool. Its hosts may be texts too, which `SshSettings` takes apart."""
+    schema = PoolSpec.model_json_schema()
+    hosts = schema["$defs"]["SshSettings"]["properties"]["hosts"]
+    hosts["items"] = {"anyOf": [hosts["items"], {"type": "string"}]}
+    return schema
 
 
 def new_names(settings: object, pool: str | None, taken: Collection[str], count: int) -> list[str]:

@@ -72,6 +72,16 @@ class LaunchRow(ControlBase):
     __table_args__ = (Index(None, "node_id"), Index(None, "ended_at"))
 
 
+class WithheldRow(ControlBase):
+    """A pending job that the autoscaler launches no node for, as of its last look. Only the autoscaler writes these."""
+
+    __tablename__ = "withheld"
+
+    job_id: Mapped[str] = mapped_column(primary_key=True)
+    reason: Mapped[str]
+    pools: Mapped[dict[str, str]] = mapped_column(JsonDocument)  # each pool's own reason
+
+
 def still_open() -> ColumnElement[bool]:
     """The condition of the launches that are not over."""
     return LaunchRow.state.not_in(constants(*OVER_LAUNCH_STATES))

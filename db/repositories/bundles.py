@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.db.models.bundles import BundleChunkRow, BundleRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories.ingest import is_postgres
+from paceline.db.repositories.names import named_or_begun
 
 
 async def get(session: AsyncSession, digest: str) -> BundleRow | None:
@@ -39,6 +40,20 @@ async def unused(session: AsyncSession, offered_before: datetime, stuck_before: 
 
 async def is_named(session: AsyncSession, digest: str) -> bool:
     return bool(await session.scalar(select(select(JobRow.id).where(JobRow.bundle == digest).exists())))
+
+
+async def newest_jobs(session: AsyncSession, text: str | None, before: str | None, limit: int) -> Sequence[tuple[JobRow, BundleRow]]:
+    """Return the newest job of each stored bundle, the newest first: of the jobs whose name holds `text` or whose id begins with it; only jobs
+    whose id is less than `before`. Archived jobs are left out."""
+    newest = func.max(JobRow.id)
+    query = select(newest).where(JobRow.bundle.is_not(None), JobRow.archived_at.is_(None)).group_by(JobRow.bundle)
+    if text:
+        query = query.where(named_or_begun(text, JobRow.name, JobRow.id))
+    if before is not None:
+        query = query.having(newest < before)
+    stored = select(JobRow, BundleRow).join(BundleRow, BundleRow.digest == JobRow.bundle).where(BundleRow.stored_at.is_not(None))
+    rows = await session.execute(stored.where(JobRow.id.in_(query)).order_by(JobRow.id.desc()).limit(limit))
+    return [(job, bundle) for job, bundle in rows]
 
 
 # --- contents

@@ -10,8 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import LaunchState, NodeState
 from paceline.db.base import UtcDateTime
+from paceline.db.models.jobs import JobRow
 from paceline.db.models.nodes import NodeRow
-from paceline.db.models.provisioning import LaunchRow, PoolRow, still_open
+from paceline.db.models.provisioning import LaunchRow, PoolRow, WithheldRow, still_open
 
 
 async def pool(session: AsyncSession, name: str, *, lock: bool = False) -> PoolRow | None:
@@ -73,6 +74,22 @@ async def open_by_pool(session: AsyncSession) -> dict[str, dict[LaunchState, int
 async def autoscaled(session: AsyncSession) -> Sequence[PoolRow]:
     """The pools whose number of nodes the coordinator decides."""
     return [row for row in await pools(session) if row.autoscale is not None]
+
+
+async def withheld(session: AsyncSession, job_ids: Collection[str] | None = None) -> Sequence[WithheldRow]:
+    """The pending jobs, or those among `job_ids`, that no node is launched for; by id."""
+    query = select(WithheldRow).order_by(WithheldRow.job_id)
+    return (await session.scalars(query if job_ids is None else query.where(WithheldRow.job_id.in_(job_ids)))).all()
+
+
+async def withheld_jobs(session: AsyncSession) -> Sequence[tuple[WithheldRow, str]]:
+    """The pending jobs that no node is launched for, each with its name; by id."""
+    query = select(WithheldRow, JobRow.name).join(JobRow, JobRow.id == WithheldRow.job_id).order_by(WithheldRow.job_id)
+    return [(row, name) for row, name in await session.execute(query)]
+
+
+async def forget_withheld(session: AsyncSession, job_ids: Collection[str]) -> None:
+    await session.execute(delete(WithheldRow).where(WithheldRow.job_id.in_(job_ids)))
 
 
 async def newest_ends(session: AsyncSession, since: datetime) -> dict[tuple[str, LaunchState], datetime]:

@@ -133,3 +133,28 @@ def test_a_folder_that_is_chosen_is_the_code_of_the_job(stack: Stack, page: Page
     where = ("--server", stack.server, "--api-key", stack.api_key)
     assert stack.paceline("wait", "from-a-browser", "--timeout", "60", *where).returncode == 0
     assert "the answer is 42" in stack.paceline("logs", "from-a-browser", *where).stdout
+
+
+def test_the_code_of_an_earlier_job_is_found_by_its_name_and_runs_again(stack: Stack, page: Page, tmp_path: Path) -> None:
+    (tmp_path / "shared.py").write_text("print('run by', __import__('pathlib').Path('shared.py').exists())\n")
+    where = ("--server", stack.server, "--api-key", stack.api_key)
+    spec = tmp_path / "job.yaml"
+    spec.write_text("name: had-code\nscript: {path: shared.py}\nresources: {nodes: 1}\n")
+    (tmp_path / ".pacelineignore").write_text("job.yaml\n")
+    submitted = stack.paceline("submit", str(spec), "--workdir", str(tmp_path), *where)
+    assert submitted.returncode == 0, submitted.stderr
+    page.get_by_text("YAML", exact=True).click()
+    page.locator(".cm-content").fill("name: same-code\nscript: {path: shared.py}\nresources: {nodes: 1}\n")
+    page.get_by_text("Form", exact=True).click()
+    page.locator("summary").get_by_text("Environment", exact=True).click()
+    page.get_by_role("button", name="Code of an earlier job").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Search").fill("had-c")
+    dialog.get_by_role("button", name=re.compile("^had-code")).click()
+    expect(page.get_by_text(f"{tmp_path.name} as it was sent before")).to_be_visible()
+    page.get_by_role("button", name="Submit job").click()
+    page.wait_for_url(re.compile("/jobs/[0-9A-Z]{26}"))
+    assert stack.paceline("wait", "same-code", "--timeout", "60", *where).returncode == 0
+    assert "run by True" in stack.paceline("logs", "same-code", *where).stdout
+    codes = [stack.job(job["id"])["spec"]["environment"]["code"] for job in stack.get("/training/jobs", limit=2)["items"]]
+    assert codes[0] == codes[1]

@@ -79,7 +79,7 @@ def summarize(job: JobRow, told: Notices) -> JobSummary:
         state=job.state,
         desired=job.desired,
         end_reason=job.end_reason,
-        pending=Reason.model_validate(job.pending) if job.pending else None,
+        pending=Reason.model_validate({**job.pending, "no_launch": told.no_launch}) if job.pending else None,
         progress=progress_of(job),
         world_size=job.world_size,
         last_world_size=told.ended_with,

@@ -1,5 +1,5 @@
 """What neither state nor spec tells of jobs: a script that seems to hang, nodes that have fallen silent, how many ranks were left at the end, how
-long slots were held."""
+long slots were held, why no node is launched."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.schemas.jobs import SilentNode
 from paceline.api.schemas.stacks import HangNotice
+from paceline.api.services.nodes import withheld
 from paceline.api.services.specs.job_views import suspicion_of
 from paceline.cluster.policy import quiet
 from paceline.cluster.policy.rank_numbers import listed
@@ -27,10 +28,11 @@ class Notices:
     silent_nodes: tuple[SilentNode, ...] = ()
     ended_with: int | None = None  # ranks of the last generation; None: it has not ended, or never ran
     ran_seconds: float = 0.0  # over all generations
+    no_launch: str | None = None  # why the autoscaler launches no node for it
 
 
 async def of_jobs(session: AsyncSession, jobs: Sequence[JobRow], now: datetime) -> dict[str, Notices]:
-    """The notices by job, in two queries however many jobs there are."""
+    """The notices by job, in a few queries however many jobs there are."""
     under_way = [job for job in jobs if job.generation and job.state not in TERMINAL_JOB_STATES]
     newest = await job_rows.generations(session, [(job.id, job.generation) for job in jobs if job.generation])
     generations = {row.job_id: row for row in newest.values()}
@@ -39,9 +41,14 @@ async def of_jobs(session: AsyncSession, jobs: Sequence[JobRow], now: datetime) 
     ended_with = {job.id: generations[job.id].world_size for job in jobs if job.state in TERMINAL_JOB_STATES and job.id in generations}
     unreachable = await job_rows.unreachable_ranks(session, [(job.id, job.generation) for job in under_way])
     silent = {job_id: _silent_nodes(list(ranks), now) for job_id, ranks in groupby(unreachable, lambda rank: rank.job_id)}
+    no_launch = await withheld.reasons(session, [job.id for job in jobs if job.pending])
     return {
         job.id: Notices(
-            hangs.get(job.id), silent.get(job.id, ()), ended_with.get(job.id), job.ran_seconds + _held_for(generations.get(job.id), now)
+            hang=hangs.get(job.id),
+            silent_nodes=silent.get(job.id, ()),
+            ended_with=ended_with.get(job.id),
+            ran_seconds=job.ran_seconds + _held_for(generations.get(job.id), now),
+            no_launch=no_launch.get(job.id),
         )
         for job in jobs
     }

@@ -9,9 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor
-from paceline.api.schemas.nodes import NodePool
+from paceline.api.schemas.nodes import NodePool, WithheldJob
 from paceline.api.services.lifecycle import events, launch_lifecycle
-from paceline.api.services.nodes import nodes
+from paceline.api.services.nodes import nodes, withheld
 from paceline.api.services.nodes.node_hours import NodeHours
 from paceline.cluster.provisioners.registry import parse_settings
 from paceline.cluster.provisioners.settings import AutoscaleSettings, PoolSpec
@@ -64,10 +64,11 @@ async def apply(session: AsyncSession, spec: PoolSpec, server: str, actor: Actor
 async def describe(session: AsyncSession, pools: Sequence[PoolRow], now: datetime) -> list[NodePool]:
     """Pools as clients see them."""
     counts = await rows.open_by_pool(session)
-    return [_described(row, counts.get(row.name, {}), now) for row in pools]
+    found = await withheld.by_pool(session)
+    return [_described(row, counts.get(row.name, {}), found.get(row.name, []), now) for row in pools]
 
 
-def _described(row: PoolRow, counts: Mapping[LaunchState, int], now: datetime) -> NodePool:
+def _described(row: PoolRow, counts: Mapping[LaunchState, int], waiting: Sequence[WithheldJob], now: datetime) -> NodePool:
     joined = counts.get(LaunchState.JOINED, 0)
     return NodePool(
         name=row.name,
@@ -78,10 +79,12 @@ def _described(row: PoolRow, counts: Mapping[LaunchState, int], now: datetime) -
         slots=row.slots,
         spot=row.spot,
         autoscale=AutoscaleSettings.model_validate(row.autoscale) if row.autoscale is not None else None,
-        node_hours=NodeHours.stored(row.spent, now).hours if row.autoscale is not None else None,
+        node_hours=NodeHours.stored(row.spent, now).hours,
         server=row.server,
         nodes=joined,
         coming=sum(counts.values()) - joined,
+        withheld=list(waiting[: withheld.MOST_NAMED]),
+        withheld_count=len(waiting),
         updated_at=row.updated_at,
     )
 

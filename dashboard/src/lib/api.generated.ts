@@ -495,6 +495,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/cluster/pool-schema": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Pool Schema
+         * @description The JSON Schema of a pool, as it is applied.
+         */
+        get: operations["pool_schema"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/cluster/pools": {
         parameters: {
             query?: never;
@@ -1239,7 +1259,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * List Code
+         * @description List the code of earlier jobs: each bundle once, with the newest job that names it. Archived jobs are left out.
+         */
+        get: operations["list_code"];
         put?: never;
         /**
          * Send Folder
@@ -3747,6 +3771,37 @@ export interface components {
             low_bytes: number;
             /** Total Bytes */
             total_bytes: number;
+        };
+        /**
+         * EarlierCode
+         * @description Code that jobs ran: the newest of these jobs, and its `environment.code`, which another job may have as it stands.
+         */
+        EarlierCode: {
+            /**
+             * Bytes
+             * @description of the archive: tar, compressed by zstd
+             */
+            bytes: number;
+            code: components["schemas"]["Code"];
+            /**
+             * Created At
+             * Format: date-time
+             * @description when the job was submitted
+             */
+            created_at: string;
+            /**
+             * Created By
+             * @description who submitted the job
+             */
+            created_by: string;
+            /** Files */
+            files: number;
+            /** Job Id */
+            job_id: string;
+            /** Job Name */
+            job_name: string;
+            /** Unpacked Bytes */
+            unpacked_bytes: number;
         };
         /**
          * Effect
@@ -6849,7 +6904,7 @@ export interface components {
             name: string;
             /**
              * Node Hours
-             * @description that its nodes have run for in this calendar month (UTC), where it has autoscale
+             * @description that its nodes have run for in this calendar month (UTC), with autoscale or without
              */
             node_hours: number | null;
             /**
@@ -6873,6 +6928,18 @@ export interface components {
              * Format: date-time
              */
             updated_at: string;
+            /**
+             * Withheld
+             * @description pending jobs that no node of it is launched for, and why; the first twenty
+             * @default []
+             */
+            withheld: components["schemas"]["WithheldJob"][];
+            /**
+             * Withheld Count
+             * @description how many such jobs there are
+             * @default 0
+             */
+            withheld_count: number;
         };
         /**
          * NodeRequest
@@ -7172,6 +7239,16 @@ export interface components {
         Page_Checkpoint_: {
             /** Items */
             items: components["schemas"]["Checkpoint"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
+        /** Page[EarlierCode] */
+        Page_EarlierCode_: {
+            /** Items */
+            items: components["schemas"]["EarlierCode"][];
             /**
              * Next Cursor
              * @description pass as cursor= for the next page; null on the last
@@ -8113,6 +8190,11 @@ export interface components {
             nearest_fit: string | null;
             /** Next Step */
             next_step: string | null;
+            /**
+             * No Launch
+             * @description why the autoscaler launches no node for it; null: it does, or no pool has autoscale
+             */
+            no_launch: string | null;
             /** Text */
             text: string;
         };
@@ -9523,6 +9605,18 @@ export interface components {
              */
             value: number | null;
         };
+        /**
+         * WithheldJob
+         * @description A pending job that the autoscaler launches no node of a pool for.
+         */
+        WithheldJob: {
+            /** Job Id */
+            job_id: string;
+            /** Job Name */
+            job_name: string;
+            /** Reason */
+            reason: string;
+        };
     };
     responses: never;
     parameters: never;
@@ -10519,6 +10613,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    pool_schema: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
                 };
             };
             /** @description Client Error */
@@ -12194,6 +12320,42 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_code: {
+        parameters: {
+            query?: {
+                /** @description a part of a job's name, or the beginning of its id */
+                q?: string | null;
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_EarlierCode_"];
+                };
             };
             /** @description Client Error */
             "4XX": {

@@ -18,9 +18,10 @@ from paceline.api.services.nodes import scaling
 from paceline.cluster.autoscaling.decisions import DrainNode
 from paceline.cluster.protocol import JOIN_PATH
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerError, SeenLaunch
-from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.cluster.states import JobState, LaunchState, NodeState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories import provisioning
 from tests import factories
 from tests.fake_provisioner import FakeProvisioner
 
@@ -110,6 +111,9 @@ class Grown:
                 assert row is not None
                 row.state = RankState.EXITED
 
+    async def pool(self) -> dict[str, Any]:
+        return dict((await self.client.get(f"{POOLS}/lab")).json())
+
     async def states(self) -> list[str]:
         return sorted(node["state"] for node in (await self.client.get(NODES)).json()["items"])
 
@@ -190,6 +194,58 @@ async def test_a_node_that_has_got_a_job_since_the_look_is_not_drained(grown: Gr
     await grown.run_on(job, [node])
     await scaling.carry_out(grown.services, [], [DrainNode(node, "lab", "it was idle")], grown.now)
     assert await grown.states() == ["ready"]
+
+
+async def test_why_nothing_is_launched_stands_with_the_pool_and_with_the_job_as_long_as_it_is_so(grown: Grown) -> None:
+    await grown.apply(max_nodes=1)
+    job = await grown.submit(**FOUR_SLOTS)
+    async with grown.services.write() as session:
+        row = await session.get(JobRow, job.id)
+        assert row is not None
+        row.pending = {"code": "no_slots", "text": "needs 4 slots"}
+    await grown.step(5)
+    assert (await grown.pool())["withheld"] == [], "it may start in a moment"
+    await grown.step(6)
+    reason = "lab may have 1 node more, and it lacks 2"
+    pool = await grown.pool()
+    assert pool["withheld"] == [{"job_id": job.id, "job_name": job.name, "reason": reason}]
+    assert pool["withheld_count"] == 1
+    for path in (f"/api/v1/training/jobs/{job.id}", "/api/v1/training/jobs"):
+        answer = (await grown.client.get(path)).json()
+        assert answer.get("items", [answer])[0]["pending"]["no_launch"] == reason
+    await grown.apply(max_nodes=2)
+    await grown.step()
+    assert (await grown.pool())["withheld"] == []
+    assert (await grown.client.get(f"/api/v1/training/jobs/{job.id}")).json()["pending"]["no_launch"] is None
+    await grown.apply(max_nodes=1)
+    big = await grown.submit(**FOUR_SLOTS)
+    await grown.step(11)
+    assert [each["job_id"] for each in (await grown.pool())["withheld"]] == [big.id]
+    await grown.apply(autoscale=None)
+    await grown.step()
+    assert (await grown.pool())["withheld"] == [], "people say how many nodes it has"
+
+
+async def test_node_hours_count_what_ran_whether_or_not_the_pool_scaled_itself(grown: Grown) -> None:
+    await grown.apply(min_nodes=1)
+    await grown.step()
+    await grown.step()
+    await grown.join_all()
+    await grown.step(3600)
+    await grown.apply(min_nodes=1, autoscale=None)
+    (node,) = (await grown.client.get(NODES)).json()["items"]
+    await grown.step(3600)
+    assert (await grown.pool())["node_hours"] == pytest.approx(2, abs=0.1), "its nodes ran, and cost what they cost"
+    await grown.step(60)
+    async with grown.services.write() as session:
+        launch = await provisioning.launch_of_node(session, node["id"])
+        assert launch is not None
+        launch.state, launch.ended_at = LaunchState.ENDED, grown.now
+    before = (await grown.pool())["node_hours"]
+    await grown.step(7200)
+    await grown.apply(max_nodes=1, min_nodes=1)
+    await grown.step(31)
+    assert (await grown.pool())["node_hours"] == pytest.approx(before, abs=0.1), "hours without nodes are not charged by nodes of today"
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,19 @@ def test_why_a_node_offers_no_gpu_stands_below_the_list(paceline: Paceline, coor
     assert paceline("nodes").stderr == f"a: {note}\n"
 
 
+def test_pools_tell_their_budget_and_the_jobs_that_they_do_not_grow_for(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    budget = {"device": "cuda", "budget_node_hours": 500}
+    waiting = [{"job_id": "J1", "job_name": "big\x1b[2J", "reason": "lab has used its budget"}]
+    pool = {"name": "lab", "provider": {"type": "ssh"}, "autoscale": budget, "node_hours": 12.34, "withheld": waiting, "withheld_count": 3}
+    older = {"name": "plain", "provider": {"type": "manual"}, "node_hours": None}
+    coordinator.on("GET", "/cluster/pools", Answer(200, {"items": [pool, older], "next_cursor": None}))
+    lines = paceline("pools").stdout.splitlines()
+    assert lines[1].split()[-4:] == ["yes", "12.3", "of", "500"]
+    assert lines[2].split()[-2:] == ["no", "0.0"]
+    assert lines[3] == "no node of lab is launched for big (J1): lab has used its budget"
+    assert lines[4] == "nor for 2 more jobs"
+
+
 def test_drain_says_what_it_waits_for(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     listed(coordinator, node())
     coordinator.on("DELETE", "/cluster/nodes/N1", Answer(202, node(state="draining", drain_blocked_by=["J"])))

@@ -51,6 +51,7 @@ def test_a_gang_that_may_be_smaller_gets_what_the_pool_may_have() -> None:
     assert look(job(blocks=40, min_blocks=16)).launches[0].count == 4
     (withheld,) = look(job(blocks=40)).withheld
     assert withheld.reason == "work may have 4 nodes more, and it lacks 10"
+    assert withheld.pools == {"work": withheld.reason}
 
 
 def test_the_more_urgent_job_gets_the_last_nodes() -> None:
@@ -70,6 +71,7 @@ def test_a_pool_with_other_nodes_is_named_with_what_is_wrong() -> None:
     assert look(asked).withheld[0].reason == "no pool has nodes for it (work: it needs 8 slots on one node, and those of work have 4)"
     labelled = job(requirements=Requirements(labels=frozenset({"ib=yes"})))
     assert look(labelled).withheld[0].reason == "no pool has nodes for it (work: no label ib=yes)"
+    assert look(labelled).withheld[0].pools == {"work": "no label ib=yes"}
     assert look(job(), pools=()).withheld[0].reason == "there is no pool that could grow"
 
 

@@ -3,6 +3,7 @@ import { getRouteApi } from "@tanstack/react-router";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { nodesQuery } from "@/features/cluster/api/cluster";
 import { NodesPanel } from "@/features/cluster/components/NodesPanel";
+import { PoolsPanel } from "@/features/cluster/components/PoolsPanel";
 import { SummaryTiles } from "@/features/cluster/components/SummaryTiles";
 import { IdleCards } from "@/features/metrics/components/IdleCards";
 import { NodeHistory } from "@/features/metrics/components/NodeHistory";
@@ -24,6 +25,7 @@ export function ClusterPage() {
           adding={add}
           onAdding={(adding) => void navigate({ search: { ...view, add: adding || undefined } })}
         />
+        <PoolsPanel />
         {shown.length > 0 && (
           <NodeHistory
             nodes={shown}

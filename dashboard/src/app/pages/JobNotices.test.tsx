@@ -116,6 +116,7 @@ describe("the notices of a job", () => {
               text: "needs 4 slots",
               missing: "2 slots",
               nearest_fit: "node b has 2",
+              no_launch: null,
               next_step: "add a node",
             },
           }),

@@ -150,6 +150,7 @@ describe("the incident ledger", () => {
       text: "runs on 1 of 2 nodes; 1 more node with 1 free slot wanted",
       missing: null,
       nearest_fit: null,
+      no_launch: null,
       next_step: "add a node",
     };
     mockApi({

@@ -6,12 +6,6 @@ import type { NodeLaunches, NodeRequest } from "@/lib/types";
 const LAUNCHES_INTERVAL_MS = 3_000;
 const MOST = 200;
 
-export const poolsQuery = queryOptions({
-  queryKey: keys.pools,
-  queryFn: async ({ signal }) =>
-    (await unwrap(api.GET("/api/v1/cluster/pools", { params: { query: { limit: MOST } }, signal }))).items,
-});
-
 /** Nodes that are to come, are being ended, or could not be started. */
 export const launchesQuery = queryOptions({
   queryKey: keys.launches,

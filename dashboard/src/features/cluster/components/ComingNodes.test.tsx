@@ -1,8 +1,8 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
-import type { NodeLaunch, NodePool } from "@/lib/types";
-import { page } from "@/testing/fixtures";
+import type { NodeLaunch } from "@/lib/types";
+import { page, pool } from "@/testing/fixtures";
 import { mockApi, ok, problem } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -23,21 +23,6 @@ const launch = (part: Partial<NodeLaunch> = {}): NodeLaunch => ({
   command: null,
   ...part,
 });
-const pool: NodePool = {
-  name: "lab",
-  provider: { type: "manual" },
-  min_nodes: 0,
-  max_nodes: 4,
-  labels: {},
-  slots: null,
-  spot: false,
-  autoscale: null,
-  node_hours: null,
-  server: "http://127.0.0.1:8000",
-  nodes: 1,
-  coming: 1,
-  updated_at: "2026-11-20T10:00:00Z",
-};
 
 describe("nodes that are to come", () => {
   it("says what one waits for, and why another could not be started, with the way out", async () => {
@@ -59,7 +44,7 @@ describe("launching nodes", () => {
   it("launches nodes of a pool, and shows the commands where people start them", async () => {
     const command = "paceline worker --name lab-x --token t2";
     const seen = mockApi({
-      "GET /api/v1/cluster/pools": () => ok(page([pool])),
+      "GET /api/v1/cluster/pools": () => ok(page([pool({ nodes: 1, provider: { type: "manual" } })])),
       "POST /api/v1/cluster/nodes": ({ body }) =>
         (body as { pool?: string }).pool
           ? ok({ launches: [launch({ provider: "manual", command })], warning: null }, 201)

@@ -6,7 +6,8 @@ import { DocsLink } from "@/components/ui/DocsLink";
 import { PanelStates } from "@/components/ui/Panel";
 import { asApiError } from "@/lib/errors";
 import type { NodePool } from "@/lib/types";
-import { poolsQuery, useLaunch } from "../api/launches";
+import { useLaunch } from "../api/launches";
+import { poolsQuery } from "../api/pools";
 import classes from "./Cluster.module.css";
 
 /** Launches nodes of a pool. Where people start the nodes, it shows their commands. */
@@ -20,8 +21,8 @@ export function PoolLaunch({ onDone }: { onDone(): void }) {
       isEmpty={(found) => found.length === 0}
       empty={
         <p className={classes.step}>
-          There are no pools yet. <code>paceline pools apply FILE</code> creates them.{" "}
-          <DocsLink page="nodes.html">Your machines</DocsLink>
+          There are no pools yet. <em>New pool</em> on this page creates one, as does{" "}
+          <code>paceline pools apply FILE</code>. <DocsLink page="nodes.html">Your machines</DocsLink>
         </p>
       }
     >

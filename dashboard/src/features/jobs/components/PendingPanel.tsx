@@ -4,7 +4,7 @@ import { sentence } from "@/lib/format";
 import type { Reason } from "@/lib/types";
 import classes from "./Jobs.module.css";
 
-/** Why a job is not running: what is missing, what would fit, what to do. */
+/** Why a job is not running: what is missing, what would fit, why no node is launched, what to do. */
 export function PendingPanel({ reason }: { reason: Reason }) {
   return (
     <Notice icon={IconHourglass} label="Why this job is waiting" title={sentence(reason.text)}>
@@ -17,6 +17,11 @@ export function PendingPanel({ reason }: { reason: Reason }) {
         {reason.nearest_fit && !reason.text.includes(reason.nearest_fit) && (
           <li>
             <span className="muted">Nearest fit</span> {reason.nearest_fit}
+          </li>
+        )}
+        {reason.no_launch && (
+          <li>
+            <span className="muted">No new node</span> {reason.no_launch}
           </li>
         )}
         {reason.next_step && (

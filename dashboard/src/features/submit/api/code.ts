@@ -1,10 +1,31 @@
-import { useMutation } from "@tanstack/react-query";
+import { infiniteQueryOptions, keepPreviousData, useMutation } from "@tanstack/react-query";
 import type { components } from "@/lib/api.generated";
 import { api, unwrap } from "@/lib/client";
+import { keys } from "@/lib/keys";
 import { tarOf } from "@/lib/tar";
 import type { Folder } from "../folder";
 
 export type SentFolder = components["schemas"]["FolderBundle"];
+export type EarlierCode = components["schemas"]["EarlierCode"];
+
+const PAGE = 20;
+
+/** The code of earlier jobs, each once by its newest job; `q`: of the jobs that this text finds. */
+export function earlierCodeQuery(q: string) {
+  return infiniteQueryOptions({
+    queryKey: keys.earlierCode(q),
+    queryFn: ({ signal, pageParam }) =>
+      unwrap(
+        api.GET("/api/v1/training/bundles", {
+          params: { query: { q: q || undefined, cursor: pageParam, limit: PAGE } },
+          signal,
+        }),
+      ),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.next_cursor ?? undefined,
+    placeholderData: keepPreviousData,
+  });
+}
 
 /** Sends a folder as it is; the coordinator packs it, and leaves out what its ignore files say. */
 export function useSendFolder() {

@@ -4,22 +4,25 @@ import { ErrorText } from "@/components/ui/ErrorText";
 import { bytes, count, plural } from "@/lib/format";
 import { isRecord } from "@/lib/spec/schema";
 import { useSendFolder, type SentFolder } from "../api/code";
+import { originOf, sectionOf, type Code } from "../code";
 import { chosenFolder, droppedFolder, type Folder } from "../folder";
+import { CodePicker } from "./CodePicker";
 import classes from "./CodeDrop.module.css";
 
 interface Props {
   /** `environment.code` of the document. */
   value: unknown;
   /** Undefined: the job has no code of its own. */
-  onChange(code: { bundle: string; folder: string } | undefined): void;
+  onChange(code: Partial<Code> | undefined): void;
 }
 
 const MOST_NAMED = 6;
 
-/** A folder that is dropped here, or chosen, becomes the job's code. */
+/** A folder that is dropped here or chosen, or the code of an earlier job, becomes the job's code. */
 export function CodeDrop({ value, onChange }: Props) {
   const input = useRef<HTMLInputElement>(null);
   const [isOver, setIsOver] = useState(false);
+  const [isChoosing, setIsChoosing] = useState(false);
   const send = useSendFolder();
   const take = (choose: () => Promise<Folder>) =>
     send.mutate(choose, { onSuccess: ({ name, sent }) => onChange({ bundle: sent.digest, folder: name }) });
@@ -66,12 +69,25 @@ export function CodeDrop({ value, onChange }: Props) {
         <Button size="compact-sm" variant="default" loading={send.isPending} onClick={() => input.current?.click()}>
           {isRecord(value) ? "Choose another folder" : "Choose a folder"}
         </Button>
+        <Button size="compact-sm" variant="default" disabled={send.isPending} onClick={() => setIsChoosing(true)}>
+          Code of an earlier job
+        </Button>
         {isRecord(value) && (
           <Button size="compact-sm" variant="default" onClick={() => onChange(undefined)}>
             Remove the code
           </Button>
         )}
       </div>
+      {isChoosing && (
+        <CodePicker
+          onClose={() => setIsChoosing(false)}
+          onChoose={({ code }) => {
+            send.reset();
+            onChange(sectionOf(code));
+            setIsChoosing(false);
+          }}
+        />
+      )}
     </div>
   );
 }
@@ -90,5 +106,6 @@ function told(value: unknown, last?: { name: string; sent: SentFolder }): string
     return `${last.name}: ${plural(files, "file")}, ${bytes(size)}.${without}`;
   }
   const folder = typeof value.folder === "string" ? value.folder : "A folder";
-  return `${folder} as it was sent before (${String(value.bundle).slice(0, 12)}).`;
+  const origin = originOf(value);
+  return `${folder} as it was sent before (${String(value.bundle).slice(0, 12)})${origin ? `, ${origin}` : ""}.`;
 }

@@ -85,6 +85,7 @@ describe("the submit page", () => {
               text: "needs 4 slots; the largest available node is b (2 free slots)",
               missing: null,
               nearest_fit: null,
+              no_launch: null,
               next_step: "add a node",
             },
           }),
