@@ -19,6 +19,15 @@ class SocketClosedError(Exception):
         self.code = code
 
 
+class ReadQueue(asyncio.Queue[dict[str, Any]]):
+    """A queue whose `join` waits until each item is taken."""
+
+    async def get(self) -> dict[str, Any]:
+        item = await super().get()
+        self.task_done()
+        return item
+
+
 class AsgiSocket:
     """One connection. `most_unread`: with so many messages unread, the app's next one waits, as on a full connection; 0: never."""
 
@@ -37,7 +46,7 @@ class AsgiSocket:
             "subprotocols": [],
         }
         self._app = app
-        self._to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._to_app = ReadQueue()
         self._from_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue(most_unread)
         self._task: asyncio.Task[None] | None = None
 
@@ -61,8 +70,7 @@ class AsgiSocket:
 
     async def everything_read(self) -> None:
         """Wait until the app has taken all that was sent to it."""
-        while not self._to_app.empty():
-            await asyncio.sleep(0)
+        await self._to_app.join()
 
     async def close(self, code: int = 1001) -> None:
         """As a peer that goes away; or with 1012, as uvicorn tells that it goes away itself."""

@@ -33,7 +33,7 @@ FIRST_NUMBER = """log => {
 def page(stack: Stack, browser: Browser) -> Iterator[Page]:
     spec = {
         "name": "counting",
-        "script": {"path": "counting.py", "args": [str(LINES)]},
+        "script": {"path": "counting_behind_bar.py", "args": [str(LINES)]},
         "resources": {"nodes": 1},
         "environment": {"working_directory": str(CODE)},
     }

@@ -1,10 +1,9 @@
-"""Prints as many numbered lines as its argument says, after a progress bar."""
+"""A script whose every line is known beforehand: numbers, as many as it is told, so often a second."""
 
 import sys
+import time
 
-for percent in range(0, 101, 10):
-    sys.stderr.write(f"\r{percent:3d}%")
-sys.stderr.write("\n")
-sys.stderr.flush()
-for number in range(1, int(sys.argv[1]) + 1):
-    print(f"number {number}")
+count, per_second = int(sys.argv[1]), float(sys.argv[2])
+for number in range(count):
+    print(f"line {number:05d}", flush=True)
+    time.sleep(1 / per_second)
