@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from paceline.cli.errors import ApiProblemError, CliError, SpecFileError, UsageProblem
+from paceline.cli.repeated_options import by_name
 from paceline.training.spec.changes import NoFieldsError, with_field
 from paceline.training.spec.text import MAX_SPEC_BYTES, SpecTextError, load, read
 
@@ -84,8 +85,7 @@ def _read_located(path: str, changes: list[str], keyed_by_path: Sequence[str]) -
     except UnicodeDecodeError as error:
         raise UsageProblem(f"{shown} cannot be read as YAML: {error}") from error
     spec, lines = _parse_located(text, path)
-    for change in changes:
-        spec = with_change(spec, change, keyed_by_path)
+    spec = with_changes(spec, changes, keyed_by_path)
     _require_finite(spec, path, ())
     return spec, lines
 
@@ -139,6 +139,14 @@ def in_words(error: yaml.YAMLError) -> str:
     where = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
     context = f" ({error.context})" if error.context else ""
     return f"{where}: {error.problem}{context}"
+
+
+def with_changes(document: dict[str, Any], changes: Sequence[str], keyed_by_path: Sequence[str] = ()) -> dict[str, Any]:
+    """A copy of `document` with each change applied. Raises UsageProblem, also where a field is to have two values."""
+    by_name("--set", ((path, text) for path, _, text in (change.partition("=") for change in changes)), "keep one of them")
+    for change in changes:
+        document = with_change(document, change, keyed_by_path)
+    return document
 
 
 def with_change(document: dict[str, Any], change: str, keyed_by_path: Sequence[str] = ()) -> dict[str, Any]:

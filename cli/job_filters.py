@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from paceline.cli.errors import UsageProblem
+from paceline.cli.repeated_options import by_name
 
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _AGE = re.compile(r"(\d{1,6}) *(min|[smhdw])")
@@ -23,13 +24,7 @@ def label_pairs(labels: Sequence[str]) -> dict[str, str]:
     wrong = next((name for name, sign, _ in pairs if not sign or not name), None)
     if wrong is not None:
         raise UsageProblem(f"--label {wrong} is not KEY=VALUE", "for example: --label team=nlp")
-    found: dict[str, str] = {}
-    for name, _, value in pairs:
-        if found.setdefault(name, value) != value:
-            raise UsageProblem(
-                f"--label {name} is given twice, as {found[name]!r} and {value!r}", "a label has one value: keep one of them"
-            )
-    return found
+    return by_name("--label", ((name, value) for name, _, value in pairs), "a label has one value: keep one of them")
 
 
 def since(text: str | None, now: datetime) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 from paceline.cli.api_types import Node
 from paceline.cli.errors import UsageProblem
 from paceline.cli.launch_arguments import Launch
+from paceline.cli.repeated_options import by_name
 
 LONGEST_NAME = 63
 #: Variables that Paceline would set for each rank, or that a private coordinator must not see, and that torchrun passes on as they are.
@@ -66,8 +67,8 @@ def job_name(launch: Launch) -> str:
 
 
 def named_variables(named: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that `--env NAME` and `--env NAME=VALUE` give. Raises UsageProblem."""
-    variables = {}
+    """The variables that `--env NAME` and `--env NAME=VALUE` give. Raises UsageProblem, also where one has two values."""
+    variables: list[tuple[str, str]] = []
     for text in named:
         name, equals, value = text.partition("=")
         if not _VARIABLE.fullmatch(name):
@@ -76,8 +77,8 @@ def named_variables(named: Iterable[str], environment: Mapping[str, str]) -> dic
             raise UsageProblem(f"--env {name}: it speaks for you to the coordinator and is never given to ranks", "leave it out")
         if not equals and name not in environment:
             raise UsageProblem(f"--env {name}: this shell has no variable {name}", f"write --env {name}=VALUE")
-        variables[name] = value if equals else environment[name]
-    return variables
+        variables.append((name, value if equals else environment[name]))
+    return by_name("--env", variables, "a variable has one value: keep one of them")
 
 
 def overridden_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import NodeLaunch
 from paceline.cli.errors import ApiProblemError, UsageProblem
+from paceline.cli.job_filters import label_pairs
 from paceline.cli.output import note, table
 from paceline.cli.session import Session
 
@@ -20,7 +21,7 @@ def ssh_request(
     hosts: Sequence[str], host_keys: Sequence[str], key_file: str | None, slots: int | None, labels: Sequence[str], further: Sequence[str]
 ) -> dict[str, Any]:
     """The body of a request for nodes on hosts with SSH. Raises UsageProblem."""
-    from paceline.cli.documents import with_change
+    from paceline.cli.documents import with_changes
 
     if len(host_keys) > len(hosts):
         raise UsageProblem(
@@ -30,9 +31,8 @@ def ssh_request(
     for number, fingerprint in enumerate(host_keys):
         listed[number] = written_host(hosts[number]) | {"host_key": fingerprint}
     provider: dict[str, Any] = {"type": "ssh", "hosts": listed} | ({"key_file": key_file} if key_file else {})
-    for each in further:
-        provider = with_change(provider, each)
-    body: dict[str, Any] = {"provider": provider, "labels": dict(_pair("--label", each) for each in labels)}
+    provider = with_changes(provider, further)
+    body: dict[str, Any] = {"provider": provider, "labels": label_pairs(labels)}
     return body | ({"slots": slots} if slots is not None else {})
 
 
@@ -42,13 +42,6 @@ def written_host(text: str) -> dict[str, Any]:
     address, bracket, rest = place.removeprefix("[").partition("]")
     host, _, port = (address, "", rest.removeprefix(":")) if bracket else place.partition(":")
     return {"host": host} | ({"user": user} if user else {}) | ({"port": int(port)} if port.isdecimal() else {})
-
-
-def _pair(option: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageProblem(f"{option} {text} is not NAME=VALUE", f"for example {option} zone=a")
-    return name, value
 
 
 def show_launches(session: Session, document: dict[str, Any]) -> None:

@@ -54,12 +54,10 @@ def rerun(
 ) -> None:
     """Submit a job again, with the same spec and the same code. --set changes fields, --workdir sends other code."""
     from paceline.cli.code_bundle import with_code
-    from paceline.cli.documents import with_change
+    from paceline.cli.documents import with_changes
 
     with session.client() as client:
-        spec: dict[str, Any] = dict(_with_spec(client, job).spec or {})
-        for change in changes or []:
-            spec = with_change(spec, change)
+        spec: dict[str, Any] = with_changes(dict(_with_spec(client, job).spec or {}), changes or [])
         spec |= {"name": name} if name is not None else {}
         spec = with_code(client, spec, workdir) if workdir else spec
         document = client.create("/training/jobs", spec)

@@ -1,9 +1,9 @@
 """A lock for each card that this node offers: two agents of a machine never offer the same one.
 
 A lock is the name of an abstract Unix socket. The kernel gives it to one process of the machine, whatever its user, and takes it back when
-the last process that has it open ends: no file is left, none can be swept away, and no user needs rights in another's folder. The spawner
-inherits the locks, since ranks outlive an agent that dies: their cards stay theirs until they end, and the next agent of the same
-data folder adopts both. Containers that have a network of their own do not see each other's locks.
+the last process that has it open ends: no file is left, none can be swept away, and no user needs rights in another's folder. The spawners
+inherit the locks, since ranks outlive an agent that dies: their cards stay theirs until they end, and the next agent of the same
+data folder adopts both: spawners send their locks to whoever connects (`living_spawners`). Containers that have a network of their own do not see each other's locks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -55,9 +55,18 @@ class CardLocks:
         self._cards: tuple[Gpu, ...] = ()
         self._sockets: dict[str, socket.socket] = {}
 
+    def take_over(self, locks: Iterable[socket.socket]) -> None:
+        """Hold locks that a spawner of this data folder has sent."""
+        for lock in locks:
+            uuid = os.fsdecode(lock.getsockname()).removeprefix(_PREFIX)
+            if uuid in self._sockets:
+                lock.close()  # another spawner has sent it too
+            else:
+                self._sockets[uuid] = lock
+
     def hold(self, cards: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
-        """Lock the first `count` of these cards that no other agent has, and return them. Raises CardTakenError, with no lock held,
-        where they are too few."""
+        """Lock the first `count` of these cards that no other agent has, and return them; locks of other cards are given up. Raises CardTakenError,
+        with no lock held, where they are too few."""
         taken: dict[Gpu, Holder] = {}
         mine: list[Gpu] = []
         for card in cards:
@@ -72,12 +81,15 @@ class CardLocks:
             self.close()
             raise CardTakenError(_refusal(cards, taken, count))
         self._cards = tuple(mine)
+        for uuid in self._sockets.keys() - {card.uuid for card in mine}:
+            self._sockets.pop(uuid).close()
         return self._cards
 
     def renew(self) -> tuple[int, ...]:
         """Lock again what an ended spawner had held for an agent before this one; the descriptors for the next spawner. Raises
         CardTakenError."""
         self.hold(self._cards, len(self._cards))
+        answer_for(self._sockets.values())
         return tuple(lock.fileno() for lock in self._sockets.values())
 
     def close(self) -> None:
@@ -103,12 +115,24 @@ class CardLocks:
 
 def inherit(descriptors: Sequence[int]) -> list[socket.socket]:
     """Take over locks in a spawner, under its own pid. What it forks must close them."""
+    locks = received(descriptors)
+    answer_for(locks)
+    return locks
+
+
+def received(descriptors: Sequence[int]) -> list[socket.socket]:
+    """The locks behind descriptors that another process has handed on."""
     locks = [socket.socket(fileno=descriptor) for descriptor in descriptors]
     for lock in locks:
         lock.set_inheritable(False)
         lock.setblocking(False)
-        lock.listen(_BACKLOG)  # those who ask are told the pid of the last process that called this
     return locks
+
+
+def answer_for(locks: Iterable[socket.socket]) -> None:
+    """Make this process the one that those who ask for the holder are told of: it is the last one that has called this."""
+    for lock in locks:
+        lock.listen(_BACKLOG)
 
 
 def dismiss_asker(lock: socket.socket) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,23 +14,19 @@ from typing import Literal
 
 import msgspec
 
+from paceline.cluster.agent import living_spawners
 from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.errors import OfferError, TorchMissingError
 from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.living_spawners import LivingSpawner
 from paceline.cluster.agent.settings import AgentSettings
-from paceline.cluster.agent.spawner_link import ProcessList, Shutdown, decode_process_list, encode_to_spawner
 from paceline.monitoring import cards
 from paceline.monitoring.cards import CardChoice, CardChoiceError
 from paceline.monitoring.files import write_durably
 from paceline.monitoring.gpu import GpuSampler, NoGpuError, open_gpus
-from paceline.monitoring.lines import LineBuffer
 from paceline.monitoring.samples import NO_GPU, Gpu
 from paceline.monitoring.torch_build import TorchBuild, find_torch
 from paceline.monitoring.words import plural
-
-#: A spawner that is being started answers once it has imported torch.
-ASK_TIMEOUT_SECONDS = 60.0
-END_TIMEOUT_SECONDS = 15.0
 
 log = logging.getLogger(__name__)
 
@@ -74,15 +69,20 @@ def settle_offer(settings: AgentSettings, folder: AgentFolder) -> NodeOffer:
         )
     sampler, error = _open_gpus()
     here = sampler.gpus if sampler else ()
-    spawner = _ask_spawner(folder)
-    kept = _kept(folder) if spawner else None
+    spawners = living_spawners.find_spawners(folder)
+    kept = _kept(folder) if spawners else None
     try:
         choice = choose(here, error or NO_GPU, settings.gpus, settings.visible, settings.slots, torch, kept)
     except CardChoiceError as refused:
         raise OfferError(str(refused)) from None
     locks = CardLocks(folder.path)
+    for spawner in spawners:
+        locks.take_over(spawner.locks)
     held = locks.hold(choice.cards, choice.count)
-    _require_same_slots(folder, spawner, kept, held, here)
+    try:
+        _require_same_slots(folder, spawners, kept, held, here)
+    finally:
+        living_spawners.close(spawners)
     locks.renew()
     write_durably(folder.offered, msgspec.json.encode(Offered(tuple(card.uuid for card in held))))
     if sampler is not None:
@@ -140,48 +140,6 @@ def _open_gpus() -> tuple[GpuSampler | None, str | None]:
 # -- the agent before
 
 
-@dataclass(frozen=True)
-class LivingSpawner:
-    """The spawner that an earlier agent has left running, and whether ranks live below it."""
-
-    connection: socket.socket
-    process_list: ProcessList
-
-    def end(self) -> None:
-        """End a spawner without ranks. Raises OfferError where it stays."""
-        self.connection.settimeout(END_TIMEOUT_SECONDS)
-        try:
-            self.connection.sendall(encode_to_spawner(Shutdown(grace_seconds=0.0)))
-            while self.connection.recv(1 << 16):
-                pass
-        except TimeoutError:
-            pid = self.process_list.spawner_pid
-            raise OfferError(f"the spawner of the agent before does not end within {END_TIMEOUT_SECONDS:g} s: kill {pid}") from None
-        except ConnectionError:
-            pass  # it has ended
-
-
-def _ask_spawner(folder: AgentFolder) -> LivingSpawner | None:
-    """Ask the folder's spawner which ranks live; None: there is no spawner."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(ASK_TIMEOUT_SECONDS)
-    lines = LineBuffer()
-    try:
-        connection.connect(str(folder.spawner_socket))
-        while received := connection.recv(1 << 16):
-            for line in lines.take(received):
-                return LivingSpawner(connection, decode_process_list(line))
-    except (FileNotFoundError, ConnectionError):
-        pass
-    except TimeoutError:
-        connection.close()
-        raise OfferError(
-            f"the spawner of the agent before does not answer within {ASK_TIMEOUT_SECONDS:g} s; see {folder.spawner_log}"
-        ) from None
-    connection.close()
-    return None
-
-
 def _kept(folder: AgentFolder) -> tuple[str, ...] | None:
     """The cards behind the slots of the agent before; None: it was of a version that did not write them down."""
     try:
@@ -193,25 +151,24 @@ def _kept(folder: AgentFolder) -> tuple[str, ...] | None:
 
 
 def _require_same_slots(
-    folder: AgentFolder, spawner: LivingSpawner | None, kept: Sequence[str] | None, held: Sequence[Gpu], here: Sequence[Gpu]
+    folder: AgentFolder, spawners: Sequence[LivingSpawner], kept: Sequence[str] | None, held: Sequence[Gpu], here: Sequence[Gpu]
 ) -> None:
-    """Where ranks of the agent before live, their slots must still be the same cards. A spawner without ranks is ended instead: it
-    holds the locks of cards that are offered no more. Raises OfferError."""
-    if spawner is None:
+    """Where ranks of the agent before live, their slots must still be the same cards. Spawners without any rank are ended instead: they
+    hold the locks of cards that are offered no more. Raises OfferError."""
+    if kept is not None and tuple(card.uuid for card in held) == tuple(kept):
         return
-    try:
-        if kept is not None and tuple(card.uuid for card in held) == tuple(kept):
-            return
-        if not spawner.process_list.ranks:
+    parents = [spawner for spawner in spawners if spawner.process_list.ranks]
+    if not parents:
+        for spawner in spawners:
             spawner.end()
-        elif kept is not None:
-            before = [card for uuid in kept for card in here if card.uuid == uuid]
-            option = f"--gpus {','.join(str(card.index) for card in before)}" if kept else "--gpus none"
-            gone = "" if len(before) == len(kept) else f" ({len(kept) - len(before)} of its cards are gone)"
-            raise OfferError(
-                f"{plural(len(spawner.process_list.ranks), 'rank')} of the agent before still {'runs' if len(spawner.process_list.ranks) == 1 else 'run'} in {folder.path}, which offered "
-                f"{cards.listed(before) if before else 'CPU slots'}{gone}: start it with {option} until they have ended, or end them first "
-                f"(kill {spawner.process_list.spawner_pid})"
-            )
-    finally:
-        spawner.connection.close()
+    elif kept is not None:
+        before = [card for uuid in kept for card in here if card.uuid == uuid]
+        option = f"--gpus {','.join(str(card.index) for card in before)}" if kept else "--gpus none"
+        gone = "" if len(before) == len(kept) else f" ({len(kept) - len(before)} of its cards are gone)"
+        count = sum(len(spawner.process_list.ranks) for spawner in parents)
+        pids = " ".join(str(spawner.process_list.spawner_pid) for spawner in parents)
+        raise OfferError(
+            f"{plural(count, 'rank')} of the agent before still {'runs' if count == 1 else 'run'} in {folder.path}, which offered "
+            f"{cards.listed(before) if before else 'CPU slots'}{gone}: start it with {option} until they have ended, or end them first "
+            f"(kill {pids})"
+        )

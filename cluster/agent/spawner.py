@@ -31,7 +31,7 @@ from typing import cast
 import msgspec
 
 from paceline.cluster.agent.account import find_account
-from paceline.cluster.agent.card_locks import dismiss_asker, inherit
+from paceline.cluster.agent.card_locks import answer_for, dismiss_asker, inherit
 from paceline.cluster.agent.folders import AgentFolder, listen, lock
 from paceline.cluster.agent.memory_groups import MemoryGroups
 from paceline.cluster.agent.processes import (
@@ -150,7 +150,7 @@ class Spawner:
         self._agent.setblocking(False)
         self._unread = LineBuffer()
         self._selector.register(self._agent, selectors.EVENT_READ, self._receive)
-        self._announce()
+        self._announce(self._card_locks)  # which were the agent's before, too
 
     def _receive(self) -> None:
         assert self._agent is not None
@@ -177,8 +177,9 @@ class Spawner:
             self._agent.close()
             self._agent = None
             self._agent_left_at = time.monotonic()
+            answer_for(self._card_locks)
 
-    def _announce(self) -> None:
+    def _announce(self, locks: Sequence[socket.socket] = ()) -> None:
         process_list = ProcessList(
             spawner_pid=os.getpid(),
             ranks=tuple(({key: rank.pid for key, rank in self._ranks.items()} | self._ended.pids()).items()),
@@ -187,7 +188,9 @@ class Spawner:
         )
         if self._agent is not None:
             try:
-                self._agent.sendall(encode_line(process_list))
+                line = encode_line(process_list)
+                sent = socket.send_fds(self._agent, [line], [lock.fileno() for lock in locks]) if locks else 0
+                self._agent.sendall(line[sent:])
             except (BlockingIOError, ConnectionError):  # an agent that does not read connects again and gets the whole roster
                 self._disconnect()
 

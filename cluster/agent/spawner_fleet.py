@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paceline.cluster.agent.card_locks import CardLocks
+from paceline.cluster.agent.errors import CardTakenError
 from paceline.cluster.agent.folders import AgentFolder, lock
 from paceline.cluster.agent.spawner_link import ProcessList, ToSpawner
 from paceline.cluster.agent.supervisor import SpawnerOptions, Supervisor
@@ -127,9 +128,17 @@ class SpawnerFleet:
     async def _run(self, name: str, supervisor: Supervisor) -> None:
         try:
             await supervisor.run()
+            self._reclaim_cards()
         finally:
             del self._members[name]
             self._on_process_list(name, NO_RANKS, True)
+
+    def _reclaim_cards(self) -> None:
+        """Hold the locks that only an ended spawner held, one of a version that does not hand them on."""
+        try:
+            self._locks.renew()
+        except CardTakenError as error:
+            log.error("%s", error)
 
     def _apply(self, name: str, listed: ProcessList, first: bool) -> None:
         member = self._members.get(name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paceline.cli.documents import KEYED_BY_PATH, read_spec, with_change
+from paceline.cli.documents import KEYED_BY_PATH, read_spec, with_change, with_changes
 from paceline.cli.errors import UsageProblem
 from paceline.training.spec.text import MAX_SPEC_BYTES
 from tests.cli.conftest import Paceline
@@ -67,6 +67,12 @@ def test_set_takes_the_rest_as_one_key_where_keys_are_paths() -> None:
 def test_set_refuses_what_it_cannot_place(change: str) -> None:
     with pytest.raises(UsageProblem, match="--set"):
         with_change({"a": {"c": 1}}, change)
+
+
+def test_set_refuses_a_field_that_is_to_have_two_values() -> None:
+    assert with_changes({"a": 0}, ["a=1", "a=1", "b=2"]) == {"a": 1, "b": 2}
+    with pytest.raises(UsageProblem, match="--set a is given twice, as '1' and '2'"):
+        with_changes({"a": 0}, ["a=1", "a=2"])
 
 
 def test_source_is_not_changed() -> None:

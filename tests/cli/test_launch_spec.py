@@ -88,6 +88,12 @@ def test_named_variables_come_from_the_shell_or_from_the_command_line() -> None:
     assert named_variables(["A", "B=x=y", "C="], {"A": "1"}) == {"A": "1", "B": "x=y", "C": ""}
 
 
+def test_a_variable_that_is_given_twice_with_different_values_is_refused() -> None:
+    assert named_variables(["A=1", "A"], {"A": "1"}) == {"A": "1"}
+    with pytest.raises(UsageProblem, match="--env A is given twice, as '1' and '2'"):
+        named_variables(["A=1", "A=2"], {})
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [("NOT_THERE", "no variable NOT_THERE"), ("1A=2", "is not the name"), ("PACELINE_API_KEY", "never given to ranks")],
