@@ -26,6 +26,8 @@ MOST_PACKED_BYTES = MOST_TAR_BYTES + (1 << 20)
 _TIME = 1_000_000_000
 _LEVEL = 3
 _BLOCK = 1 << 20
+#: What tarfile keeps of the archive, and copies for each file.
+_STREAM = 32 << 10
 #: What zstd may keep in memory to read an archive; ours need 2 MiB.
 _MOST_WINDOW = 8 << 20
 
@@ -55,7 +57,7 @@ def pack(listing: FolderListing, target: IO[bytes]) -> PackedBundle:
         keep(compressor.compress(data))
         return len(data)
 
-    with tarfile.open(fileobj=_Sink(take), mode="w|", format=tarfile.PAX_FORMAT, bufsize=_BLOCK) as tar:
+    with tarfile.open(fileobj=_Sink(take), mode="w|", format=tarfile.PAX_FORMAT, bufsize=_STREAM) as tar:
         for file in listing.files:
             _add(tar, listing.folder, file)
     keep(compressor.flush())
@@ -137,7 +139,7 @@ def read_files(packed: IO[bytes], most_bytes: int) -> Callable[[str], bytes]:
 
     def read(path: str) -> bytes:
         packed.seek(0)
-        with tarfile.open(fileobj=_Measured(packed), mode="r|", bufsize=_BLOCK) as tar:  # type: ignore[call-overload]  # it only reads
+        with tarfile.open(fileobj=_Measured(packed), mode="r|", bufsize=_STREAM) as tar:  # type: ignore[call-overload]  # it only reads
             for member in tar:
                 if member.name == path and member.isreg():
                     if member.size > most_bytes:
@@ -169,7 +171,7 @@ def unpack_tar(plain: Any, into: Path) -> int:
     files = 0
     try:
         tar: Any  # whose list of members is no part of its types
-        with tarfile.open(fileobj=plain, mode="r|", bufsize=_BLOCK) as tar:
+        with tarfile.open(fileobj=plain, mode="r|", bufsize=_STREAM) as tar:
             for member in tar:
                 files += 1
                 if files > MOST_FILES:

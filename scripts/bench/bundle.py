@@ -17,10 +17,10 @@ from typing import Any
 
 from paceline.cli.client import RestClient
 from paceline.cli.code_bundle import with_code
-from scripts.bench.figures import Figure, run, summarize
+from scripts.bench.figures import Figure, run_shortened, summarize
 from scripts.bench.first_step import job_ended, stack
 
-ROUNDS = 12
+ROUNDS, QUICK_ROUNDS = 12, 3
 FILES, FILE_BYTES = 500, 10_000
 GOAL_UNCHANGED_S, GOAL_CHANGED_S = 0.1, 0.5
 SCRIPT = "print('done')\n"
@@ -55,13 +55,13 @@ def seconds(client: RestClient, folder: Path, *, with_bundle: bool) -> float:
     return time.monotonic() - began
 
 
-def measure() -> list[Figure]:
+def measure(quick: bool) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="paceline-bench-code-") as name, stack(agents=1) as client:
         folder = Path(name)
         make_folder(folder)
         seconds(client, folder, with_bundle=True)
         unchanged, changed = [], []
-        for number in range(ROUNDS):
+        for number in range(QUICK_ROUNDS if quick else ROUNDS):
             without = seconds(client, folder, with_bundle=False)
             unchanged.append(seconds(client, folder, with_bundle=True) - without)
             (folder / "package_0" / "module_0.py").write_text(f"changed = {number}\n")
@@ -75,4 +75,4 @@ def measure() -> list[Figure]:
 
 
 if __name__ == "__main__":
-    run(measure, __doc__)
+    run_shortened(measure, __doc__)

@@ -17,11 +17,11 @@ from paceline.cli import job_facts
 from paceline.cli.client import RestClient
 from paceline.cluster.agent.environments.built import BuiltEnvironments
 from paceline.cluster.agent.environments.node_python import this_python
-from scripts.bench.figures import Figure, run, summarize
+from scripts.bench.figures import Figure, run_shortened, summarize
 from scripts.bench.first_step import job_ended, stack
 
 REQUIREMENTS = ("cowsay==6.1",)
-LOOKS, JOBS = 50, 8
+LOOKS, JOBS, QUICK_JOBS = 50, 8, 2
 PROGRAM = "import cowsay, paceline\npaceline.log(1, loss=1.0)\n"
 PLAIN = PROGRAM.replace("cowsay, ", "")
 
@@ -52,7 +52,7 @@ def seconds(client: RestClient, program: Path, **environment: Any) -> float:
     return found
 
 
-def measure() -> list[Figure]:
+def measure(quick: bool) -> list[Figure]:
     cached = looks()
     with tempfile.TemporaryDirectory() as folder, stack() as client:
         program, plain = Path(folder, "program.py"), Path(folder, "plain.py")
@@ -60,7 +60,7 @@ def measure() -> list[Figure]:
         plain.write_text(PLAIN)
         first = seconds(client, program, requirements=list(REQUIREMENTS))
         second, without = [], []
-        for _ in range(JOBS):
+        for _ in range(QUICK_JOBS if quick else JOBS):
             second.append(seconds(client, program, requirements=list(REQUIREMENTS)))
             without.append(seconds(client, plain))
     beside = summarize("", "s", without, "").median
@@ -73,4 +73,4 @@ def measure() -> list[Figure]:
 
 
 if __name__ == "__main__":
-    run(measure, __doc__)
+    run_shortened(measure, __doc__)
