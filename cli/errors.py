@@ -122,6 +122,10 @@ class NoTraceError(CliError):
     after_answer = True
 
 
+class NoStackError(CliError):
+    after_answer = True
+
+
 class StackError(CliError):
     pass
 

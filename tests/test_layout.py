@@ -169,7 +169,6 @@ COVERS = {
     "distributed/test_probes.py": "distributed/calls",
     "distributed/test_store_server.py": "distributed/store_wire",
     "e2e/test_run.py": "cli/local/private",
-    "e2e/test_script_hangs.py": "cli/commands/stacks",
     "integration/test_at_once.py": "api/services/scheduling/assignments api/services/scheduling/job_snapshots",
     "integration/test_checkpoints.py": "api/loops/retention",
     "integration/test_close_up.py": "api/services/lifecycle/gang_lifecycle api/services/lifecycle/gang_rows",

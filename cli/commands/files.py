@@ -138,10 +138,12 @@ def _found(client: RestClient, job_id: str, path: str) -> list[LeftFile]:
 def _table(page: FolderPage, *, everything: bool) -> str:
     alone = [each.path for each in page.items] == [page.prefix]
     beginning = len(page.prefix) + 1 if page.prefix and not alone else 0
+    if everything:  # the names last: one that is long moves nothing aside
+        listed = [[formats.quantity(each.bytes, "B"), formats.age(each.changed_at), each.path[beginning:]] for each in page.items]
+        return table(["SIZE", "AGE", "NAME"], listed, empty=HOW_TO_LEAVE)
     rows = [
         [f"{each.name}/", plural(each.files, "file"), formats.quantity(each.bytes, "B"), formats.age(each.changed_at)]
         for each in page.folders
-        if not everything
     ]
     rows += [[each.path[beginning:], "", formats.quantity(each.bytes, "B"), formats.age(each.changed_at)] for each in page.items]
     return table(["NAME", "FILES", "SIZE", "AGE"], rows, empty=HOW_TO_LEAVE)

@@ -10,6 +10,7 @@ from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import JobStacks, RankStacks, StackProcess
 from paceline.cli.commands.jobs import JobRef
+from paceline.cli.errors import NoStackError
 from paceline.cli.output import table
 from paceline.cli.session import Session, with_session
 
@@ -25,7 +26,19 @@ def stacks(
     """Show where every rank of a running job is: its Python stack, taken now by py-spy, and which rank differs."""
     with session.client() as client:
         document = client.get(f"/training/jobs/{client.job_id(job)}/stacks", rank=rank, wait=wait)
-    session.emit(document, lambda: _stacks_text(parsed(document, JobStacks), every_thread=every_thread))
+    found = parsed(document, JobStacks)
+    session.emit(document, lambda: _stacks_text(found, every_thread=every_thread))
+    _require_stacks(found, rank)
+
+
+def _require_stacks(found: JobStacks, asked: str | None) -> None:
+    """Raise NoStackError where a rank that was asked for has no stack; without a choice, where no rank has one."""
+    lacking = [each for each in found.ranks if not any(process.threads for process in each.processes)]
+    if not found.ranks:
+        raise NoStackError(f"no stack: the job has no rank {asked}" if asked else "no stack: the job has no ranks")
+    if lacking and (asked is not None or len(lacking) == len(found.ranks)):
+        why = lacking[0].error or next((each.error for each in lacking[0].processes if each.error), f"it is {lacking[0].state}")
+        raise NoStackError(f"no stack of rank {', '.join(str(each.rank) for each in lacking)}: {why}")
 
 
 def _stacks_text(found: JobStacks, *, every_thread: bool) -> str:

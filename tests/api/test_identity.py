@@ -18,7 +18,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.origin import PLAIN_COOKIE, SECURE_COOKIE
 from paceline.api.services.identity.failed_sign_ins import MOST_EVENTS, UNKNOWN, FailedAttempt, FailedSignIns, TriedUser
 from paceline.api.settings import Settings
-from paceline.db.models.identity import SessionRow
+from paceline.db.models.identity import ApiKeyRow, SessionRow
 from tests import factories
 from tests.conftest import Connect
 
@@ -231,6 +231,23 @@ async def test_a_revoked_key_is_refused_at_once(client: httpx.AsyncClient, conne
     assert made["key"] not in (await client.get("/api/v1/keys")).text
 
 
+async def test_a_name_is_of_one_key_of_a_user_that_works(client: httpx.AsyncClient, connect: Connect, services: Services) -> None:
+    body = {"name": "ci", "role": "viewer"}
+    made = (await client.post("/api/v1/keys", json=body)).json()
+    again = await client.post("/api/v1/keys", json=body)
+    assert (again.status_code, again.json()["code"]) == (409, "already_exists")
+    assert f"'ci' already ({made['prefix']}...); choose another name, or revoke it first" in again.json()["detail"]
+    async with services.write() as session:
+        _, other = await factories.create_user(session, name="vera", role="viewer")
+    async with connect(other) as vera:
+        assert (await vera.post("/api/v1/keys", json=body)).status_code == 201, "names are of one user"
+    assert (await client.delete(f"/api/v1/keys/{made['id']}")).status_code == 204
+    newer = (await client.post("/api/v1/keys", json=body | {"expires_in_days": 1})).json()
+    async with services.write() as session:
+        (await session.get_one(ApiKeyRow, newer["id"])).expires_at = services.now()
+    assert (await client.post("/api/v1/keys", json=body)).status_code == 201, "one that has expired no longer counts"
+
+
 async def test_the_last_use_of_a_key_is_kept(client: httpx.AsyncClient, services: Services) -> None:
     await client.get("/api/v1/auth/me")
     await services.last_uses.flush()
@@ -327,10 +344,10 @@ async def made_with(connect: Connect, key: str, **body: object) -> Any:
 
 async def test_a_key_never_outlives_the_key_that_made_it(client: httpx.AsyncClient, connect: Connect) -> None:
     parent = (await client.post("/api/v1/keys", json={"name": "a day", "expires_in_days": 1})).json()
-    for wish in ({}, {"expires_in_days": None}):
+    for wish in ({}, {"name": "other", "expires_in_days": None}):
         child = await made_with(connect, parent["key"], **wish)
         assert (child["expires_at"], child["parent_id"]) == (parent["expires_at"], parent["id"])
-    refused = await made_with(connect, parent["key"], expires_in_days=30)
+    refused = await made_with(connect, parent["key"], name="third", expires_in_days=30)
     assert (refused["status_code"], refused["code"]) == (403, "forbidden")
     assert "expires_in_days=30 is later than the key that you use" in refused["detail"]
 
@@ -338,7 +355,7 @@ async def test_a_key_never_outlives_the_key_that_made_it(client: httpx.AsyncClie
 async def test_what_a_key_made_is_revoked_with_it(client: httpx.AsyncClient, connect: Connect) -> None:
     parent = (await client.post("/api/v1/keys", json={"name": "leaked"})).json()
     child = await made_with(connect, parent["key"])
-    grandchild = await made_with(connect, child["key"])
+    grandchild = await made_with(connect, child["key"], name="grandchild")
     assert (await client.delete(f"/api/v1/keys/{parent['id']}")).status_code == 204
     for key in (parent, child, grandchild):
         async with connect(key["key"]) as holder:

@@ -152,6 +152,25 @@ async def test_a_rule_that_makes_no_sense_is_refused(
     assert said in answer.text
 
 
+async def test_a_rule_is_made_once(client: httpx.AsyncClient, receiver: WebhookReceiver) -> None:
+    await add(client, receiver)
+    rule = {"channel": "hook", "events": ["failed", "queued_long"], "project": "vision"}
+    assert (await client.post(f"{NEWS}/rules", json=rule)).status_code == 201
+    again = await client.post(f"{NEWS}/rules", json=rule | {"events": ["queued_long", "failed"], "queued_minutes": 30})
+    assert (again.status_code, again.json()["code"]) == (409, "already_exists")
+    assert (
+        "the channel hook has this rule already (queued longer than 30 min, failed: all jobs in the project vision)"
+        in again.json()["detail"]
+    )
+    for other in ({"queued_minutes": 31}, {"project": None}, {"mine": True}, {"events": ["failed"]}):
+        made = await client.post(f"{NEWS}/rules", json=rule | other)
+        assert made.status_code == 201, made.text
+    changed = await client.put(f"{NEWS}/rules/{made.json()['id']}", json=rule)
+    assert (changed.status_code, changed.json()["code"]) == (409, "already_exists")
+    same = await client.put(f"{NEWS}/rules/{made.json()['id']}", json=rule | {"events": ["failed"]})
+    assert same.status_code == 200, "a rule may stay as it is"
+
+
 async def test_a_rule_says_what_it_does(client: httpx.AsyncClient, receiver: WebhookReceiver) -> None:
     await add(client, receiver)
     for body, text in (

@@ -68,11 +68,22 @@ async def create_key(session: AsyncSession, caller: Caller, wanted: ApiKeyCreate
     user = await user_of(session, caller.user_id)
     parent = await _parent_of(session, caller, now)
     expires = _expiry(wanted, parent, now)
+    await require_free_key_name(session, user, wanted.name, now)
     key, row = await identity.create_api_key(session, user, name=wanted.name, role=wanted.role, now=now, expires_at=expires, parent=parent)
     made_with = f" with key {parent.prefix}..." if parent else ""
     message = f"{caller.name} created API key {row.prefix}... ({row.name}){made_with}"
     await record(session, caller.actor, "key.created", "request", message, row.id, now)
     return ApiKeyCreated(**describe_key(row, user).model_dump(), key=key)
+
+
+async def require_free_key_name(session: AsyncSession, user: UserRow, name: str, now: datetime) -> None:
+    """Raise already_exists where a key of the user that still works has this name: which of two to revoke could not be told by it."""
+    for known in await repository.keys_named(session, user.id, name):
+        if known.expires_at is None or known.expires_at > now:
+            raise ProblemError(
+                "already_exists",
+                f"{user.name} has an API key {name!r} already ({known.prefix}...); choose another name, or revoke it first",
+            )
 
 
 async def _parent_of(session: AsyncSession, caller: Caller, now: datetime) -> ApiKeyRow | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,6 +17,8 @@ DIGEST_LINES = 20
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 #: The most that Slack takes of one text.
 SLACK_TEXT = 2900
+#: The most that Slack takes of a heading.
+SLACK_HEADER = 150
 
 
 class JobPart(msgspec.Struct, frozen=True):
@@ -101,20 +104,26 @@ def webhook_document(message: Notification, delivery_id: str, channel: str) -> d
 
 def slack_document(message: Notification) -> dict[str, Any]:
     """The body of Slack's incoming webhooks: `text` for notifications, blocks for the channel."""
-    title, body = _slack(message.title), [f"*{_slack(name)}:* {_slack(text)}" for name, text in message.details]
-    body += [f"• {_slack(line)}" for line in message.lines]
+    body = [f"{name}: {text}" for name, text in message.details] + [f"• {line}" for line in message.lines]
     if message.count > len(message.lines) > 0:
         body.append(f"and {message.count - len(message.lines):,} more")
-    blocks: list[dict[str, Any]] = [_section(f"*{title}*")]
+    is_short = len(_slack(message.title)) <= SLACK_HEADER
+    blocks: list[dict[str, Any]] = [{"type": "header" if is_short else "section", "text": _as_written(message.title)}]
     if body:
-        blocks.append(_section("\n".join(body)))
+        blocks.append({"type": "section", "text": _as_written("\n".join(body))})
     if message.url:
-        blocks.append(_section(f"<{_slack(message.url)}|Open in Paceline>"))
-    return {"text": title, "blocks": blocks}
+        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": f"<{_slack(message.url)}|Open in Paceline>"}})
+    return {"text": _slack(message.title), "mrkdwn": False, "blocks": blocks}
 
 
-def _section(text: str) -> dict[str, Any]:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": text if len(text) <= SLACK_TEXT else f"{text[: SLACK_TEXT - 1]}…"}}
+def _as_written(text: str) -> dict[str, Any]:
+    """A text object in which `*`, `_`, `~` and backquotes are nothing but themselves: mrkdwn has no way to escape them. Cut between two
+    characters, never inside of an escaped one."""
+    escaped = _slack(text)
+    if len(escaped) > SLACK_TEXT:
+        ends = itertools.accumulate(len(_slack(sign)) for sign in text)
+        escaped = _slack(text[: sum(end < SLACK_TEXT for end in ends)]) + "…"
+    return {"type": "plain_text", "text": escaped, "emoji": False}
 
 
 def _slack(text: str) -> str:

@@ -71,6 +71,7 @@ async def create(session: AsyncSession, caller: Caller, wanted: RuleCreate, now:
         raise ProblemError("invalid_request", f"there are {MOST_RULES} rules, which is the limit; delete one first")
     row = RuleRow(owner_id=caller.user_id if wanted.mine else None, created_by=caller.name, created_by_id=caller.user_id, created_at=now)
     await _fill(session, row, wanted, channel)
+    await _require_new(session, row, channel)
     session.add(row)
     await session.flush()
     await _record(session, caller, row, channel, "rule_created", "made", now)
@@ -86,6 +87,7 @@ async def replace(session: AsyncSession, caller: Caller, rule_id: str, wanted: R
     elif row.owner_id is None:
         row.owner_id = caller.user_id
     await _fill(session, row, wanted, channel)
+    await _require_new(session, row, channel)
     await session.flush()
     await _record(session, caller, row, channel, "rule_changed", "changed", now)
     return describe(row, channel)
@@ -109,6 +111,20 @@ async def _fill(session: AsyncSession, row: RuleRow, wanted: RuleCreate, channel
     row.queued_minutes = (wanted.queued_minutes or DEFAULT_MINUTES) if NotificationEvent.QUEUED_LONG in wanted.events else None
     row.goodput_below = (wanted.goodput_below or DEFAULT_GOODPUT) if NotificationEvent.GOODPUT_LOW in wanted.events else None
     row.from_seq = await event_rows.newest_seq(session)
+
+
+async def _require_new(session: AsyncSession, row: RuleRow, channel: ChannelRow) -> None:
+    """Raise already_exists where another rule sends the same events of the same jobs to the channel: each would be sent twice."""
+    for other, _ in await rows.rules(session):
+        if other.id != row.id and _content(other) == _content(row):
+            raise ProblemError(
+                "already_exists",
+                f"the channel {channel.name} has this rule already ({in_words(row)}); choose other events, jobs or another channel",
+            )
+
+
+def _content(row: RuleRow) -> tuple[object, ...]:
+    return row.channel_id, frozenset(row.events), row.project, row.owner_id, row.queued_minutes, row.goodput_below
 
 
 def _require_own(caller: Caller, wanted: RuleCreate, channel: ChannelRow) -> None:

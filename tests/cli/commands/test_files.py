@@ -51,6 +51,14 @@ def left(coordinator: FakeCoordinator, **changes: Any) -> None:
     coordinator.handlers["GET", f"{API}{FILES}/content"] = lambda request: Answer(200, CONTENTS[request.query["path"]])
 
 
+def test_all_files_are_listed_with_their_names_last(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    left(coordinator)
+    lines = paceline("artifacts", ID, "--all").stdout.splitlines()
+    assert lines[0].split() == ["SIZE", "AGE", "NAME"]
+    assert [line.split(maxsplit=4)[-1] for line in lines[1:]] == [*CONTENTS]
+    assert all(line == line.rstrip() for line in lines)
+
+
 def test_a_folder_is_listed_with_its_folders_first(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     left(coordinator, arriving=2, not_kept=["rank0/bomb is not kept: too large"])
     done = paceline("artifacts", ID)

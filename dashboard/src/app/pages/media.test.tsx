@@ -57,6 +57,22 @@ describe("what a job has logged beside numbers", () => {
     expect(seen.find(({ path }) => path === `${MEDIA}/object`)!.url.searchParams.get("rank")).toBe("0,1");
   });
 
+  it("folds by key, and fetches nothing of what is folded", async () => {
+    const seen = logged();
+    show();
+    const panel = await screen.findByRole("region", { name: "samples images" });
+    const fold = within(panel).getByRole("button", { name: "Fold samples" });
+    expect(fold).toHaveAttribute("aria-expanded", "true");
+    await userEvent.click(fold);
+    const folded = screen.getByRole("region", { name: "samples images, folded" });
+    expect(screen.queryByRole("img", { name: "rank 1 at 30" })).toBeNull();
+    const before = seen.filter(({ path }) => path === `${MEDIA}/object`).length;
+    fireEvent.keyDown(screen.getByRole("slider"), { key: "Home" });
+    expect(seen.filter(({ path }) => path === `${MEDIA}/object`)).toHaveLength(before);
+    await userEvent.click(within(folded).getByRole("button", { name: "Unfold samples" }));
+    expect(await screen.findByRole("region", { name: "samples images" })).toBeVisible();
+  });
+
   it("moves by the slider, and keeps the step in the URL", async () => {
     logged();
     const { router } = show("&mediaStep=12");

@@ -41,10 +41,12 @@ interface Props<Row> {
   rowId(row: Row): string;
   /** Show this many rows until all are asked for. */
   first?: number;
+  /** On a phone each row is a block of its values, each beside the name of its column, in place of a table that is wider than the screen. */
+  stacks?: boolean;
   rowProps?(row: Row): { "data-selected"?: boolean; "data-muted"?: boolean };
 }
 
-export function DataTable<Row extends object>({ label, rows, columns, rowId, first, rowProps }: Props<Row>) {
+export function DataTable<Row extends object>({ label, rows, columns, rowId, first, stacks, rowProps }: Props<Row>) {
   const [whole, setWhole] = useState(false);
   const table = useTable({ features, data: rows as Row[], columns: toDefinitions(columns), getRowId: rowId });
   const scroller = useRef<HTMLDivElement>(null);
@@ -73,7 +75,12 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, fir
         // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
         tabIndex={0}
       >
-        <table className={classes.table} aria-label={label} aria-rowcount={all.length + 1}>
+        <table
+          className={classes.table}
+          data-stacks={stacks || undefined}
+          aria-label={label}
+          aria-rowcount={all.length + 1}
+        >
           <thead>
             <tr>
               {table.getHeaderGroups()[0]!.headers.map((header, index) => (
@@ -93,6 +100,7 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, fir
                 {columns.map((column) => (
                   <td
                     key={column.id}
+                    data-column={column.header || undefined}
                     data-numeric={column.numeric || undefined}
                     data-prose={column.prose || undefined}
                     data-sticky={column.sticky || undefined}

@@ -56,7 +56,7 @@ async def test_a_session_is_over_when_its_key_is_revoked(client: httpx.AsyncClie
     made = await new_key(client)
     async with connect() as browser:
         await signed_in(browser, made["key"])
-        child = await new_key(browser)
+        child = await new_key(browser, name="child")
         assert child["parent_id"] == made["id"]
         await client.delete(f"/api/v1/keys/{made['id']}")
         assert (await browser.get("/api/v1/auth/me")).status_code == 401

@@ -190,7 +190,7 @@ async def test_slack_gets_its_form_and_nothing_becomes_a_mention(news: News) -> 
     await news.read()
     await news.deliver()
     (got,) = news.receiver.received
-    assert set(got.document) == {"text", "blocks"}
+    assert set(got.document) == {"text", "mrkdwn", "blocks"}
     assert "paceline-signature" not in got.headers
     assert "&lt;!channel&gt; &amp; co" in got.body.decode()
     assert "<!channel>" not in got.body.decode()

@@ -42,6 +42,20 @@ def test_slack_takes_texts_of_limited_length() -> None:
     long = Notification(event="failed", time=START, title="x" * 5000, details=[("Said", "<&>" * 5000)])
     for block in messages.slack_document(long)["blocks"]:
         assert len(block["text"]["text"]) <= SLACK_TEXT
+    said = messages.slack_document(long)["blocks"][1]["text"]["text"]
+    assert said.endswith(";…"), "not cut inside of &amp;"
+
+
+def test_what_users_write_is_no_markup_in_slack() -> None:
+    title = "Job *a*_b_ `c` ~d~ <!channel> & <https://evil|x> failed"
+    document = messages.slack_document(
+        Notification(event="failed", time=START, title=title, details=[("Said", "_x_")], lines=["*y*"], count=1)
+    )
+    assert document["mrkdwn"] is False
+    heading, body = document["blocks"]
+    assert (heading["type"], heading["text"]["type"], body["text"]["type"]) == ("header", "plain_text", "plain_text")
+    assert heading["text"]["text"] == "Job *a*_b_ `c` ~d~ &lt;!channel&gt; &amp; &lt;https://evil|x&gt; failed" == document["text"]
+    assert body["text"]["text"] == "Said: _x_\n• *y*"
 
 
 @pytest.mark.parametrize(

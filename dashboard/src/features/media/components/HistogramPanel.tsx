@@ -21,7 +21,12 @@ export function HistogramPanel(props: KeyPanelProps) {
     <Panel
       title={shared.key}
       label={`${shared.key} histogram`}
-      actions={<TableToggle pressed={asTable} onChange={setAsTable} what={shared.key} />}
+      actions={
+        <>
+          <TableToggle pressed={asTable} onChange={setAsTable} what={shared.key} />
+          {props.fold}
+        </>
+      }
       flush
     >
       <ObjectColumns {...props}>

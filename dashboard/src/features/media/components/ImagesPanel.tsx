@@ -10,7 +10,7 @@ const SMALL = 128;
 /** The images of a key. A click opens one in its own size. */
 export function ImagesPanel(props: KeyPanelProps) {
   return (
-    <Panel title={props.shared.key} label={`${props.shared.key} images`} flush>
+    <Panel title={props.shared.key} label={`${props.shared.key} images`} actions={props.fold} flush>
       <ObjectColumns {...props}>
         {({ id, images }, label, run) => (
           <ul className={classes.images}>

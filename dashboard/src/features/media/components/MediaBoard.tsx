@@ -1,6 +1,6 @@
 import { Button, MultiSelect, TextInput } from "@mantine/core";
 import { useQueries, type UseQueryResult } from "@tanstack/react-query";
-import { useState } from "react";
+import { useState, type ReactNode } from "react";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { count, plural } from "@/lib/format";
 import type { JobMedia } from "@/lib/types";
@@ -79,6 +79,7 @@ function Board({
   const [ranks, setRanks] = useState<readonly number[]>([]);
   const [search, setSearch] = useState("");
   const [most, setMost] = useState(PAGE);
+  const [folded, setFolded] = useState<ReadonlySet<string>>(new Set());
   const inRange = stepsOf(keys, range);
   const steps = inRange.length > 0 ? inRange : stepsOf(keys, null);
   const shown = (step === undefined ? undefined : nearest(steps, step)) ?? steps.at(-1)!;
@@ -123,7 +124,13 @@ function Board({
         </Panel>
       )}
       {found.slice(0, most).map((key) => (
-        <KeyPanel key={keyId(key)} shared={key} {...{ step: shown, range, ranks, several: runs.length > 1 }} />
+        <KeyPanel
+          key={keyId(key)}
+          shared={key}
+          folded={folded.has(keyId(key))}
+          onFold={() => setFolded(toggled(folded, keyId(key)))}
+          {...{ step: shown, range, ranks, several: runs.length > 1 }}
+        />
       ))}
       {found.length > most && (
         <Button variant="default" onClick={() => setMost(most + PAGE)}>
@@ -134,6 +141,12 @@ function Board({
   );
 }
 
+function toggled(set: ReadonlySet<string>, id: string): ReadonlySet<string> {
+  const rest = new Set(set);
+  if (!rest.delete(id)) rest.add(id);
+  return rest;
+}
+
 export interface KeyPanelProps {
   shared: SharedKey;
   step: number;
@@ -141,17 +154,34 @@ export interface KeyPanelProps {
   ranks: readonly number[];
   /** There are several runs, which are told apart by their names. */
   several: boolean;
+  /** The button that folds the panel, for its heading. */
+  fold: ReactNode;
 }
 
-function KeyPanel(props: KeyPanelProps) {
-  switch (props.shared.kind) {
-    case "images":
-      return <ImagesPanel {...props} />;
-    case "histogram":
-      return <HistogramPanel {...props} />;
-    case "table":
-      return <TablePanel {...props} />;
-  }
+const KINDS = { images: ImagesPanel, histogram: HistogramPanel, table: TablePanel };
+
+/** A key that folds: what is folded is neither fetched nor drawn. */
+function KeyPanel({ folded, onFold, ...props }: Omit<KeyPanelProps, "fold"> & { folded: boolean; onFold(): void }) {
+  const { key, kind } = props.shared;
+  const Kind = KINDS[kind];
+  const fold = (
+    <Button
+      size="compact-xs"
+      variant="default"
+      aria-expanded={!folded}
+      aria-label={`${folded ? "Unfold" : "Fold"} ${key}`}
+      onClick={onFold}
+    >
+      {folded ? "Unfold" : "Fold"}
+    </Button>
+  );
+  return folded ? (
+    <Panel title={key} label={`${key} ${kind}, folded`} actions={fold} flush>
+      {null}
+    </Panel>
+  ) : (
+    <Kind {...props} fold={fold} />
+  );
 }
 
 /** Several queries as one: loading until all are there, in error as soon as one is. */

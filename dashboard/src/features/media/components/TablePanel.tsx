@@ -21,7 +21,7 @@ const FIRST = 20;
 /** The tables of a key, sortable by each column. */
 export function TablePanel(props: KeyPanelProps) {
   return (
-    <Panel title={props.shared.key} label={`${props.shared.key} table`} flush>
+    <Panel title={props.shared.key} label={`${props.shared.key} table`} actions={props.fold} flush>
       <ObjectColumns {...props}>
         {({ table }, label) => table && <OneTable table={table} label={label} />}
       </ObjectColumns>

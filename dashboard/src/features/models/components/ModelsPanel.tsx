@@ -67,6 +67,7 @@ function ModelPanel({ model }: { model: RegisteredModel }) {
         <EmptyState title="All versions were deleted" />
       ) : (
         <DataTable
+          stacks
           label={`Versions of ${model.name}`}
           rows={model.versions}
           first={FIRST_VERSIONS}

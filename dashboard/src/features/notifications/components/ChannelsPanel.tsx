@@ -45,6 +45,7 @@ export function ChannelsPanel() {
       >
         {(channels) => (
           <DataTable
+            stacks
             label="Channels"
             rows={channels}
             columns={columns(refused, test, setDeleting)}

@@ -56,7 +56,7 @@ export function DeliveriesPanel({ channel, onChannel }: Props) {
         empty={<EmptyState title="Nothing was sent yet">Messages of the last 90 days stand here.</EmptyState>}
       >
         {(items) => (
-          <DataTable label="History" rows={items} columns={columns(refusalOf, again)} rowId={({ id }) => id} />
+          <DataTable stacks label="History" rows={items} columns={columns(refusalOf, again)} rowId={({ id }) => id} />
         )}
       </PanelStates>
       {query.hasNextPage && (

@@ -42,6 +42,7 @@ export function RulesPanel() {
       >
         {(rules) => (
           <DataTable
+            stacks
             label="Rules"
             rows={rules}
             columns={columns(me, setChanging, setDeleting)}
