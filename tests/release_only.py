@@ -76,6 +76,7 @@ PATTERNS = (
     "cluster/agent/test_notices.py::test_a_coordinator_that_knows*",
     # a real Slurm
     "e2e/test_slurm.py::test_a_cancelled_node*",
+    "e2e/test_slurm.py::test_a_script_whose*",
     "e2e/test_slurm.py::test_a_time_limit*",
     "e2e/test_slurm.py::test_a_job_that_preempts*",
     # stories of faults at further moments and on further stacks; chaos, outages and machines that fall silent

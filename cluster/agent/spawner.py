@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import gc
 import importlib
 import math
@@ -31,7 +30,7 @@ from typing import cast
 import msgspec
 
 from paceline.cluster.agent.account import find_account
-from paceline.cluster.agent.card_locks import answer_for, dismiss_asker, inherit
+from paceline.cluster.agent.card_locks import answer_for, dismiss_asker, inherit, send_with
 from paceline.cluster.agent.folders import AgentFolder, listen, lock
 from paceline.cluster.agent.memory_groups import MemoryGroups
 from paceline.cluster.agent.processes import (
@@ -97,6 +96,7 @@ class Spawner:
         self._unread = LineBuffer()
         self._agent_left_at = time.monotonic()
         self._ending = False
+        self._signalled = False
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
@@ -126,7 +126,7 @@ class Spawner:
         sender.setblocking(False)
         signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler must exist for the wake-up to be written
-        signal.signal(signal.SIGTERM, signal.SIG_IGN if self._limits.shielded else lambda *_: self._shut_down(math.inf))
+        signal.signal(signal.SIGTERM, lambda *_: self._on_sigterm())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._selector.register(receiver, selectors.EVENT_READ, lambda: receiver.recv(4096))
@@ -188,9 +188,7 @@ class Spawner:
         )
         if self._agent is not None:
             try:
-                line = encode_line(process_list)
-                sent = socket.send_fds(self._agent, [line], [lock.fileno() for lock in locks]) if locks else 0
-                self._agent.sendall(line[sent:])
+                send_with(self._agent, encode_line(process_list), locks)
             except (BlockingIOError, ConnectionError):  # an agent that does not read connects again and gets the whole roster
                 self._disconnect()
 
@@ -233,7 +231,7 @@ class Spawner:
             return
         rank = LiveRank(forked.pid, spawn.order, mark=spawn.order.folder, score=score, group=group, shim_pid=forked.shim_pid)
         self._ranks[key] = rank
-        self._selector.register(forked.stops, selectors.EVENT_READ, functools.partial(self._read_stops, rank, forked.stops))
+        self._selector.register(forked.stops, selectors.EVENT_READ, partial(self._read_stops, rank, forked.stops))
 
     def _read_stops(self, rank: LiveRank, stops: int) -> None:
         told = os.read(stops, 4096)
@@ -270,8 +268,10 @@ class Spawner:
             grace_seconds = 0.0  # it ignores SIGTERM, and would have nothing to do at it
         deadline = time.monotonic() + grace_seconds
         if rank.kill_at is None:
-            rank.told, rank.grace = tuple(rank.programs()), grace_seconds
-            send_signal(rank.told, signal.SIGTERM)
+            rank.grace = grace_seconds
+            if not rank.signalled:  # or it would be told a second time, while it saves
+                rank.told = tuple(rank.programs())
+                send_signal(rank.told, signal.SIGTERM)
             if rank.suspended and rank.is_script:
                 send_signal(rank.processes(), signal.SIGCONT)  # or it could not save
         rank.kill_at = deadline if rank.kill_at is None else min(rank.kill_at, deadline)
@@ -287,10 +287,11 @@ class Spawner:
     def _finish_lingering(self) -> None:
         """Report ranks that have ended upon SIGTERM, once their programs have ended or were killed."""
         for key, rank in list(self._ranks.items()):
-            if rank.status is not None and (rank.killed or not rank.has_programs_left()):
+            if rank.status is not None and (rank.killed or not (rank.has_programs_left() or rank.may_be_signalled(time.monotonic()))):
                 self._reap_one(key, rank.pid, rank.status)
 
     def _reap(self) -> None:
+        self._mark_signalled()
         with contextlib.suppress(ChildProcessError):  # no child is left
             while (changed := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 self._on_child_exit(*changed)
@@ -300,8 +301,10 @@ class Spawner:
         if key is None:
             self._mark_other_exited(pid)
             return
-        if self._ranks[key].kill_at is not None and not self._ranks[key].killed:
-            self._ranks[key].status = status  # a shell ends at once, and what it runs may be saving
+        rank = self._ranks[key]
+        rank.sigterm_at = time.monotonic() if self._limits.shielded and os.waitstatus_to_exitcode(status) == -signal.SIGTERM else None
+        if (rank.was_told and not rank.killed) or rank.may_be_signalled(time.monotonic()):
+            rank.status = status  # a shell ends at once, and what it runs may be saving
         else:
             self._reap_one(key, pid, status)
 
@@ -324,6 +327,17 @@ class Spawner:
             self._announce()
 
     # -- the end
+
+    def _on_sigterm(self) -> None:
+        self._signalled = self._limits.shielded
+        if not self._limits.shielded:
+            self._shut_down(math.inf)
+
+    def _mark_signalled(self) -> None:
+        """SIGTERM has come to this process, which leads a session: it has come to every process of the node (Slurm's scancel)."""
+        signalled, self._signalled = self._signalled, False
+        for rank in self._ranks.values() if signalled else ():
+            rank.mark_signalled()
 
     def _shut_down(self, most_seconds: float) -> None:
         """End all ranks. Each has its own grace, of at most so many seconds."""

@@ -1,134 +1,114 @@
 """Nodes of a running Ray cluster: each is an actor in a placement group of its own, which keeps an agent running.
 
-Ray is imported when it is first needed, and its calls, which block, are made in a thread. The handle is the actor's name.
+Ray's calls are made by a process of its own (`ray_calls`): they block, and Ray ends the process that is connected to a head which does not answer for
+60 s. The handle is the actor's name.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
+import contextlib
+import importlib.util
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+import msgspec
 
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError, SeenLaunch, WantedNode
-from paceline.cluster.provisioners.ray_agent import agent_keeper
 from paceline.cluster.provisioners.ray_settings import RaySettings
+from paceline.location import ROOT
 
-ANSWER_SECONDS = 5.0
-END_SECONDS = 15.0
 CALL_SECONDS = 50.0
+REACH_SECONDS = 5.0
+CALLS = "paceline.cluster.provisioners.ray_calls"
 PREFIX = "paceline-"
-T = TypeVar("T")
+LONGEST_ANSWER = 1 << 20
 
 
 class RayProvisioner:
-    """Makes an actor for each node, and keeps no state but its connection to Ray."""
+    """Makes an actor for each node, and keeps no state but the process that is connected to Ray."""
 
     def __init__(self, settings: RaySettings, context: ProvisionerContext) -> None:
         self._settings = settings
         self._lock = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
 
     async def launch(self, request: WantedNode) -> str:
         """Make the placement group and the actor, unless they are there. Returns the actor's name."""
-        return await self._call(lambda ray: self._launch(ray, request))
+        name, settings = f"{PREFIX}{request.name}", self._settings
+        wanted = {"cpus": settings.cpus, "gpus": settings.gpus, "resources": dict(settings.resources)}
+        await self._call("launch", name=name, words=agent_command(settings, request), token=request.join_token, **wanted)
+        return name
 
     async def poll(self, handles: Sequence[str]) -> Mapping[str, SeenLaunch]:
         """Ask every actor at once how its agent is."""
-        return await self._call(lambda ray: self._poll(ray, handles)) if handles else {}
+        states = await self._call("poll", names=list(handles)) if handles else {}
+        return {handle: _launch_of(states[handle]) for handle in handles}
 
     async def terminate(self, handle: str) -> None:
         """Have the actor drain its agent; one that does not run yet is given up."""
-        await self._call(lambda ray: self._terminate(ray, handle))
+        await self._call("terminate", name=handle)
 
     async def close(self) -> None:
         """Leave the Ray cluster. The nodes stay."""
-        if "ray" in sys.modules:
-            await asyncio.to_thread(sys.modules["ray"].shutdown)
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
-    async def _call(self, work: Callable[[Any], T]) -> T:
+    async def _call(self, call: str, **fields: Any) -> Any:
+        """One call, and its answer. Raises ProvisionerError with what Ray says."""
+        if importlib.util.find_spec("ray") is None:
+            raise ProvisionerError("the coordinator has no Ray", "pip install 'paceline[ray]' there, of the version that the cluster has")
         async with self._lock:
+            await self._reach()
             try:
                 async with asyncio.timeout(CALL_SECONDS):
-                    return await asyncio.to_thread(self._in_cluster, work)
-            except TimeoutError:
+                    answer = await self._ask(msgspec.json.encode({"call": call, **fields}) + b"\n")
+            except (TimeoutError, OSError, ValueError):
+                await self.close()
                 raise self._unreachable(f"no answer within {CALL_SECONDS:g} s") from None
+            except BaseException:
+                await self.close()  # or the next call would read the answer to this one
+                raise
+        if "refused" in answer:
+            raise ProvisionerError(answer["refused"], "nothing: it is tried again in a moment")
+        if "error" in answer:
+            await self.close()
+            raise self._unreachable(answer["error"])
+        return answer["answer"]
 
-    def _in_cluster(self, work: Callable[[Any], T]) -> T:
+    async def _reach(self) -> None:
+        """Raise ProvisionerError where nothing listens at the head's address: Ray itself would try for a minute."""
+        host, _, port = self._settings.address.removeprefix("ray://").rpartition(":")
         try:
-            ray = importlib.import_module("ray")
-        except ImportError as error:
-            raise ProvisionerError(
-                "the coordinator has no Ray", "pip install 'paceline[ray]' there, of the version that the cluster has"
-            ) from error
-        try:
-            if not ray.is_initialized():
-                ray.init(address=self._settings.address, namespace=self._settings.namespace, log_to_driver=False, logging_level="ERROR")
-            return work(ray)
-        except ProvisionerError:
-            raise
-        except Exception as error:
-            raise self._unreachable(str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__) from error
+            async with asyncio.timeout(REACH_SECONDS):
+                _, writer = await asyncio.open_connection(host, int(port))
+        except (OSError, TimeoutError) as error:
+            await self.close()
+            raise self._unreachable(str(error) or f"no answer within {REACH_SECONDS:g} s") from None
+        writer.close()
+
+    async def _ask(self, line: bytes) -> dict[str, Any]:
+        if self._process is None or self._process.returncode is not None:
+            pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+            command = (sys.executable, "-m", CALLS, self._settings.address, self._settings.namespace)
+            self._process = await asyncio.create_subprocess_exec(
+                *command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=nothing, limit=LONGEST_ANSWER
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line)
+        await self._process.stdin.drain()
+        answer = await self._process.stdout.readline()
+        return dict(msgspec.json.decode(answer)) if answer else {"error": "its head has ended"}
 
     def _unreachable(self, why: str) -> ProvisionerError:
         remedy = "look at `ray status` on the coordinator's machine, which must be able to reach the head; versions of Ray and Python must be equal"
         return ProvisionerError(f"Ray at {self._settings.address} cannot be used: {why}", remedy)
-
-    def _launch(self, ray: Any, request: WantedNode) -> str:
-        name, deadline = f"{PREFIX}{request.name}", time.monotonic() + END_SECONDS
-        while (present := self._find(ray, name)) is not None:
-            if self._states(ray, [present])[0] not in ("ending", "ended"):
-                return name
-            if time.monotonic() > deadline:
-                raise ProvisionerError(
-                    f"the actor {name} of an earlier node is still being ended", "nothing: it is tried again in a moment"
-                )
-            time.sleep(0.1)
-        wanted = {"CPU": float(self._settings.cpus), **self._settings.resources}
-        wanted |= {"GPU": float(self._settings.gpus)} if self._settings.gpus else {}
-        group = ray.util.placement_group([wanted], strategy="STRICT_PACK", name=name, lifetime="detached")
-        scheduling = importlib.import_module("ray.util.scheduling_strategies")
-        options = {
-            "name": name,
-            "lifetime": "detached",
-            "num_cpus": self._settings.cpus,
-            "num_gpus": self._settings.gpus,
-            "resources": dict(self._settings.resources),
-            "scheduling_strategy": scheduling.PlacementGroupSchedulingStrategy(placement_group=group),
-            "max_concurrency": 4,
-        }
-        actor = ray.remote(agent_keeper()).options(**options).remote()
-        actor.start.remote(agent_command(self._settings, request), request.join_token, name)
-        return name
-
-    def _find(self, ray: Any, name: str) -> Any | None:
-        try:
-            return ray.get_actor(name, namespace=self._settings.namespace)
-        except ValueError:
-            return None
-
-    def _poll(self, ray: Any, handles: Sequence[str]) -> Mapping[str, SeenLaunch]:
-        actors = {handle: actor for handle in handles if (actor := self._find(ray, handle)) is not None}
-        states = dict(zip(actors, self._states(ray, list(actors.values())), strict=True))
-        return {handle: _launch_of(states.get(handle, "gone")) for handle in handles}
-
-    def _states(self, ray: Any, actors: Sequence[Any]) -> list[str]:
-        """What each actor says of its agent; `waiting` where it does not answer, since it has no machine yet."""
-        asked = [actor.state.remote() for actor in actors]
-        ready = set(ray.wait(asked, num_returns=len(asked), timeout=ANSWER_SECONDS)[0]) if asked else set()
-        return [_answer(ray, each) if each in ready else "waiting" for each in asked]
-
-    def _terminate(self, ray: Any, handle: str) -> None:
-        actor = self._find(ray, handle)
-        if actor is None:
-            return
-        if self._states(ray, [actor]) == ["waiting"]:
-            ray.kill(actor)
-            ray.util.remove_placement_group(ray.util.get_placement_group(handle))
-        else:
-            actor.end.remote()
 
 
 def agent_command(settings: RaySettings, request: WantedNode) -> list[str]:
@@ -148,13 +128,6 @@ def agent_command(settings: RaySettings, request: WantedNode) -> list[str]:
     for key, value in sorted(request.labels.items()):
         words += ["--label", f"{key}={value}"]
     return words
-
-
-def _answer(ray: Any, reference: Any) -> str:
-    try:
-        return str(ray.get(reference))
-    except ray.exceptions.RayActorError:
-        return "gone"
 
 
 def _launch_of(state: str) -> SeenLaunch:

@@ -9,22 +9,16 @@ def agent_keeper() -> Any:
     """Return the actor's class, for `ray.remote`. It is made in here so that Ray sends it along, and does not look for this module."""
 
     class AgentKeeper:
-        def __init__(self) -> None:
-            self.process: Any = None
-            self.ending = False
-
-        def start(self, words: list[str], token: str, group: str) -> None:
-            """Start the agent, once. The token is in its environment alone; the cards are those that Ray has chosen for this actor."""
+        def __init__(self, words: list[str], token: str, group: str) -> None:
+            """Start the agent. The token is in its environment alone; the cards are those that Ray has chosen for this actor."""
             import os
-            import subprocess
             import threading
 
-            if self.process is not None or self.ending:
-                return
+            self.process: Any = None
+            self.ending = False
             words = [os.path.expanduser(word) for word in words]
             environment = {**os.environ, "PACELINE_JOIN_TOKEN": token}
-            self.process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-            threading.Thread(target=self._end_with_agent, args=(group,), daemon=True).start()
+            threading.Thread(target=self._run, args=(words, environment, group), daemon=True).start()
 
         def state(self) -> str:
             """Return `running`, `ending` or `ended`."""
@@ -38,11 +32,25 @@ def agent_keeper() -> Any:
             if self.process is not None and self.process.poll() is None:
                 self.process.terminate()
 
-        def _end_with_agent(self, group: str) -> None:
+        def _run(self, words: list[str], environment: dict[str, str], group: str) -> None:
+            """Run the agent to its end. The thread that starts it lives as long as the actor: with the actor, it gets SIGTERM."""
+            import ctypes
+            import signal
+            import subprocess
+            from functools import partial
+
             import ray
 
-            self.process.wait()
-            self.ending = True
-            ray.util.remove_placement_group(ray.util.get_placement_group(group))  # and with it this actor
+            drain_with_actor = partial(ctypes.CDLL(None).prctl, 1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+            try:
+                self.process = subprocess.Popen(
+                    words, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=drain_with_actor
+                )
+                if self.ending:
+                    self.process.terminate()
+                self.process.wait()
+            finally:
+                self.ending = True
+                ray.util.remove_placement_group(ray.util.get_placement_group(group))  # and with it this actor
 
     return AgentKeeper

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class SlurmNodes:
     def provisioner(self, **settings: Any) -> SlurmProvisioner:
         program = self.folder / "paceline"
         if not program.exists():
-            program.write_text(f'#!/bin/bash\ncd {ROOT} && exec {shutil.which("python")} -m paceline.cli.main "$@"\n')
+            program.write_text(f'#!/bin/bash\ncd {ROOT} && exec {sys.executable} -m paceline.cli.main "$@"\n')
             program.chmod(0o755)
         fields = {
             "paceline": str(program),
@@ -131,6 +131,46 @@ def test_a_cancelled_node_leaves_before_it_is_killed_and_its_job_goes_on(nodes: 
     asyncio.run(nodes.provisioner().terminate(one))
     nodes.until_state("work-one", "gone", seconds=DRAIN_SECONDS)
     wait_until("both jobs to be over", lambda: not nodes.slurm.command("squeue", "-h").strip(), DRAIN_SECONDS)
+
+
+#: Its two ranks talk to each other; SIGTERM ends a rank at once, and costs the other one its connection.
+TALKER = """
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+print("world", dist.get_world_size(), flush=True)
+while True:
+    dist.all_reduce(torch.ones(1))
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize(("name", "least", "state"), [("fixed", {}, "recovering"), ("elastic", {"min_nodes": 1}, "running")])
+def test_a_script_whose_node_is_cancelled_has_not_crashed(
+    nodes: SlurmNodes, tmp_path: Path, name: str, least: dict[str, int], state: str
+) -> None:
+    """Slurm signals the ranks themselves, which was taken for a crash: it cost a restart."""
+    handles = [nodes.launch(f"{name}-{number}") for number in range(2)]
+    for number in range(2):
+        nodes.until_state(f"{name}-{number}", "ready")
+    (tmp_path / "talker.py").write_text(TALKER)
+    spec = {"name": name, "script": {"path": "talker.py"}, "resources": {"nodes": 2, **least}, "fault_tolerance": {"max_restarts": 0}}
+    job_id = nodes.stack.submit(spec | {"environment": {"working_directory": str(tmp_path)}})
+
+    def said(world: int) -> int:
+        lines = nodes.stack.get(f"/training/jobs/{job_id}/logs", limit=1000)["items"]
+        return sum(line["text"] == f"world {world}" for line in lines)
+
+    wait_until("both talk", lambda: said(2) == 2, JOB_SECONDS)
+    nodes.slurm.command("scancel", handles[1])
+    nodes.until_state(f"{name}-1", "gone", seconds=DRAIN_SECONDS)
+    job = nodes.stack.wait_for_state(job_id, state)
+    assert job["restarts"] == 0, job
+    assert job["failure"] is None or job["failure"]["share"] == "victim", job
+    wait_until("those that are left talk", lambda: said(1) == len(least), JOB_SECONDS)
 
 
 def test_a_time_limit_is_no_fault_and_the_queued_job_brings_the_node_back(nodes: SlurmNodes) -> None:

@@ -12,6 +12,8 @@ from paceline.training.schema.script import grace_of
 
 #: A process that ends by one of these has broken by itself, whatever else it was told: it may take long to dump its core.
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS})
+#: So long after the first process of a node the last one may get a SIGTERM that is meant for all.
+SAME_SIGTERM_SECONDS = 1.0
 
 
 @dataclass
@@ -27,6 +29,8 @@ class LiveRank:
     kill_at: float | None = None  # monotonic: SIGTERM was sent, SIGKILL follows
     told: tuple[int, ...] = ()  # the processes that SIGTERM was sent to
     grace: float = 0.0  # seconds that it had between the two
+    signalled: bool = False  # SIGTERM came to every process of the node, from its batch system: it has been told to end
+    sigterm_at: float | None = None  # monotonic: SIGTERM ended it, which may have been that one
     killed: bool = False  # by us
     suspended: bool = False  # stopped by a signal, and not yet continued
     status: int | None = None  # what waitpid said of it; what it has started may still save, until `kill_at`
@@ -34,6 +38,20 @@ class LiveRank:
     @property
     def is_script(self) -> bool:
         return self.order.spec.is_script
+
+    @property
+    def was_told(self) -> bool:
+        """Whether it has been told to end."""
+        return self.signalled or self.kill_at is not None
+
+    def mark_signalled(self) -> None:
+        """Note that SIGTERM came to every process of the node. The trainer's ranks ignore it; a script's rank has been told to end."""
+        if self.is_script and not self.was_told:
+            self.signalled, self.told = True, tuple(self.programs())
+
+    def may_be_signalled(self, now: float) -> bool:
+        """Whether SIGTERM has just ended it, and may be on its way to the spawner as well: a batch system signals one process after another."""
+        return self.is_script and self.sigterm_at is not None and not self.was_told and now - self.sigterm_at < SAME_SIGTERM_SECONDS
 
     @property
     def own_grace(self) -> float:

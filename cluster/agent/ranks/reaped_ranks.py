@@ -56,7 +56,7 @@ class ReapedRanks:
             exit_code=code if code >= 0 else None,
             signal=signal.Signals(-code).name if code < 0 else None,
             time=time.time(),
-            ordered=rank.kill_at is not None and -code not in CRASHES,
+            ordered=rank.was_told and -code not in CRASHES,
             out_of_memory=code == -signal.SIGKILL and not rank.killed and (limit_struck or kills > before),
             killed_after=rank.grace if rank.killed else None,
         )

@@ -14,7 +14,7 @@ import pytest
 
 from paceline.cluster.agent.notices import NoticeSettings, NoticeWatch
 from paceline.cluster.states import RankState
-from tests.cluster.agent.conftest import AgentProcess, assignment, training_job
+from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.waiting import until
 
@@ -122,6 +122,42 @@ async def test_sigterm_to_every_process_of_the_node_is_a_drain(agent: AgentProce
     await coordinator.desire(leave=True)
     assert await agent.exited() == 0
     assert agent.processes() == []
+
+
+#: Ends at SIGTERM, at once or when it has saved for a moment.
+DIES = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
+SAVES = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), sys.exit(0)))\n" + DIES
+
+
+async def test_scripts_that_end_with_their_node_have_been_told_to(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+    """One of two nodes of a script that Slurm cancelled was a crash, or a completion where it saves at SIGTERM."""
+    agent.start("--drain-on-term", "300")
+    await coordinator.until(lambda c: c.hellos)
+    port, jobs = coordinator.hellos[0].store_port, {"dies": DIES, "saves": SAVES}
+    specs = {name: script_job(tmp_path / f"{name}.py", source) for name, source in jobs.items()}
+    places = {name: world(name, slot=slot, store_port=port) for slot, name in enumerate(jobs)}
+    await coordinator.desire(*(assignment(name, places[name], spec=specs[name]) for name in jobs))
+    for name in jobs:
+        await coordinator.until(lambda c, name=name: "ready" in c.of(name).text)  # type: ignore[misc]
+    spawner = agent.spawner()
+    for process in sorted(agent.processes(), key=lambda each: each == spawner):  # the spawner last: then ranks have ended before
+        os.kill(process.pid, signal.SIGTERM)
+    for name in jobs:
+        await coordinator.until(drained(name))
+    died, saved = (coordinator.rank(name) for name in jobs)
+    assert (died.failure.kind, died.failure.ordered) == ("signal", True)  # type: ignore[union-attr]
+    assert saved.outcome == "paused"  # type: ignore[union-attr]
+
+
+async def test_a_script_that_somebody_else_has_killed_has_crashed(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+    agent.start("--drain-on-term", "300")
+    await coordinator.until(lambda c: c.hellos)
+    place = world("dies", store_port=coordinator.hellos[0].store_port)
+    await coordinator.desire(assignment("dies", place, spec=script_job(tmp_path / "dies.py", DIES)))
+    await coordinator.until(lambda c: "ready" in c.of("dies").text)
+    os.kill(coordinator.rank("dies").pid, signal.SIGTERM)  # type: ignore[union-attr, arg-type]
+    await coordinator.until(drained("dies"))
+    assert not coordinator.rank("dies").failure.ordered  # type: ignore[union-attr]
 
 
 async def test_what_has_not_gone_by_the_end_is_ended(agent: AgentProcess, coordinator: Coordinator) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -64,20 +65,18 @@ class RayHead(ProviderEngine):
         self.provisioner = RayProvisioner(settings, ProvisionerContext(folder, lambda _: None))
 
     def started(self) -> int:
-        import ray
-
-        return len(ray.util.list_named_actors())
+        return int(self.look("len(ray.util.list_named_actors())"))
 
     def break_down(self) -> None:
-        import ray
-
         self.stop()
-        ray.shutdown()
 
     def visible(self) -> str:
-        import ray
+        return self.look("(ray.util.list_named_actors(), ray.util.placement_group_table())")
 
-        return str((ray.util.list_named_actors(), ray.util.placement_group_table()))
+    def look(self, what: str) -> str:
+        """What Python makes of it in a process that is connected to this head: Ray ends such a process when it has lost the head."""
+        program = f"import ray; ray.init(address='127.0.0.1:{self.port}', namespace='paceline', log_to_driver=False); print({what})"
+        return subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
 
     def stop(self) -> None:
         mine = (
@@ -92,11 +91,13 @@ class RayHead(ProviderEngine):
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[RayHead]:
-    ray = pytest.importorskip("ray", reason="pip install 'paceline[ray]'")
+async def engine(tmp_path: Path) -> AsyncIterator[RayHead]:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("pip install 'paceline[ray]'")
     head = RayHead(tmp_path)
     yield head
-    ray.shutdown()
+    assert isinstance(head.provisioner, RayProvisioner)
+    await head.provisioner.close()
     head.stop()
 
 
