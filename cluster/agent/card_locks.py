@@ -129,6 +129,12 @@ def received(descriptors: Sequence[int]) -> list[socket.socket]:
     return locks
 
 
+def send_with(agent: socket.socket, content: bytes, locks: Sequence[socket.socket]) -> None:
+    """Send `content`, and the locks along with it. Raises BlockingIOError or ConnectionError."""
+    sent = socket.send_fds(agent, [content], [lock.fileno() for lock in locks]) if locks else 0
+    agent.sendall(content[sent:])
+
+
 def answer_for(locks: Iterable[socket.socket]) -> None:
     """Make this process the one that those who ask for the holder are told of: it is the last one that has called this."""
     for lock in locks:
@@ -194,9 +200,3 @@ def _refusal(cards: Sequence[Gpu], taken: dict[Gpu, Holder], count: int) -> str:
     else:
         way_out = "stop that agent, name other cards, or offer CPU slots with --gpus none"
     return f"{holders}; {way_out}"
-
-
-def send_with(agent: socket.socket, content: bytes, locks: Sequence[socket.socket]) -> None:
-    """Send `content`, and the locks along with it. Raises BlockingIOError or ConnectionError."""
-    sent = socket.send_fds(agent, [content], [lock.fileno() for lock in locks]) if locks else 0
-    agent.sendall(content[sent:])
