@@ -75,7 +75,7 @@ async def test_a_page_needs_the_token_that_only_our_own_page_can_read_and_curl_n
         assert (await nobody.post(KEYS, json=body, headers=PAGE)).json()["code"] == "csrf"
         assert (await nobody.post(KEYS, json=body, headers=ELSEWHERE | {"X-CSRF-Token": token})).status_code == 401
         assert (await nobody.post(KEYS, json=body, headers=PAGE | {"X-CSRF-Token": token})).status_code == 201
-        assert (await nobody.post(KEYS, json=body)).status_code == 201
+        assert (await nobody.post(KEYS, json={"name": "curl's"})).status_code == 201
 
 
 @pytest.mark.usefixtures("guests")
