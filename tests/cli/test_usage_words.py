@@ -14,7 +14,8 @@ from tests.cli.fake_coordinator import FakeCoordinator, problem
     [
         (("jobs", "--limit", "many"), "Invalid value for '--limit' / '-n': it takes a whole number"),
         (("jobs", "--limit", "0"), "it must be at least 1"),
-        (("wait", "gpt", "--timeout", "soon"), "it takes a number"),
+        (("stacks", "gpt", "--wait", "soon"), "it takes a number"),
+        (("wait", "gpt", "--timeout", "soon"), "'soon' is not a length of time; write seconds, or 90s, 10m, 1h30m, 2d"),
         (("jobs", "--output", "xml"), "'-o': 'xml' is not one of 'table', 'json', 'jsonl', 'yaml'."),
     ],
 )
