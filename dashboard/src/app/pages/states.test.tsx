@@ -1,7 +1,7 @@
 import { act, screen, waitFor, within } from "@testing-library/react";
 import { describe, expect, it } from "vitest";
 import { keys } from "@/lib/keys";
-import { audit, goodput, incident, job, metrics, page } from "@/testing/fixtures";
+import { audit, goodput, incident, job, metrics, node, page } from "@/testing/fixtures";
 import { mockApi, never, ok, problem, type Handler } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -147,35 +147,7 @@ const CASES: Case[] = [
     shown: /no GPU/,
     empty: /No nodes yet/,
     key: keys.nodes,
-    data: () =>
-      ok(
-        page([
-          {
-            id: "n",
-            name: "node-a",
-            state: "ready",
-            device: "cpu",
-            slots: [],
-            gpus: [],
-            gpu_note: "no GPU",
-            host: null,
-            address: "",
-            cpu_count: 1,
-            memory_bytes: 1,
-            hostname: "",
-            platform: "",
-            versions: {},
-            labels: {},
-            taints: {},
-            clock_skew_seconds: null,
-            heartbeat_age_seconds: 1,
-            backlog_records: 0,
-            drain_blocked_by: [],
-            joined_at: "2026-11-20T09:00:00Z",
-            revision: 1,
-          },
-        ]),
-      ),
+    data: () => ok(page([node({ slots: [], gpus: [], gpu_note: "no GPU" })])),
     nothing: () => ok(page([])),
   },
 ];
