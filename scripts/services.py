@@ -64,26 +64,21 @@ def redis() -> Iterator[str | None]:
 def _private_postgres(programs: Path, folder: Path) -> Iterator[str]:
     """PostgreSQL refuses to run as root: there it runs as `nobody`."""
     data, port = folder / "data", _free_port()
-    initialise = [
-        str(programs / "initdb"),
-        "--pgdata",
-        str(data),
-        "--auth",
-        "trust",
-        "--username",
-        "paceline",
-        "--no-sync",
-        "--encoding",
-        "UTF8",
-    ]
-    done = subprocess.run(initialise, capture_output=True, text=True, cwd=folder, user=_server_user(), check=False)
-    if done.returncode != 0:
-        raise StepError(f"initdb exited {done.returncode}: {done.stderr[-1000:]}")
+    initialize_postgres(programs, data)
     settings = {"listen_addresses": HOST, "port": port, "unix_socket_directories": folder, "fsync": "off", "max_connections": 200}
     command = [str(programs / "postgres"), "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())]
     url = f"postgresql+asyncpg://paceline@{HOST}:{port}/postgres"
     with _server("PostgreSQL", command, lambda: _postgres_answers(url), signal.SIGINT):
         yield url
+
+
+def initialize_postgres(programs: Path, data: Path) -> None:
+    """Make the data folder of a PostgreSQL that trusts everybody here, with the superuser paceline. Raises StepError."""
+    options = ["--pgdata", str(data), "--auth", "trust", "--username", "paceline", "--no-sync", "--encoding", "UTF8"]
+    command = [str(programs / "initdb"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=data.parent, user=_server_user(), check=False)
+    if done.returncode != 0:
+        raise StepError(f"initdb exited {done.returncode}: {done.stderr[-1000:]}")
 
 
 @contextlib.contextmanager

@@ -38,7 +38,6 @@ from paceline.cluster.agent.processes import (
     RANK_SCORES,
     kill_strays,
     prctl,
-    send_signal,
 )
 from paceline.cluster.agent.rank_process import ProcessLimits, TrainerModule, become_rank
 from paceline.cluster.agent.ranks.live_rank import LiveRank
@@ -266,23 +265,13 @@ class Spawner:
             return
         if self._limits.shielded and not rank.is_script:
             grace_seconds = 0.0  # it ignores SIGTERM, and would have nothing to do at it
-        deadline = time.monotonic() + grace_seconds
-        if rank.kill_at is None:
-            rank.grace = grace_seconds
-            if not rank.signalled:  # or it would be told a second time, while it saves
-                rank.told = tuple(rank.programs())
-                send_signal(rank.told, signal.SIGTERM)
-            if rank.suspended and rank.is_script:
-                send_signal(rank.processes(), signal.SIGCONT)  # or it could not save
-        rank.kill_at = deadline if rank.kill_at is None else min(rank.kill_at, deadline)
+        rank.terminate(grace_seconds)
 
     def _kill_overdue(self) -> None:
         now = time.monotonic()
         for rank in self._ranks.values():
             if rank.kill_at is not None and rank.kill_at <= now and not rank.killed:
-                rank.killed = True
-                send_signal(rank.processes(), signal.SIGKILL)
-                rank.end_shim()
+                rank.kill()
 
     def _finish_lingering(self) -> None:
         """Report ranks that have ended upon SIGTERM, once their programs have ended or were killed."""

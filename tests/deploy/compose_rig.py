@@ -22,7 +22,7 @@ import yaml
 
 from scripts.faults.network import Network
 from scripts.images.roots import ImageBuilder, Root, command_in
-from scripts.services import postgres_programs
+from scripts.services import initialize_postgres, postgres_programs
 from tests.e2e.stack import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -138,19 +138,7 @@ class ComposeRig:
     def start_postgres(self) -> None:
         programs, folder = Path(str(postgres_programs())), self.volume("postgres")
         shutil.chown(folder, "nobody")
-        initialise = [
-            programs / "initdb",
-            "--pgdata",
-            folder / "data",
-            "--auth",
-            "trust",
-            "--username",
-            "paceline",
-            "--no-sync",
-            "--encoding",
-            "UTF8",
-        ]
-        subprocess.run(initialise, check=True, capture_output=True, cwd=folder, user="nobody")
+        initialize_postgres(programs, folder / "data")
         with (folder / "data" / "pg_hba.conf").open("a") as rules:
             rules.write("host all all all trust\n")
         server = [

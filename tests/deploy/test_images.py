@@ -55,8 +55,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageBuilder]:
 def rig(images: ImageBuilder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeRig]:
     """Everything that `docker compose up` starts, in the order of the file's conditions."""
     folder = tmp_path_factory.mktemp("compose")
-    for each in (folder, *folder.parents[:2]):
-        each.chmod(0o755)  # Debian's PostgreSQL runs as a user of its own
+    for each in (folder, *folder.parents):  # Debian's PostgreSQL runs as a user of its own
+        if each.stat().st_mode & 0o055 != 0o055:
+            each.chmod(each.stat().st_mode | 0o055)
     with ComposeRig(images, folder, {"POSTGRES_PASSWORD": "unused"}) as rig:
         rig.start_postgres()
         rig.start_redis()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,24 @@ class LiveRank:
     def may_be_signalled(self, now: float) -> bool:
         """Whether SIGTERM has just ended it, and may be on its way to the spawner as well: a batch system signals one process after another."""
         return self.is_script and self.sigterm_at is not None and not self.was_told and now - self.sigterm_at < SAME_SIGTERM_SECONDS
+
+    def terminate(self, grace_seconds: float) -> None:
+        """Send SIGTERM, once, and let `kill_at` be no later than so many seconds from now."""
+        deadline = time.monotonic() + grace_seconds
+        if self.kill_at is None:
+            self.grace = grace_seconds
+            if not self.signalled:  # or it would be told a second time, while it saves
+                self.told = tuple(self.programs())
+                send_signal(self.told, signal.SIGTERM)
+            if self.suspended and self.is_script:
+                send_signal(self.processes(), signal.SIGCONT)  # or it could not save
+        self.kill_at = deadline if self.kill_at is None else min(self.kill_at, deadline)
+
+    def kill(self) -> None:
+        """Send SIGKILL to all of its processes."""
+        self.killed = True
+        send_signal(self.processes(), signal.SIGKILL)
+        self.end_shim()
 
     @property
     def own_grace(self) -> float:
