@@ -22,7 +22,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[WatchedRank, ...]
     directory: str | None  # the script's working directory; None: each rank's own folder
     log_folder: str
-    started: float  # wall clock: when this generation came to this node
+    started: float  # when this generation came to this node, by the clock of its files
     neighbours: tuple[str, ...] = ()  # working directories of other jobs' scripts on this node, since this generation began
 
 

@@ -35,7 +35,8 @@ class Job:
         self.rank.logs.mkdir()
         self.work = directory or path / "work"
         self.work.mkdir(exist_ok=True)
-        self.started = time.time()
+        self.rank.order.touch()
+        self.started = self.rank.order.stat().st_mtime  # as the agent has it: a file's clock is a few milliseconds behind `time.time()`
         self._neighbours = tuple(map(str, neighbours))
         self.reader = self.begin()
 
