@@ -62,6 +62,12 @@ class Group(Protocol):
         """Start to sum `values` over all ranks, in place, and return a function that waits for the result and returns it. Collective."""
         ...
 
+    def start_gather(self, content: bytes, lengths: Sequence[int]) -> Callable[[], list[bytes]]:
+        """Start to bring the `content` of each rank, of `lengths` bytes by rank, to all ranks, and return a function that waits for the contents
+        and returns them by rank. Collective; any thread may wait.
+        """
+        ...
+
     def all_gather_object(self, value: Any) -> list[Any]:
         """Return the `value` of every rank, in the order of the ranks, on every rank. Collective. Values are pickled: small objects of
         our own.

@@ -43,6 +43,9 @@ class SoloGroup:
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
         return lambda: values
 
+    def start_gather(self, content: bytes, lengths: Sequence[int]) -> Callable[[], list[bytes]]:
+        return lambda: [content]
+
     def all_gather_object(self, value: Any) -> list[Any]:
         return [value]
 

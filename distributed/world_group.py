@@ -20,7 +20,7 @@ from paceline.distributed.abort import ABORTED, GroupAborter, wait_for
 from paceline.distributed.axis_groups import AxisGroup, create_axis_groups
 from paceline.distributed.calls import Call, point_to_point_call
 from paceline.distributed.errors import GenerationOverError
-from paceline.distributed.frames import gather_objects
+from paceline.distributed.frames import bytes_of, gather_objects, padded
 from paceline.distributed.process_group import Axes, PointToPoint
 from paceline.distributed.reduction import GradientBucket, Reduction
 from paceline.distributed.reduction_groups import ReductionRequest, create_reduction_groups
@@ -114,18 +114,33 @@ class WorldGroup:
         if devices and self._aborter.aborted.is_set():
             raise GenerationOverError(ABORTED)
 
+    def start_gather(self, content: bytes, lengths: Sequence[int]) -> Callable[[], list[bytes]]:
+        padded_content = padded(content, max(lengths))
+        found, future = self._start_gather(padded_content, self._aborter.calls.begin("gather", padded_content))
+
+        def finish() -> list[bytes]:
+            future.wait()
+            return [bytes_of(each[:length]) for each, length in zip(found, lengths, strict=True)]
+
+        return finish
+
     def all_gather_object(self, value: Any) -> list[Any]:
         return gather_objects(value, self._gather)
 
     def _gather(self, tensor: Tensor) -> list[Tensor]:
         """Return the `tensor` of every rank; all are CPU tensors of one shape."""
-        self.traffic.add(WORLD, gather_bytes(tensor, self.world_size))
-        found = [torch.empty_like(tensor) for _ in range(self.world_size)]
         call = self._aborter.calls.begin("gather", tensor)
-        alias = self._aborter.in_flight.alias
         with self._aborter.calls.awaiting(call):
-            self._aborter.abortable_future(dist.all_gather([*map(alias, found)], alias(tensor), async_op=True), call, tensor).wait()
+            found, future = self._start_gather(tensor, call)
+            future.wait()
         return found
+
+    def _start_gather(self, tensor: Tensor, call: Call) -> tuple[list[Tensor], Future[Tensor]]:
+        """Return the tensors of all ranks by rank, and the future after which they are there."""
+        self.traffic.add(WORLD, gather_bytes(tensor, self.world_size))
+        found, alias = [torch.empty_like(tensor) for _ in range(self.world_size)], self._aborter.in_flight.alias
+        work = dist.all_gather([*map(alias, found)], alias(tensor), async_op=True)
+        return found, self._aborter.abortable_future(work, call, tensor)
 
     def send(self, tensor: Tensor, target: int) -> None:
         with self._aborter.calls.awaiting(point_to_point_call(f"send to rank {target}")):

@@ -16,6 +16,7 @@ TrainingError
 │   ├── CheckpointCorruptError     a hash, a size or a file does not match the manifest; an older one may do
 │   │   └── CheckpointUnreachableError    it cannot be read here and now; nothing says that it is damaged
 │   ├── CheckpointSaveError        this save failed; training may go on
+│   │   └── StateChangedError      the state no longer has the form that the ranks have planned their parts for
 │   └── NoUsableCheckpointError    restoring was required and nothing verifies
 """
 
@@ -68,6 +69,10 @@ class CheckpointUnreachableError(CheckpointCorruptError):
 
 class CheckpointSaveError(CheckpointError):
     """A save that did not become a checkpoint."""
+
+
+class StateChangedError(CheckpointSaveError):
+    """A save of a state that no longer has the form for which the ranks have planned their parts: they have to plan anew."""
 
 
 class NoUsableCheckpointError(CheckpointError):

@@ -60,7 +60,7 @@ class StepReport:
     applied: bool = True  # False: gradients overflowed in fp16, or the loss was bad, and the update was skipped
     bad: BadLossVerdict | None = None
     skipped_updates: int = 0  # since step 0
-    written: bool = False  # every rank has done its part of the save under way
+    outcomes: tuple[int, ...] | None = None  # sizes by rank, once every rank has done its work for the pending save
     sent: Sent = NOTHING  # by this rank
     bubble: float | None = None  # measured: the share of the step in which a pipeline's ranks computed nothing, in the mean
 

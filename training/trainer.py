@@ -64,8 +64,8 @@ class StepRequests:
         return self.link.leave_wanted
 
     @property
-    def work_is_done(self) -> bool:
-        return self.saves.work_is_done
+    def outcome_bytes(self) -> int | None:
+        return self.saves.outcome_bytes
 
 
 def train(generation: JoinedGeneration) -> Literal["completed", "paused", "left"]:

@@ -40,7 +40,7 @@ Loop = Callable[[], None]
 class NobodyAsks:
     pause_wanted: bool = False
     leave_wanted: bool = False
-    work_is_done: bool = False
+    outcome_bytes: int | None = None
     checkpoint_wanted: bool = False
 
 

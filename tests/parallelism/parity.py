@@ -39,7 +39,8 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class NothingAsked:
-    pause_wanted = checkpoint_wanted = leave_wanted = work_is_done = False
+    pause_wanted = checkpoint_wanted = leave_wanted = False
+    outcome_bytes = None
 
 
 @dataclass(frozen=True)

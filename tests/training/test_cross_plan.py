@@ -55,7 +55,8 @@ EVERY = PLANS | CUT
 
 
 class NothingAsked:
-    pause_wanted = checkpoint_wanted = leave_wanted = work_is_done = False
+    pause_wanted = checkpoint_wanted = leave_wanted = False
+    outcome_bytes = None
 
 
 def under(plan: str, steps: int = 12) -> dict[str, Any]:

@@ -48,6 +48,9 @@ class ObjectTarget:
         remove_staged(self.scratch.parent)  # of this rank's earlier saves
         self.scratch.mkdir(parents=True)
 
+    def join_scratch(self) -> None:
+        self.make_scratch(leads=False)
+
     def store(self, files: Mapping[str, File]) -> None:
         for name in files:
             self.client.upload(f"{self.name}/{name}", self.scratch / name)

@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.utils import find_state_dict_object
 from torch.distributed.tensor import DTensor
 
 from paceline.distributed.process_group import Group
-from paceline.training.errors import CheckpointSaveError
+from paceline.training.errors import CheckpointSaveError, StateChangedError
 from paceline.training.saving import fingerprint
 from paceline.training.saving.collective_work import run_on_all_ranks
 from paceline.training.saving.safe_reading import require_readable
@@ -94,6 +94,7 @@ class WritePlan:
     index: Metadata
     paths: Mapping[str, tuple[str | int, ...]]  # into those tensors, by torch's name for each
     owners: Mapping[str, int]  # by the model's name, the rank that hashes it
+    has_parts: bool  # some rank holds a part of a tensor
 
     def data(self, tensors: Tensors) -> dict[MetadataIndex, Any]:
         """Return the values that this rank writes, as they are now."""
@@ -117,14 +118,18 @@ class SavePlanner:
         assert self._plan is not None, "divide a state first"
         return self._plan.owners
 
-    def part(self, group: Group, tensors: Tensors, target: SaveTarget) -> RankPart:
+    def part(self, group: Group, tensors: Tensors, target: SaveTarget, *, agree: bool = True) -> RankPart:
         """Return this rank's part of `tensors`, with replicated ones dealt out, to be written into the scratch folder of `target`.
 
-        Collective; raises CheckpointSaveError on all ranks.
+        Collective; raises CheckpointSaveError on all ranks. Without `agree`, a rank that has a plan uses it without asking the others, unless
+        tensors are in parts: it raises CheckpointSaveError on this rank alone, StateChangedError where the plan is not for such a state.
         """
         # Nothing ahead: copies are on the host already, and torch would look for a GPU's stream in a thread that has chosen none.
         folder, leads, form = target.scratch, group.rank == 0, layout_of(tensors)
         writer = FileSystemWriter(folder, sync_files=not target.is_remote, per_thread_copy_ahead=0)
+
+        if not agree and self._plan is not None and not self._plan.has_parts:
+            return self._known_part(self._plan, tensors, target, form, writer)
 
         def begin() -> bool:
             writer.set_up_storage_writer(leads)
@@ -136,19 +141,29 @@ class SavePlanner:
             plan = self._plan = work_out(group, tensors, writer, form)
         return RankPart(plan.mine, plan.data(tensors), plan.index, writer)
 
+    @staticmethod
+    def _known_part(plan: WritePlan, tensors: Tensors, target: SaveTarget, form: object, writer: FileSystemWriter) -> RankPart:
+        if plan.form != form:
+            raise StateChangedError("model or optimizer have changed their form since the last save")
+        with explaining_errors(target.scratch):
+            writer.set_up_storage_writer(False)
+            target.join_scratch()
+        return RankPart(plan.mine, plan.data(tensors), plan.index, writer)
+
 
 def work_out(group: Group, tensors: Tensors, writer: FileSystemWriter, form: object) -> WritePlan:
     planner = DefaultSavePlanner()
 
-    def own_plan() -> SavePlan:
+    def own_plan() -> tuple[SavePlan, bool]:
         planner.set_up_planner(tensors, writer.storage_meta(), group.rank == 0)
-        return planner.create_local_plan()
+        return planner.create_local_plan(), any(isinstance(tensor, DTensor) for tensor in tensors["model"].values())
 
-    own_plans = run_on_all_ranks(group, explaining_errors(Path(writer.checkpoint_id))(own_plan), CheckpointSaveError)
+    found = run_on_all_ranks(group, explaining_errors(Path(writer.checkpoint_id))(own_plan), CheckpointSaveError)
+    own_plans, are_parts = [plan for plan, _ in found], [has_parts for _, has_parts in found]
     plans, index = planner.create_global_plan(own_plans)  # every rank computes the same
     mine = planner.finish_plan(writer.prepare_global_plan(plans)[group.rank])
     owners = fingerprint.owners([names_in(each) for each in plans])
-    return WritePlan(form, mine, index, planner.mappings, owners)
+    return WritePlan(form, mine, index, planner.mappings, owners, any(are_parts))
 
 
 def names_in(plan: SavePlan) -> set[str]:

@@ -11,12 +11,13 @@ import contextlib
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from paceline.monitoring.points import EventKind
-from paceline.training.errors import CheckpointSaveError
+from paceline.training.errors import CheckpointSaveError, StateChangedError
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.pending_save import PendingSave
@@ -65,6 +66,7 @@ class Saves:
         self._under_way: PendingSave | None = None
         self._cost = SaveCost(0.0)
         self._usual: deque[float] = deque(maxlen=COMPARED_STEPS)
+        self._agrees = False  # all ranks have a plan of their parts, and their last save became a checkpoint
 
     @property
     def unfinished(self) -> bool:
@@ -72,9 +74,10 @@ class Saves:
         return self._state.save_unfinished and self._under_way is None
 
     @property
-    def work_is_done(self) -> bool:
-        """True if this rank has finished its part of the pending save. Once all ranks have, the save advances."""
-        return self._under_way is not None and self._under_way.work_is_done
+    def outcome_bytes(self) -> int | None:
+        """Size of what this rank has to tell of its work for the pending save; None while it is at work, or none is pending. Once all ranks
+        have done theirs, the save advances."""
+        return None if self._under_way is None else self._under_way.outcome_bytes
 
     def begin(self, metrics: dict[str, float], *, required: bool, since: float) -> None:
         """Begin a save. Collective, while none is pending; training has waited since `since` (monotonic seconds).
@@ -84,7 +87,8 @@ class Saves:
         self._cost = SaveCost(since, statistics.median(self._usual) if len(self._usual) >= ENOUGH_STEPS else None)
         try:
             with self._stalling(since):
-                self._under_way = PendingSave(self._checkpoints.group, self._draft(metrics), self._writer)
+                drafted = self._draft(metrics, agree=required or not self._agrees)
+                self._under_way = PendingSave(self._checkpoints.group, drafted, self._writer)
         except CheckpointSaveError as error:
             self._failed(self._state.step, error)
             if required:
@@ -94,9 +98,9 @@ class Saves:
         if required or self._writer.waits:
             self.finish(required=required)
 
-    def _draft(self, metrics: dict[str, float]) -> UncommittedCheckpoint:
+    def _draft(self, metrics: dict[str, float], *, agree: bool) -> UncommittedCheckpoint:
         """Snapshot the state. Once this returns, training may go on."""
-        return draft(self._checkpoints, self._state, metrics, self._writer.snapshot)
+        return draft(self._checkpoints, self._state, metrics, self._writer.snapshot, agree=agree)
 
     def after_step(self, report: StepReport) -> None:
         """Advance the pending save after a step that all ranks have committed. Collective."""
@@ -105,8 +109,8 @@ class Saves:
             return
         if not self._under_way.is_written:
             self._cost.steps.append(report.seconds)
-        if report.written:
-            self._advance(self._under_way)
+        if report.outcomes is not None:
+            self._advance(self._under_way, partial(self._under_way.advance_behind_steps, report.outcomes))
         else:
             self._warn_if_overdue(self._under_way)
 
@@ -116,12 +120,15 @@ class Saves:
     def finish(self, *, required: bool = False) -> None:
         """Wait for the pending save. Collective. Raises CheckpointSaveError if it fails and is `required`."""
         while self._under_way is not None:
-            self._advance(self._under_way, required=required)
+            self._advance(self._under_way, self._under_way.advance, required=required)
 
-    def _advance(self, under_way: PendingSave, *, required: bool = False) -> None:
+    def _advance(self, under_way: PendingSave, go_on: Callable[[], CommittedCheckpoint | None], *, required: bool = False) -> None:
         try:
             with self._stalling(time.monotonic()):
-                committed = under_way.advance()
+                committed = go_on()
+        except StateChangedError:
+            self._under_way, self._agrees = None, False  # made up for after the next step
+            return
         except CheckpointSaveError as error:
             self._end(under_way)
             self._failed(under_way.step, error)
@@ -129,6 +136,7 @@ class Saves:
                 raise
             return
         if committed is not None:
+            self._agrees = True
             self._end(under_way)
             self._report(committed, under_way.write_seconds)
 
@@ -155,6 +163,7 @@ class Saves:
         )
 
     def _failed(self, step: int, error: CheckpointSaveError) -> None:
+        self._agrees = False
         self._telemetry.event("checkpoint_failed", step=step, reason=str(error))
         self._telemetry.log(f"ERROR checkpoint of step {step} failed: {error}")
 

@@ -41,7 +41,13 @@ class SaveTarget(Protocol):
         """Whether files leave the node, which may take long."""
         ...
 
-    def make_scratch(self, *, leads: bool) -> None: ...
+    def make_scratch(self, *, leads: bool) -> None:
+        """Make the scratch folder anew. Raises OSError."""
+        ...
+
+    def join_scratch(self) -> None:
+        """Make the scratch folder, unless another rank has done so for this save: no rank waits for another. Raises OSError."""
+        ...
 
     def store(self, files: Mapping[str, File]) -> None:
         """Bring files that this rank has written to where they stay. Raises OSError."""
@@ -103,6 +109,9 @@ class FolderTarget:
     def make_scratch(self, *, leads: bool) -> None:
         if leads:
             manifests.make_scratch(self.scratch)
+
+    def join_scratch(self) -> None:
+        self.scratch.mkdir(exist_ok=True)
 
     def store(self, files: Mapping[str, File]) -> None:
         """Nothing is to be done: the ranks have written where the files stay."""

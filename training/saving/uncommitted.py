@@ -52,17 +52,16 @@ class UncommittedCheckpoint:
     rank: int
     target: SaveTarget
     manifest: Manifest  # but for what is known only when all ranks have written
-    part: RankPart
+    part: RankPart | TrainingError  # an error: of the plan or the snapshot on this rank; then there is nothing to write
     share: Mapping[str, Tensor]  # parameters and buffers that this rank hashes, whole
     unsent: ReductionState = field(
         default_factory=dict
     )  # what this rank's compressed gradients have left out: tensors that nothing changes
-    failure: TrainingError | None = None  # of the snapshot: then there is nothing to write
 
     def write(self) -> SavedPart:
         """Write this rank's files and hash them; once this returns, they are durable. Raises CheckpointSaveError, also for a snapshot that failed, or an OSError."""
-        if self.failure is not None:
-            raise self.failure
+        if isinstance(self.part, TrainingError):
+            raise self.part
         started = time.monotonic()
         results, scratch = self.part.write(), self.target.scratch
         unsent.write(scratch, self.rank, self.unsent)
@@ -73,6 +72,7 @@ class UncommittedCheckpoint:
 
     def publish(self, receipts: Sequence[SavedPart]) -> CommittedCheckpoint:
         """Write, on rank 0, the index and the manifest, and commit, when every rank has written. Raises as `write` does."""
+        assert isinstance(self.part, RankPart), "a rank whose part failed has told so"
         written: list[Written] = [pickle.loads(receipt.written) for receipt in receipts]
         index = self.part.write_index([each.results for each in written])
         files = {name: file for each in written for name, file in each.files.items()}
@@ -88,33 +88,48 @@ class UncommittedCheckpoint:
 
 
 def draft(
-    checkpoints: CheckpointDirectory, state: TrainState, metrics: dict[str, float], snapshot: Callable[[Values], Values]
+    checkpoints: CheckpointDirectory,
+    state: TrainState,
+    metrics: dict[str, float],
+    snapshot: Callable[[Values], Values],
+    *,
+    agree: bool = True,
 ) -> UncommittedCheckpoint:
     """Snapshot the state of a job for a checkpoint; see `draft_of`."""
     target = checkpoints.storage.target(manifests.directory_name(state.step, checkpoints.generation))
     tensors, manifest = checkpoints.index.tensors_of(state), describe_state(checkpoints, state, metrics)
-    made = draft_of(checkpoints.group, checkpoints.planner, target, tensors, manifest, snapshot)
+    made = draft_of(checkpoints.group, checkpoints.planner, target, tensors, manifest, snapshot, agree=agree)
     return replace(made, unsent=state.unsent)
 
 
 def draft_of(
-    group: Group, planner: SavePlanner, target: SaveTarget, tensors: Tensors, manifest: Manifest, snapshot: Callable[[Values], Values]
+    group: Group,
+    planner: SavePlanner,
+    target: SaveTarget,
+    tensors: Tensors,
+    manifest: Manifest,
+    snapshot: Callable[[Values], Values],
+    *,
+    agree: bool = True,
 ) -> UncommittedCheckpoint:
     """Plan and snapshot a checkpoint. Collective.
 
     `snapshot` keeps the values until they are written. `manifest` lacks only what the write produces. Raises CheckpointSaveError on every
-    rank if the plan fails on any. A snapshot that fails on this rank is raised where the others learn of it: by the write.
+    rank if the plan fails on any. A snapshot that fails on this rank is raised where the others learn of it: by the write. Without `agree`, the same is
+    true of a plan: see `SavePlanner.part`.
     """
     try:
-        part = planner.part(group, tensors, target)
+        part = planner.part(group, tensors, target, agree=agree)
         share = whole_tensors(tensors["model"], planner.owners, group)
-    except CheckpointSaveError:
+    except CheckpointSaveError as error:
+        if not agree:
+            return UncommittedCheckpoint(group.rank, target, manifest, error, {})
         target.withdraw(leads=group.rank == 0)
         raise
     values: Values = {**part.data, **share}
     snapshots = attempt(explaining_errors(target.scratch)(lambda: snapshot(values)), CheckpointSaveError)
     if isinstance(snapshots, TrainingError):
-        return UncommittedCheckpoint(group.rank, target, manifest, part, {}, failure=snapshots)
+        return UncommittedCheckpoint(group.rank, target, manifest, snapshots, {})
     part = replace(part, data={index: snapshots[index] for index in part.data})
     return UncommittedCheckpoint(group.rank, target, manifest, part, {name: snapshots[name] for name in share})
 

@@ -97,7 +97,7 @@ class StepRunner(ABC):
             checkpoint=agreed.checkpoint,
             leave=agreed.leave,
             time=time.time(),
-            written=agreed.written,
+            outcomes=agreed.outcomes,
             sent=self.group.sent(),
             bubble=self.bubble,
             scale=scale,

@@ -177,8 +177,9 @@ class Said:
         self.lines.append(text)
 
 
-def report(step: int, *, written: bool) -> StepReport:
-    return StepReport(step, 1.0, 1.0, 0.1, 0, 8, 0.1, {}, pause=False, checkpoint=False, leave=False, time=0.0, written=written)
+def report(step: int, *outcomes: int) -> StepReport:
+    """A step, after which all ranks had done their work if `outcomes` are given."""
+    return StepReport(step, 1.0, 1.0, 0.1, 0, 8, 0.1, {}, pause=False, checkpoint=False, leave=False, time=0.0, outcomes=outcomes or None)
 
 
 @pytest.mark.parametrize(("hours_ago", "lines"), [(0, []), (2, ["WARNING checkpoint of step 1 is not written by all ranks after"])])
@@ -190,11 +191,13 @@ def test_a_disk_that_hangs_is_said_once(tmp_path: Path, hours_ago: int, lines: l
     saves = Saves(checkpoints, state_at(1), cast("Telemetry", said), disk)
     saves.begin({}, required=False, since=time.monotonic() - HOUR * hours_ago)
     for step in (2, 3):
-        saves.after_step(report(step, written=False))
+        saves.after_step(report(step))
     assert [line.partition(" 7")[0] for line in said.lines] == lines  # 7200 s, or a little more
-    for step in (4, 5):
+    for step in (4, 5, 6):
+        assert saves.outcome_bytes is None
         disk.answer()
-        saves.after_step(report(step, written=True))
+        assert saves.outcome_bytes is not None
+        saves.after_step(report(step, saves.outcome_bytes))
     assert said.events == ["checkpoint_committed"]
     assert not saves.unfinished
 
@@ -217,7 +220,8 @@ def test_a_snapshot_that_fails_is_reported_where_all_ranks_learn_of_it(tmp_path:
     with pytest.raises(CheckpointSaveError, match="no memory for copies") if required else contextlib.nullcontext():
         saves.begin({}, required=required, since=time.monotonic())
     if not required:
-        saves.after_step(report(2, written=True))
+        for step in (2, 3, 4):
+            saves.after_step(report(step, 1))
     assert said.events == ["checkpoint_failed"]
     assert any("no memory for copies" in line for line in said.lines)
     assert list((tmp_path / "job").glob("step-*")) == []
