@@ -44,14 +44,15 @@ class RankPart:
     """One rank's part of a state to be written. `data` may be replaced by copies: torch's writer asks for nothing else."""
 
     plan: SavePlan
-    data: Mapping[MetadataIndex, Any]
+    data: Mapping[int, Any]  # by the position of its item in `plan`
     index: Metadata  # of all parts
     writer: FileSystemWriter
 
     def write(self) -> list[WriteResult]:
         """Write the part; each file is fsynced. Raises CheckpointSaveError."""
         with explaining_errors(self.folder):
-            results: list[WriteResult] = self.writer.write_data(self.plan, ReadyDataPlanner(self.data)).value()
+            data = {item.index: self.data[position] for position, item in enumerate(self.plan.items)}
+            results: list[WriteResult] = self.writer.write_data(self.plan, ReadyDataPlanner(data)).value()
             return results
 
     def write_index(self, results: list[list[WriteResult]]) -> Path:
@@ -96,9 +97,9 @@ class WritePlan:
     owners: Mapping[str, int]  # by the model's name, the rank that hashes it
     has_parts: bool  # some rank holds a part of a tensor
 
-    def data(self, tensors: Tensors) -> dict[MetadataIndex, Any]:
-        """Return the values that this rank writes, as they are now."""
-        return {item.index: self._value(tensors, item.index) for item in self.mine.items}
+    def data(self, tensors: Tensors) -> dict[int, Any]:
+        """Return the values that this rank writes, as they are now, by the position of their items."""
+        return {position: self._value(tensors, item.index) for position, item in enumerate(self.mine.items)}
 
     def _value(self, tensors: Tensors, index: MetadataIndex) -> Any:
         value: Any = reduce(operator.getitem, self.paths[index.fqn], tensors)  # type: ignore[arg-type]

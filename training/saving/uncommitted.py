@@ -130,7 +130,7 @@ def draft_of(
     snapshots = attempt(explaining_errors(target.scratch)(lambda: snapshot(values)), CheckpointSaveError)
     if isinstance(snapshots, TrainingError):
         return UncommittedCheckpoint(group.rank, target, manifest, snapshots, {})
-    part = replace(part, data={index: snapshots[index] for index in part.data})
+    part = replace(part, data={position: snapshots[position] for position in part.data})
     return UncommittedCheckpoint(group.rank, target, manifest, part, {name: snapshots[name] for name in share})
 
 
