@@ -1,6 +1,9 @@
 # Two commands to know: `make demo` and `make test`. Everything else is one of their parts.
 .PHONY: demo setup up down test test-all check generate bench chaos soak
 
+# Thousands of processes of this checkout start in a test run, hundreds of modules in each: Python keeps them compiled, also where it was told not to.
+export PYTHONDONTWRITEBYTECODE =
+
 demo:
 	@exec scripts/demo
 

@@ -78,7 +78,8 @@ def pack_record(record: ReadingRecord) -> bytes:
         known = metrics_of(subject)
         for name, column in metrics.items():
             if name in known:
-                present = [round(value / known[name].step) for value in column if value is not None]
+                step = known[name].step
+                present = [round(value / step) for value in column if value is not None]
                 mask = [] if len(present) == len(column) else [int(value is not None) for value in column]
                 columns.setdefault(name, {})[subject] = [_differences(present), mask]
     return _deflate(_Document(1, _differences(axis), columns))

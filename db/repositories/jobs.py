@@ -17,6 +17,7 @@ from paceline.db.models.experiments import ExperimentRow, TrialRow
 from paceline.db.models.incidents import UNSETTLED, IncidentRow
 from paceline.db.models.jobs import HOLDING, JOINED_LATER, OPEN, UNDECIDED, WAITING, GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories.names import begins_id
 
 SORTABLE: dict[str, InstrumentedAttribute[Any]] = {"created_at": JobRow.created_at, "name": JobRow.name, "priority": JobRow.priority}
@@ -284,25 +285,21 @@ async def nodes_with_open_ranks(session: AsyncSession, job_ids: Collection[str])
 
 
 async def ranks_with_nodes(session: AsyncSession, job_id: str, number: int) -> Sequence[tuple[RankRow, NodeRow]]:
-    query = (
-        select(RankRow, NodeRow)
-        .join(NodeRow, NodeRow.id == RankRow.node_id)
-        .where(RankRow.job_id == job_id, RankRow.generation == number)
-        .order_by(RankRow.rank)
-    )
-    return [(rank, node) for rank, node in (await session.execute(query))]
+    query = select(RankRow).where(RankRow.job_id == job_id, RankRow.generation == number).order_by(RankRow.rank)
+    ranks = (await session.scalars(query)).all()
+    nodes = await node_rows.by_id(session, {rank.node_id for rank in ranks})
+    return [(rank, nodes[rank.node_id]) for rank in ranks]
 
 
 async def all_ranks(session: AsyncSession, job_id: str) -> Sequence[tuple[RankRow, GenerationRow, NodeRow]]:
     """The ranks of every generation of a job with their nodes, in order; those of generations that are no longer kept are absent."""
-    query = (
-        select(RankRow, GenerationRow, NodeRow)
-        .join(GenerationRow, (GenerationRow.job_id == RankRow.job_id) & (GenerationRow.generation == RankRow.generation))
-        .join(NodeRow, NodeRow.id == RankRow.node_id)
-        .where(RankRow.job_id == job_id)
-        .order_by(RankRow.generation, RankRow.rank)
-    )
-    return [(rank, generation, node) for rank, generation, node in await session.execute(query)]
+    query = select(RankRow).where(RankRow.job_id == job_id).order_by(RankRow.generation, RankRow.rank)
+    ranks = (await session.scalars(query)).all()
+    numbers = {rank.generation for rank in ranks}
+    kept = await session.scalars(select(GenerationRow).where(GenerationRow.job_id == job_id, GenerationRow.generation.in_(numbers)))
+    generations = {generation.generation: generation for generation in kept}
+    nodes = await node_rows.by_id(session, {rank.node_id for rank in ranks})
+    return [(rank, generations[rank.generation], nodes[rank.node_id]) for rank in ranks if rank.generation in generations]
 
 
 async def unreachable_ranks(session: AsyncSession, keys: Sequence[tuple[str, int]]) -> list[UnreachableRank]:

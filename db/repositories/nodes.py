@@ -73,6 +73,11 @@ async def page(session: AsyncSession, states: Collection[NodeState], after: tupl
     return (await session.scalars(query)).all()
 
 
+async def by_id(session: AsyncSession, node_ids: Collection[str]) -> dict[str, NodeRow]:
+    """Nodes by their ids, those that are gone too. A join would read a node's documents again for each of its ranks."""
+    return {row.id: row for row in await session.scalars(select(NodeRow).where(NodeRow.id.in_(node_ids)))}
+
+
 async def present(session: AsyncSession) -> Sequence[NodeRow]:
     return (await session.scalars(select(NodeRow).where(NodeRow.state != NodeState.GONE).order_by(NodeRow.name))).all()
 

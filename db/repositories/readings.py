@@ -151,7 +151,8 @@ async def drop_raw(session: AsyncSession, before: float | None, limit: int) -> i
     rolled = (mark.job_id == table.node_id) & (mark.stream == "reading_rollups") & (mark.seq >= table.seq)
     query = select(table.seq, table.node_id, func.length(table.data)).join(mark, rolled).order_by(table.last_time).limit(limit)
     rows = (await session.execute(query if before is None else query.where(table.last_time < before))).all()
-    await session.execute(delete(table).where(table.seq.in_([seq for seq, _, _ in rows])))
+    if rows:
+        await session.execute(delete(table).where(table.seq.in_([seq for seq, _, _ in rows])))
     return await _subtract(session, 1, [(node_id, size) for _, node_id, size in rows])
 
 

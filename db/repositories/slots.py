@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import select, true
+from sqlalchemy import select, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import RankState
 from paceline.db.models.jobs import HOLDING, GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 
 
 class SlotHolder(NamedTuple):
@@ -46,15 +48,14 @@ def by_node(holders: Sequence[SlotHolder]) -> Mapping[str, Sequence[SlotHolder]]
 
 async def card_holders(session: AsyncSession) -> Sequence[tuple[RankRow, GenerationRow, NodeRow, JobRow]]:
     """Every rank that holds a card, with its generation, node and job."""
-    query = (
-        select(RankRow, GenerationRow, NodeRow, JobRow)
-        .join(GenerationRow, (GenerationRow.job_id == RankRow.job_id) & (GenerationRow.generation == RankRow.generation))
-        .join(NodeRow, NodeRow.id == RankRow.node_id)
-        .join(JobRow, JobRow.id == RankRow.job_id)
-        .where(HOLDING, RankRow.card.is_not(None))
-        .order_by(RankRow.node_id, RankRow.slot)
-    )
-    return [(rank, generation, node, job) for rank, generation, node, job in await session.execute(query)]
+    query = select(RankRow).where(HOLDING, RankRow.card.is_not(None)).order_by(RankRow.node_id, RankRow.slot)
+    ranks = (await session.scalars(query)).all()
+    nodes = await node_rows.by_id(session, {rank.node_id for rank in ranks})
+    jobs = await job_rows.by_id(session, {rank.job_id for rank in ranks})
+    held = {(rank.job_id, rank.generation) for rank in ranks}
+    rows = await session.scalars(select(GenerationRow).where(tuple_(GenerationRow.job_id, GenerationRow.generation).in_(held)))
+    generations = {(row.job_id, row.generation): row for row in rows}
+    return [(rank, generations[rank.job_id, rank.generation], nodes[rank.node_id], jobs[rank.job_id]) for rank in ranks]
 
 
 async def held_slots(session: AsyncSession, node_ids: Collection[str]) -> set[tuple[str, int]]:

@@ -62,11 +62,6 @@ async def slots(session: AsyncSession, job_ids: Collection[str]) -> dict[str, li
     return dict(found)
 
 
-async def nodes(session: AsyncSession, node_ids: Collection[str]) -> dict[str, NodeRow]:
-    """Nodes by their ids, those that are gone too."""
-    return {row.id: row for row in await session.scalars(select(NodeRow).where(NodeRow.id.in_(node_ids)))}
-
-
 async def parallelism_of_trials(session: AsyncSession, experiment_id: str) -> dict[int, dict[str, Any] | None]:
     """The `parallelism` section of each trial's job spec, by the trial's index; None: it is left out."""
     query = select(TrialRow.index, TrialRow.document["parallelism"]).where(TrialRow.experiment_id == experiment_id)

@@ -14,6 +14,7 @@ from paceline.api.services.nodes.node_metrics import TimeSpan
 from paceline.cluster.history.lineage import Line
 from paceline.cluster.history.node_readings import KeepReadings
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import trial_slots
 from paceline.db.repositories.metric_columns import StoredBucket
 from paceline.db.repositories.trial_slots import GenerationSpan, HeldSlot
@@ -54,7 +55,7 @@ async def read_slot_use(
 ) -> TrialSlotUse:
     generations = await trial_slots.generations(control, job_ids)
     slots = await trial_slots.slots(control, job_ids)
-    nodes = await trial_slots.nodes(control, {each.node_id for held in slots.values() for each in held})
+    nodes = await node_rows.by_id(control, {each.node_id for held in slots.values() for each in held})
     holdings = {job_id: card_holdings_of(held, generations.get(job_id, ()), nodes, now) for job_id, held in slots.items()}
     return TrialSlotUse(now, generations, slots, nodes, await card_usage.energy_of_jobs(points, holdings, now, keep))
 
