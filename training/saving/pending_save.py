@@ -26,7 +26,7 @@ from paceline.training.saving.writers import CheckpointWriter
 Outcomes = Callable[[], Sequence[bytes]]
 
 
-class Stage(Enum):
+class SaveStage(Enum):
     WRITE = auto()
     PUBLISH = auto()
     HEAR = auto()
@@ -36,7 +36,7 @@ class PendingSave:
     def __init__(self, group: Group, draft: UncommittedCheckpoint, writer: CheckpointWriter) -> None:
         """By all ranks together, each with its own `draft` of what `writer` has taken."""
         self._group, self._draft, self._writer = group, draft, writer
-        self._stage, self._work = Stage.WRITE, writer.submit(self._write)
+        self._stage, self._work = SaveStage.WRITE, writer.submit(self._write)
         self.step = draft.manifest.step
         self.write_seconds = 0.0  # that the slowest rank took to write, once all have published or failed
 
@@ -48,7 +48,7 @@ class PendingSave:
     @property
     def is_written(self) -> bool:
         """True if all ranks have written their part."""
-        return self._stage is not Stage.WRITE
+        return self._stage is not SaveStage.WRITE
 
     def advance(self) -> CommittedCheckpoint | None:
         """Wait for the present stage and go to the next. Returns the checkpoint after the last stage, else None.
@@ -57,23 +57,25 @@ class PendingSave:
         """
         if not self._work.done():
             self._group.wait_for_future(self._work)
-        if self._stage is Stage.HEAR:
+        if self._stage is SaveStage.HEAR:
             return self._heard()
         outcomes = self._group.all_gather_object(self._work.result())
-        return self._next(lambda: outcomes)
+        self._go_on(lambda: outcomes)
+        return None
 
     def advance_behind_steps(self, sizes: Sequence[int]) -> CommittedCheckpoint | None:
         """Go to the next stage without waiting, after a step in which all ranks had done the present one. `sizes`: `outcome_bytes` by rank.
 
         Collective. Returns and raises as `advance` does.
         """
-        if self._stage is Stage.HEAR:
+        if self._stage is SaveStage.HEAR:
             return self._heard()
-        return self._next(self._group.start_gather(self._work.result(), sizes))
+        self._go_on(self._group.start_gather(self._work.result(), sizes))
+        return None
 
-    def _next(self, outcomes: Outcomes) -> None:
-        work = self._publish if self._stage is Stage.WRITE else self._hear
-        self._stage = Stage.PUBLISH if self._stage is Stage.WRITE else Stage.HEAR
+    def _go_on(self, outcomes: Outcomes) -> None:
+        work = self._publish if self._stage is SaveStage.WRITE else self._hear
+        self._stage = SaveStage.PUBLISH if self._stage is SaveStage.WRITE else SaveStage.HEAR
         self._work = self._writer.submit(partial(work, outcomes))
 
     # -- the work of the stages: its outcome, pickled

@@ -85,7 +85,7 @@ def never(*_: Any) -> NoReturn:
 
 def without_waiting(world: World, folder: Path) -> Told:
     ranks = Ranks(world, folder)
-    ranks.group.all_gather_object = never  # type: ignore[method-assign]
+    ranks.group.all_gather_object = never  # type: ignore[method-assign, assignment]
     found = behind_steps(ranks, ranks.begin(state_at(2)))
     del ranks.group.all_gather_object  # type: ignore[attr-defined]
     checkpoint.verify(ranks.group, folder / "step-2.g1")
@@ -114,11 +114,11 @@ def test_a_state_of_another_form_on_one_rank_is_told_on_all_and_planned_anew(tmp
 def with_a_failure(world: World, folder: Path, culprit: int, moment: str, how: str) -> Told:
     ranks = Ranks(world, folder)
     if world.rank == culprit and moment == "join":
-        FolderTarget.join_scratch = full  # type: ignore[method-assign]  # in this process, which ends with the test
+        FolderTarget.join_scratch = full  # type: ignore[method-assign, assignment]  # in this process, which ends with the test
     made = ranks.draft(state_at(2))
     if world.rank == culprit and moment == "publish":
-        made.target.place.mkdir()
-        (made.target.place / "another's file").touch()
+        (folder / "step-2.g1").mkdir()
+        (folder / "step-2.g1" / "another's file").touch()
     pending = PendingSave(ranks.group, made, ranks.writer)
     found = told(ranks.group, pending, pending.advance) if how == "waits" else behind_steps(ranks, pending)
     ranks.close()
