@@ -214,7 +214,7 @@ COVERS = {
     "training/reporting/test_profiling.py": "monitoring/artifacts",
     "training/saving/test_checkpoint.py": "training/saving/manifest training/saving/shards",
     "training/saving/test_object_storage.py": "paceline/objects/client paceline/objects/node_copies training/saving/object_manifests training/saving/storage",
-    "training/saving/test_saves.py": "training/saving/checkpoint_directory training/saving/pending_save training/saving/uncommitted",
+    "training/saving/test_saves.py": "training/saving/checkpoint_directory training/saving/uncommitted",
     "training/saving/test_weights.py": "training/saving/export",
     "training/spec/test_job.py": "training/schema/training training/spec/conflicts training/spec/consistency training/spec/derived",
     "training/spec/test_job_bounds.py": "training/schema/data training/schema/parts",
