@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paceline.monitoring.files import write_durably
 from paceline.objects.client import ObjectClient, Patience
-from paceline.objects.errors import ObjectNotFoundError, ObjectStoreError
+from paceline.objects.errors import ObjectAccessError, ObjectLostError, ObjectNotFoundError, ObjectStoreError
 from paceline.objects.location import ObjectLocation
 from paceline.objects.node_copies import alone_on_node, fetch
 from paceline.training.data import token_set
@@ -30,24 +30,50 @@ WAY_OUT = "check data.path, data.options and the credentials in the environment 
 _held: dict[Path, int] = {}
 
 
-def folder_of(place: ObjectLocation, options: Mapping[str, str], cache: Path, most_bytes: int, patience: Patience | None = None) -> Path:
-    """The folder of this node's copy of a token set, fetched if it is not here. Raises InvalidInputError."""
-    client = ObjectClient(place, options, patience)
+def folder_of(
+    place: ObjectLocation,
+    options: Mapping[str, str],
+    cache: Path,
+    most_bytes: int,
+    patience: Patience | None = None,
+    sha256: str | None = None,
+) -> Path:
+    """The folder of this node's copy of a token set, fetched if it is not here. A set that `sha256` names needs no store once it is here.
+
+    Raises InvalidInputError for a set that is missing, damaged or refused, and ObjectStoreError for a store that cannot be reached now: that is
+    worth a restart.
+    """
     try:
-        content = client.get(token_set.MANIFEST)
-        folder = cache / FOLDER / hashlib.sha256(content).hexdigest()
-        folder.mkdir(parents=True, exist_ok=True)
-        _hold(folder)
-        if not (folder / token_set.MANIFEST).exists():
-            _fetch(client, content, folder)
+        folder = _here(cache, sha256) or _fetched(ObjectClient(place, options, patience), cache)
     except ObjectNotFoundError as error:
         raise InvalidInputError(
             f"{place} is no token set: {error}; make one with `paceline data tokenize` and copy its folder there, the manifest last"
         ) from error
-    except ObjectStoreError as error:
+    except (ObjectAccessError, ObjectLostError) as error:
         raise InvalidInputError(f"data.path={place} cannot be read: {error}; {WAY_OUT}") from error
+    except ObjectStoreError as error:
+        raise ObjectStoreError(f"data.path={place} cannot be read now: {error}; {WAY_OUT}") from error
     os.utime(folder)
     evict(cache / FOLDER, most_bytes)
+    return folder
+
+
+def _here(cache: Path, sha256: str | None) -> Path | None:
+    """The whole copy of the set with this SHA-256, held; None where there is none."""
+    if sha256 is None or not (cache / FOLDER / sha256 / token_set.MANIFEST).exists():
+        return None
+    folder = cache / FOLDER / sha256
+    _hold(folder)
+    return folder if (folder / token_set.MANIFEST).exists() else None
+
+
+def _fetched(client: ObjectClient, cache: Path) -> Path:
+    content = client.get(token_set.MANIFEST)
+    folder = cache / FOLDER / hashlib.sha256(content).hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
+    _hold(folder)
+    if not (folder / token_set.MANIFEST).exists():
+        _fetch(client, content, folder)
     return folder
 
 

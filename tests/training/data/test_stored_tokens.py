@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from paceline.objects.client import Patience
+from paceline.objects.errors import ObjectStoreError
 from paceline.objects.location import parse
 from paceline.training.data import stored_tokens, token_set
 from paceline.training.data.corpus import open_corpus
 from paceline.training.errors import InvalidInputError
+from paceline.training.reporting.failures import kind_of
 from paceline.training.schema.data import Tokens
 from tests.object_store import BUCKET, CREDENTIALS, FaultyStore, object_store
 from tests.training.data.token_sets import make, write_texts
@@ -50,6 +52,10 @@ def store(server: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def fetched(store: FaultyStore, cache: Path, most_bytes: int = LARGE) -> Path:
     return stored_tokens.folder_of(parse(PLACE), store.options, cache, most_bytes, QUICK)
+
+
+def with_the_hash(store: FaultyStore, cache: Path, sha256: str) -> Path:
+    return stored_tokens.folder_of(parse(PLACE), store.options, cache, LARGE, QUICK, sha256)
 
 
 def test_the_windows_are_those_of_the_folder(store: FaultyStore, tmp_path: Path) -> None:
@@ -90,3 +96,24 @@ def test_a_damaged_set_is_refused_and_a_missing_one_told(store: FaultyStore, tmp
         store.remove(key)
     with pytest.raises(InvalidInputError, match="is no token set"):
         fetched(store, tmp_path / "cache")
+
+
+def test_a_store_that_is_out_for_a_while_does_not_end_the_job_as_one_that_cannot_run(store: FaultyStore, tmp_path: Path) -> None:
+    store.fault = lambda _: "fail"
+    with pytest.raises(ObjectStoreError, match="cannot be read now") as caught:
+        fetched(store, tmp_path / "cache")
+    assert kind_of(caught.value) == "exception"  # worth a restart
+
+
+def test_a_store_that_refuses_ends_the_job_and_names_the_credentials(store: FaultyStore, tmp_path: Path) -> None:
+    store.fault = lambda _: "forbid"
+    with pytest.raises(InvalidInputError, match="--pass-env"):
+        fetched(store, tmp_path / "cache")
+
+
+def test_a_set_with_a_hash_that_is_here_needs_no_store(store: FaultyStore, tmp_path: Path) -> None:
+    first = fetched(store, tmp_path / "cache")
+    store.fault = lambda _: "fail"
+    assert with_the_hash(store, tmp_path / "cache", token_set.digest(first)) == first
+    with pytest.raises(ObjectStoreError):
+        with_the_hash(store, tmp_path / "cache", "0" * 64)
