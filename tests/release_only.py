@@ -53,6 +53,7 @@ WHOLE_MODULES = (
     "e2e/test_pipeline.py",
     "e2e/test_saves.py",
     "e2e/test_sharded.py",
+    "e2e/test_stored_data.py",
 )
 #: Patterns of what stands behind `tests/` in a test's id; `[]]` is a bracket.
 PATTERNS = (

@@ -14,12 +14,14 @@ from tests.sshd import needs_sshd, ssh_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.release, needs_sshd, pytest.mark.timeout(600)]
 
+COMMAND_SECONDS = 300.0
+
 
 def run(stack: Stack, *words: str) -> None:
     """Run a command against the stack, which it brings up first."""
     if not stack.server:
         stack.up(free_port(), agents=0)
-    done = stack.paceline(*words, "--server", stack.server, "--api-key", stack.api_key)
+    done = stack.paceline(*words, "--server", stack.server, "--api-key", stack.api_key, timeout=COMMAND_SECONDS)
     assert done.returncode == 0, done.stderr + done.stdout
 
 

@@ -82,8 +82,9 @@ class SshProvisioner:
         if found is None:
             raise ProvisionerError(f"{handle!r} is no handle of the ssh provider")
         address, port, user = found["v6"] or found["host"], int(found["port"]), found["user"]
-        known = next((each for each in self.settings.hosts if SshTarget.of(self.settings, each).host == address), None)
-        return SshTarget(address, port, user, known.host_key if known else None), found["name"]
+        listed = (SshTarget.of(self.settings, each) for each in self.settings.hosts)
+        host_key = next((each.host_key for each in listed if (each.host, each.port) == (address, port)), None)
+        return SshTarget(address, port, user, host_key), found["name"]
 
     async def _order(self, request: WantedNode, host: SshHost) -> tuple[dict[str, Any], OwnWheel | None]:
         """What the machine is told, and the wheel that it may need."""
