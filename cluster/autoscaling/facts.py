@@ -41,7 +41,7 @@ class PoolFacts:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """A node of a pool that has joined and has not left."""
+    """A node of a pool that was ready once and has not left."""
 
     id: str
     pool: str
@@ -63,7 +63,7 @@ class PendingJob:
 
 @dataclass(frozen=True)
 class ScalingFacts:
-    """All that one decision is made from. `launching`: how many nodes of each pool were asked for and have not joined."""
+    """All that one decision is made from. `launching`: how many nodes of each pool were asked for and were not ready yet."""
 
     pools: Sequence[PoolFacts]
     nodes: Sequence[NodeFacts]
