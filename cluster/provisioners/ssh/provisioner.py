@@ -32,6 +32,10 @@ class SshProvisioner:
         order, wheel = await self._order(request, host)
         async with connected(self.settings, target, self.context.secret) as connection:
             needed = await call(connection, self.settings.python, "prepare", {**order, "program": "", "token": ""})
+            if needed["state"] == "ending":
+                raise ProvisionerError(
+                    f"{target} still ends the node {request.name} that it had before", "wait; it is asked again by itself"
+                )
             if needed["state"] == "wheel" and wheel is not None:
                 await send(connection, needed["path"], wheel.contents)
             if needed["state"] != "there":
