@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import pytest
@@ -109,11 +110,11 @@ async def test_a_key_that_is_not_let_in_and_a_file_that_is_none_are_told_apart(t
 
 async def test_a_node_of_the_same_name_waits_until_the_one_before_is_cleared_away(tmp_path: Path) -> None:
     """A pool that shrank and grew again at once: the host took the agent that was just ending for the new one, or swept the new one away."""
-    order = {"name": "lab", "folder": str(tmp_path), "python": sys.executable, "environment": sys.executable, "key": "", "packages_of": ""}
+    order: dict[str, object] = {"name": "lab", "folder": str(tmp_path), "python": sys.executable, "environment": sys.executable, "key": "", "packages_of": ""}
     order |= {"token": "", "arguments": ["--help"], "pip_options": [], "wheel": "", "constraints": "", "program": SLOW_TO_END}
     async with server(tmp_path) as (settings, target), connected(settings, target, {}.get) as connection:
 
-        async def ask(function: str, *arguments: object) -> dict[str, str]:
+        async def ask(function: str, *arguments: object) -> dict[str, Any]:
             return dict(await call(connection, sys.executable, function, *arguments))
 
         assert (await ask("start", order))["state"] == "started"
