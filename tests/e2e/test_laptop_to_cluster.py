@@ -114,6 +114,7 @@ def power_off(host: SshServer) -> None:
 @contextlib.contextmanager
 def package_index(folder: Path) -> Iterator[str]:
     """An index with one package; its URL."""
+    folder.mkdir()
     write_wheel(folder / "tinytool")
     (wheel,) = (folder / "tinytool").iterdir()
     (folder / "tinytool" / "index.html").write_text(f'<!DOCTYPE html><html><body><a href="{wheel.name}">{wheel.name}</a></body></html>')

@@ -110,7 +110,14 @@ async def test_a_key_that_is_not_let_in_and_a_file_that_is_none_are_told_apart(t
 
 async def test_a_node_of_the_same_name_waits_until_the_one_before_is_cleared_away(tmp_path: Path) -> None:
     """A pool that shrank and grew again at once: the host took the agent that was just ending for the new one, or swept the new one away."""
-    order: dict[str, object] = {"name": "lab", "folder": str(tmp_path), "python": sys.executable, "environment": sys.executable, "key": "", "packages_of": ""}
+    order: dict[str, object] = {
+        "name": "lab",
+        "folder": str(tmp_path),
+        "python": sys.executable,
+        "environment": sys.executable,
+        "key": "",
+        "packages_of": "",
+    }
     order |= {"token": "", "arguments": ["--help"], "pip_options": [], "wheel": "", "constraints": "", "program": SLOW_TO_END}
     async with server(tmp_path) as (settings, target), connected(settings, target, {}.get) as connection:
 
