@@ -26,6 +26,7 @@ class Capacity:
     pools: Mapping[str, PoolFacts]
     count: Counter[str]  # nodes of each pool: present, under way, to be launched
     rooms: list[NodeRoomLeft]
+    ending: Mapping[str, int] = field(default_factory=dict)  # nodes of each pool that have left and still take a place
     new: Counter[str] = field(default_factory=Counter)
     needed: set[str] = field(default_factory=set)  # ids of idle nodes that a pending job will use
 
@@ -40,7 +41,11 @@ class Capacity:
             if name in pools:
                 count[name] += under_way
                 rooms += [NodeRoomLeft(pools[name], pools[name].slots) for _ in range(under_way)]
-        return cls(pools, count, rooms)
+        return cls(pools, count, rooms, facts.ending)
+
+    def places(self, pool: PoolFacts) -> int:
+        """How many more nodes this pool may have."""
+        return max(0, pool.max_nodes - self.count[pool.name] - self.ending.get(pool.name, 0))
 
     def take(self, request: Request, blocks: int, pool: PoolFacts) -> bool:
         """Place `blocks` of the job on nodes of this pool, without a new one. Returns whether they all fit; if not, nothing is taken."""

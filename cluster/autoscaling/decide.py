@@ -93,9 +93,9 @@ def _rank(capacity: Capacity, job: PendingJob, blocks: int, pool: PoolFacts, now
 
 def _refusal(capacity: Capacity, job: PendingJob, pool: PoolFacts, count: int, now: datetime) -> str | None:
     """Why no `count` nodes of this pool are launched for the job; None: they may be."""
-    room = pool.max_nodes - capacity.count[pool.name]
-    if count > room:
-        return f"{pool.name} may have {plural(max(0, room), 'node')} more, and it lacks {count}"
+    places = capacity.places(pool)
+    if count > places:
+        return f"{pool.name} may have {plural(places, 'node')} more, and it lacks {count}"
     if pool.budget_is_spent:
         return f"{pool.name} has used its budget of {pool.budget_node_hours:g} node-hours"
     if _rests(pool, now):

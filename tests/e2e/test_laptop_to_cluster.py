@@ -1,5 +1,5 @@
-"""From a laptop to a cluster: a folder with its requirements trains on two hosts with SSH, loses one, goes on in a Slurm allocation from an object store,
-and leaves nothing running. Nobody asks for a node, and no machine shares a folder with another one."""
+"""From a laptop to a cluster: a folder with its requirements trains on two hosts with SSH, loses one, grows into a Slurm allocation, is paused until no
+node is left, and goes on from an object store on new ones. No machine shares a folder with another one."""
 
 from __future__ import annotations
 
@@ -178,21 +178,38 @@ def test_a_folder_trains_on_hosts_and_in_slurm_and_outlives_a_host(cluster: Clus
         wait_until("a checkpoint in the store", saved, JOB_SECONDS)
         assert cluster.nodes_of(stack.job(job["id"])) == {"lab"}, "the cheaper pool is the first"
         power_off(cluster.hosts[1])
-        done = stack.wait_for_state(job["id"], "completed", "failed", timeout=JOB_SECONDS + NODE_SECONDS)
+        wait_until("the other rank to go on", lambda: stack.job(job["id"])["generation"] == 2, NODE_SECONDS)
+        cluster.run("nodes", "add", "--pool", "slurm")
+        wait_until("the job to grow", lambda: stack.job(job["id"])["generation"] == 3, NODE_SECONDS)
+        assert cluster.nodes_of(stack.job(job["id"])) == {"lab", "slurm"}
+        wait_until("a step there", functools.partial(has_stepped, stack, job["id"], stack.job(job["id"])["progress"]["step"]), JOB_SECONDS)
+        cluster.run("pause", job["id"])
+        paused = stack.wait_for_state(job["id"], "paused", "failed", "completed", timeout=JOB_SECONDS)
+        assert paused["state"] == "paused", paused
+        scaled_down(cluster)
+        cluster.run("resume", job["id"])
+        done = stack.wait_for_state(job["id"], "completed", "failed", timeout=2 * JOB_SECONDS)
     assert done["state"] == "completed", done["failure"]
-    assert done["generation"] >= 2
-    assert "slurm" in cluster.nodes_of(done), done["ranks"]
-    assert done["generations"][-1]["start_step"] >= EVERY, "it began at a checkpoint in the store"
+    assert done["generations"][-1]["start_step"] == paused["progress"]["last_checkpoint_step"], "it began where the store has it"
     audit = stack.get(f"/training/jobs/{job['id']}/samples")
     assert (audit["exactly_once"], audit["samples"]) == (True, STEPS * 8)
     lines = stack.get(f"/training/jobs/{job['id']}/logs", limit=1000)["items"]
-    assert sum(line["text"] == "trains with tinytool" for line in lines) >= 3
+    assert sum(line["text"] == "trains with tinytool" for line in lines) >= 5
     assert [name for name in cluster.store.names("runs/") if name.endswith("manifest.json")]
-    wait_until("Slurm to be empty", lambda: not cluster.slurm.command("squeue", "-h").strip(), END_SECONDS)
+    scaled_down(cluster)
+
+
+def has_stepped(stack: Stack, job_id: str, step: int) -> bool:
+    return bool(stack.job(job_id)["progress"]["step"] > step)
+
+
+def scaled_down(cluster: Cluster) -> None:
+    """Wait until no node is left, Slurm's queue is empty, and the host that has power has removed what it kept."""
 
     def ready() -> list[str]:
-        return [node["name"] for node in stack.get("/cluster/nodes")["items"] if node["state"] == "ready"]
+        return [node["name"] for node in cluster.stack.get("/cluster/nodes")["items"] if node["state"] == "ready"]
 
     wait_until("no node to be left", lambda: not ready(), END_SECONDS)
+    wait_until("Slurm to be empty", lambda: not cluster.slurm.command("squeue", "-h").strip(), END_SECONDS)
     nodes = cluster.hosts[0].home / ".paceline" / "nodes"
-    wait_until("the host that is left to be clear", lambda: not any(nodes.iterdir()), END_SECONDS)
+    wait_until("the host that has power to be clear", lambda: not any(nodes.iterdir()), END_SECONDS)

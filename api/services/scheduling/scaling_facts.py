@@ -57,6 +57,7 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, now: datetime
     launches = {row.name: await rows.open_of_pool(session, row.name) for row in pools}
     unwanted = {launch.node_id for group in launches.values() for launch in group if not launch.wanted}
     mine = [node for node in await node_rows.present(session) if node.pool in launches]
+    present = {node.id for node in mine}
     joining = [node for node in mine if node.state is NodeState.JOINING and node.id not in unwanted]
     nodes = [node for node in mine if node not in joining]
     held = Counter(holder.node_id for holder in await slot_rows.holders(session))
@@ -69,6 +70,7 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, now: datetime
         nodes=[_node_facts(node, held[node.id], memory, unwanted) for node in nodes],
         pending=await _pending(session, now),
         launching={name: under_way[name] for name in launches},
+        ending={name: sum(not each.wanted and each.node_id not in present for each in group) for name, group in launches.items()},
     )
 
 

@@ -54,6 +54,14 @@ def test_a_gang_that_may_be_smaller_gets_what_the_pool_may_have() -> None:
     assert withheld.pools == {"work": withheld.reason}
 
 
+def test_a_node_that_has_left_takes_its_place_until_its_provider_has_ended_it() -> None:
+    """The host of a node that was lost passed for free: the pool refused, and rested for five minutes."""
+    other = replace(POOL, name="other", cost=5.0)
+    facts = ScalingFacts((POOL, other), (), (job(blocks=16),), {}, {"work": 1})
+    assert [launch.pool for launch in decide(facts, NOW).launches] == ["other"]
+    assert [launch.pool for launch in decide(replace(facts, ending={}), NOW).launches] == ["work"]
+
+
 def test_the_more_urgent_job_gets_the_last_nodes() -> None:
     decided = look(job("old", 12, waits=900), job("urgent", 12, priority=5))
     assert decided.launches == (LaunchNodes("work", 3, "job urgent waits for 12 slots"),)
