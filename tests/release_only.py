@@ -47,6 +47,7 @@ WHOLE_MODULES = (
     "e2e/test_experiments.py",
     "e2e/test_first_hour.py",
     "e2e/test_incidents.py",
+    "e2e/test_laptop_to_cluster.py",
     "e2e/test_latency.py",
     "e2e/test_log_page.py",
     "e2e/test_one_machine.py",

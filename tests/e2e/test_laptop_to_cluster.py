@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="slurmd needs root"),
 ]
 
-STEPS, EVERY = 1500, 50
+STEPS, EVERY = 900, 50
 JOB_SECONDS, NODE_SECONDS, END_SECONDS = 300.0, 150.0, 180.0
 TASK = """
 import time

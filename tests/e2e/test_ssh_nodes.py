@@ -91,6 +91,6 @@ def test_a_pool_grows_for_a_job_that_waits_and_goes_when_it_has_ended(empty_stac
         run(stack, "wait", "pair", "--timeout", "240")
         wait_until("its nodes are gone", lambda: not stack.get("/cluster/nodes")["items"], 120)
         wait_until("the launches are over", lambda: not launched_of(stack, "grown"), 60)
-        causes = [each["cause"] for each in stack.get("/events?limit=200")["items"] if each["actor"]["name"] == "autoscaler"]
+        causes = [each["cause"] for each in stack.get("/events", limit=200)["items"] if each["actor"]["name"] == "autoscaler"]
         assert sum("waits for 2 slots" in cause for cause in causes) == 2
         assert sum("no job has used it for" in cause for cause in causes) >= 2
