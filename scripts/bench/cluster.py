@@ -157,9 +157,17 @@ async def _ssh_nodes(server: SshServer, folder: Path) -> tuple[float, list[float
         for number in range(NODES + 1):
             times.append(await _node(target, client, provisioner, name))
             await _is_cleared(server.home / ".paceline" / "nodes")
+            await _forget(client, name)
             if number:
                 by_hand.append(await _by_hand(target, client, server, f"by-hand-{number}"))
     return times[0], times[1:], by_hand
+
+
+async def _forget(client: httpx.AsyncClient, name: str) -> None:
+    """Remove the node from the cluster, so that its name is free again."""
+    for node in (await client.get("/cluster/nodes")).raise_for_status().json()["items"]:
+        if node["name"] == name:
+            (await client.delete(f"/cluster/nodes/{node['id']}", params={"force": "true"})).raise_for_status()
 
 
 async def _is_cleared(nodes: Path) -> None:
@@ -200,7 +208,12 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="autoscaler | slurm | ssh", help="default: all")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    report([figure for name in arguments.names or MEASURES for figure in MEASURES[name]()], arguments.json)
+    figures = []
+    for name in arguments.names or MEASURES:
+        figures += (found := MEASURES[name]())
+        report(found, None)  # at once: the next one may break
+    if arguments.json:
+        report(figures, arguments.json)
     return 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.objects import node_copies
 from paceline.objects.client import Patience
 from paceline.objects.errors import ObjectStoreError
 from paceline.objects.location import parse
@@ -46,7 +47,7 @@ def store(server: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     folder = tokenize_texts(tmp_path / "text")
     for path in folder.iterdir():
         server.ask("PUT", f"/sets/text/{path.name}", path.read_bytes())
-    stored_tokens._held.clear()
+    node_copies._held.clear()
     return server
 
 
@@ -84,7 +85,7 @@ def test_what_was_used_longest_ago_goes_first_and_never_what_is_in_use(store: Fa
     first = fetched(store, cache)
     old = first.with_name("0" * 64)
     shutil.copytree(first, old)
-    assert stored_tokens.evict(cache / stored_tokens.FOLDER, 0) == [old.name]
+    assert node_copies.evict(cache / stored_tokens.FOLDER, 0, token_set.MANIFEST) == [old.name]
     assert first.exists()
 
 
