@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,9 +44,9 @@ def store(server: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> FaultyStore:
     return server
 
 
-def put(store: FaultyStore, folder: Path) -> None:
+def put(store: FaultyStore, folder: Path, name: str = "small") -> None:
     for path in folder.iterdir():
-        store.ask("PUT", f"/models/small/{path.name}", path.read_bytes())
+        store.ask("PUT", f"/models/{name}/{path.name}", path.read_bytes())
 
 
 def in_one_file(folder: Path, value: float = 1.0) -> Path:
@@ -130,20 +131,17 @@ def test_a_store_of_the_kind_of_the_checkpoints_has_their_options(store: FaultyS
     assert stored_weights.on_this_node(spec, str(tmp_path), tmp_path / "cache", LARGE) == tmp_path
 
 
-def test_a_job_begins_as_it_does_with_the_same_folder(
-    store: FaultyStore, make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_begins_as_it_does_with_the_same_folder(store: FaultyStore, make_job: MakeJob, tmp_path: Path) -> None:
     first = make_job(tiny_gpt(steps=5, dropout=0.0), "first")
     first.run(1)
     weights = Path(export.export(Path(first.newest_first()[0]), tmp_path / "weights").folder)
-    put(store, weights)
-    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
-    spec = tiny_gpt(2, steps=2, dropout=0.0)
+    name = secrets.token_hex(8)  # the cache of ranks outlives a test
+    put(store, weights, name)
+    spec = tiny_gpt(2, steps=2, dropout=0.0) | {"environment": {"variables": {**CREDENTIALS, "AWS_ENDPOINT_URL": store.url}}}
     here = make_job(spec | {"initial_weights": str(weights)}, "here").run(2)[0]
-    there = make_job(spec | {"initial_weights": FOLDER}, "there").run(2)[0]
+    there = make_job(spec | {"initial_weights": f"s3://{BUCKET}/models/{name}"}, "there").run(2)[0]
     plain = make_job(spec, "plain").run(2)[0]
     assert (here.exit_code, there.exit_code) == (0, 0), there.output
-    assert f"starts with the weights in {FOLDER}" in there.output
+    assert f"starts with the weights in s3://{BUCKET}/models/{name}" in there.output
     assert there.curve("loss") == here.curve("loss") != plain.curve("loss")
     assert len(downloads(store)) == 1
