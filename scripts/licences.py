@@ -72,7 +72,7 @@ def asked_for() -> list[LicensedPackage]:
 
 
 def brought_along(asked: Iterable[LicensedPackage]) -> list[LicensedPackage]:
-    """What these packages require in turn, as far as it is installed where Paceline is developed; each once, by name."""
+    """Packages that these require in turn, as far as it is installed where Paceline is developed; each once, by name."""
     known = {each.name for each in asked}
     waiting = [Requirement(f"{name}[standard,asyncio]") for name in sorted(known - set(NOT_INSTALLED))]
     found: dict[str, LicensedPackage] = {}

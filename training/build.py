@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
@@ -133,9 +132,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     sums.reducer.load_state(state.unsent)
     rebuilt = RecoveryReport(agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if newest_generation else None
     if spec.initial_weights is not None and state.step == 0:  # newcomers too: at step 0 nothing is transferred
-        load_initial(
-            state.model, stored_weights.on_this_node(spec, spec.initial_weights, env.cache_directory(), env.data_cache_bytes()), group
-        )
+        load_initial(state.model, stored_weights.on_this_node(spec, spec.initial_weights), group)
         telemetry.log(f"starts with the weights in {spec.initial_weights}")
     state.started, state.generation = True, world.generation
     spec = micro_batch.resolve_micro_batch(checkpoints, world, state, steps_from, coordinates, telemetry)

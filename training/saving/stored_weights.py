@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from paceline.distributed import env
 from paceline.objects.client import ObjectClient, Patience
 from paceline.objects.errors import ObjectAccessError, ObjectLostError, ObjectNotFoundError, ObjectStoreError
 from paceline.objects.location import ObjectLocation, is_url, place_at
@@ -29,7 +30,7 @@ COMPLETE = ".complete"
 WAY_OUT = "check initial_weights, and the credentials and AWS_ENDPOINT_URL in the environment of the node's ranks (its agent's --pass-env, or secrets)"
 
 
-def on_this_node(spec: JobSpec, text: str, cache: Path, most_bytes: int) -> Path:
+def on_this_node(spec: JobSpec, text: str) -> Path:
     """Where this node has the weights that `text`, a path or a URL, names. A store of the kind that the job's checkpoints are in has their options.
 
     Raises as `copy_of` does.
@@ -39,7 +40,7 @@ def on_this_node(spec: JobSpec, text: str, cache: Path, most_bytes: int) -> Path
         return place
     saved = spec.checkpoint.directory
     alike = saved is not None and is_url(saved) and saved.partition(":")[0] == place.scheme
-    return copy_of(place, options_of(spec.checkpoint.options) if alike else {}, cache, most_bytes)
+    return copy_of(place, options_of(spec.checkpoint.options) if alike else {}, env.cache_directory(), env.data_cache_bytes())
 
 
 def copy_of(place: ObjectLocation, options: Mapping[str, str], cache: Path, most_bytes: int, patience: Patience | None = None) -> Path:

@@ -123,12 +123,15 @@ def test_what_is_missing_or_no_weights_is_told_and_a_store_that_is_out_is_worth_
         fetched(store, tmp_path / "cache")
 
 
-def test_a_store_of_the_kind_of_the_checkpoints_has_their_options(store: FaultyStore, tmp_path: Path) -> None:
+def test_a_store_of_the_kind_of_the_checkpoints_has_their_options(
+    store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path / "cache"))
     put(store, in_one_file(tmp_path / "one"))
     checkpoint = {"directory": f"s3://{BUCKET}/runs", "options": store.options}
     spec = JobSpec.model_validate(tiny_gpt(steps=1) | {"initial_weights": FOLDER, "checkpoint": checkpoint})
-    assert find_weights(stored_weights.on_this_node(spec, FOLDER, tmp_path / "cache", LARGE)).read("a").tolist() == [1.0] * 3
-    assert stored_weights.on_this_node(spec, str(tmp_path), tmp_path / "cache", LARGE) == tmp_path
+    assert find_weights(stored_weights.on_this_node(spec, FOLDER)).read("a").tolist() == [1.0] * 3
+    assert stored_weights.on_this_node(spec, str(tmp_path)) == tmp_path
 
 
 def test_a_job_begins_as_it_does_with_the_same_folder(store: FaultyStore, make_job: MakeJob, tmp_path: Path) -> None:
