@@ -172,6 +172,15 @@ def test_never_above_the_maximum_nor_below_the_minimum_and_no_busy_node_is_drain
     assert all(reasons)
 
 
+def test_a_job_keeps_the_idle_nodes_it_will_use_when_nodes_of_another_pool_are_on_their_way() -> None:
+    """They were drained under a spent budget, and the job was counted on nodes that were launched for another one."""
+    first, spent = replace(POOL, name="a"), replace(POOL, name="b", slots=3, max_nodes=2, budget_node_hours=5.0, spent_node_hours=6.0)
+    idle = (node("b0", pool=spent), node("b1", pool=spent))
+    waiting = (job("urgent", 4, priority=1), job("other", 3))
+    assert look(*waiting, pools=(first, spent), nodes=idle).launches == (LaunchNodes("a", 1, "job other waits for 3 slots"),)
+    assert look(*waiting, pools=(first, spent), nodes=idle, a=1).drains == ()
+
+
 @given(any_facts())
 @settings(max_examples=40, deadline=None)
 def test_what_was_launched_a_moment_ago_is_neither_launched_again_nor_drained(facts: ScalingFacts) -> None:
