@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from paceline.bundles.archive import CHUNK_BYTES, PackedBundle, pack, unpack
+from paceline.bundles.archive import CHUNK_BYTES, PackedBundle, measure, pack, unpack
 from paceline.bundles.errors import BundleError, DamagedBundleError
 from paceline.bundles.listing import FolderListing, list_files
 from paceline.cli import formats
-from paceline.cli.errors import OutputError, UsageProblem
+from paceline.cli.errors import ApiProblemError, OutputError, UsageProblem
 from paceline.cli.git_facts import MOST_PATH, git_facts
 from paceline.cli.job_folder import near_names
 from paceline.cli.output import note
@@ -32,9 +32,11 @@ def with_code(client: RestClient, spec: Spec, folder: Path) -> Spec:
     try:
         listing = list_files(folder)
         _require_script(spec, listing)
-        with tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) as packed:
-            bundle = pack(listing, packed)
-            sent = _send(client, bundle, packed)
+        bundle, sent = _stored(client, listing), False
+        if bundle is None:
+            with tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) as packed:
+                bundle = pack(listing, packed)
+                sent = _send(client, bundle, packed)
     except BundleError as error:
         raise UsageProblem(str(error)) from error
     note(_summary(listing, bundle, sent))
@@ -67,6 +69,21 @@ def _require_script(spec: Spec, listing: FolderListing) -> None:
         )
     near = near_names(listing.folder / wanted)
     raise UsageProblem(f"script.path: there is no {path} in {listing.folder}", f"near it: {', '.join(near)}" if near else None)
+
+
+def _stored(client: RestClient, listing: FolderListing) -> PackedBundle | None:
+    """The folder's bundle, kept for a job that is about to name it, where the coordinator has it already: then nothing is compressed. Else None."""
+    digest, _ = measure(listing)
+    path = f"/training/bundles/{digest}"
+    try:
+        found = client.get(path)
+    except ApiProblemError as error:
+        if error.status != 404:
+            raise
+        return None
+    facts = {name: found[name] for name in ("bytes", "unpacked_bytes", "files")}
+    answer = client.put(path, body=facts) if found["state"] == "ready" else found
+    return PackedBundle(digest, **facts) if answer["next_chunk"] is None else None
 
 
 def _send(client: RestClient, bundle: PackedBundle, packed: IO[bytes]) -> bool:

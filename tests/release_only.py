@@ -47,12 +47,14 @@ WHOLE_MODULES = (
     "e2e/test_experiments.py",
     "e2e/test_first_hour.py",
     "e2e/test_incidents.py",
+    "e2e/test_laptop_to_cluster.py",
     "e2e/test_latency.py",
     "e2e/test_log_page.py",
     "e2e/test_one_machine.py",
     "e2e/test_pipeline.py",
     "e2e/test_saves.py",
     "e2e/test_sharded.py",
+    "e2e/test_stored_data.py",
 )
 #: Patterns of what stands behind `tests/` in a test's id; `[]]` is a bracket.
 PATTERNS = (

@@ -25,7 +25,7 @@ COVERS = {
         "api/routes/provisioning api/services/lifecycle/launch_lifecycle api/services/nodes/launches api/services/nodes/pools "
         "api/schemas/nodes cluster/provisioners/registry db/models/provisioning db/repositories/provisioning"
     ),
-    "e2e/test_ssh_nodes.py": "cluster/provisioners/ssh/provisioner cluster/provisioners/ssh/wheel cli/commands/pools cli/node_launches",
+    "e2e/test_ssh_nodes.py": "cluster/provisioners/ssh/wheel cli/commands/pools cli/node_launches",
     "cluster/provisioners/ssh/test_connection.py": "cluster/provisioners/ssh/on_host",
     "api/loops/test_isolation.py": "api/core/troubles",
     "api/loops/test_storage.py": (

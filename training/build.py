@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from torch import Tensor
 
@@ -30,7 +29,7 @@ from paceline.training.gradients.recorder import GradientRecording, recording_fo
 from paceline.training.link import World
 from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.telemetry import Telemetry
-from paceline.training.saving import checkpoint, left_out, unsent
+from paceline.training.saving import checkpoint, left_out, stored_weights, unsent
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory, clear_debris, open_directory, storage_at
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.saves import Saves
@@ -133,7 +132,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     sums.reducer.load_state(state.unsent)
     rebuilt = RecoveryReport(agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if newest_generation else None
     if spec.initial_weights is not None and state.step == 0:  # newcomers too: at step 0 nothing is transferred
-        load_initial(state.model, Path(spec.initial_weights), group)
+        load_initial(state.model, stored_weights.on_this_node(spec, spec.initial_weights), group)
         telemetry.log(f"starts with the weights in {spec.initial_weights}")
     state.started, state.generation = True, world.generation
     spec = micro_batch.resolve_micro_batch(checkpoints, world, state, steps_from, coordinates, telemetry)

@@ -26,6 +26,7 @@ class Capacity:
     pools: Mapping[str, PoolFacts]
     count: Counter[str]  # nodes of each pool: present, under way, to be launched
     rooms: list[NodeRoomLeft]
+    ending: Mapping[str, int] = field(default_factory=dict)  # nodes of each pool that have left and still take a place
     new: Counter[str] = field(default_factory=Counter)
     needed: set[str] = field(default_factory=set)  # ids of idle nodes that a pending job will use
 
@@ -40,11 +41,16 @@ class Capacity:
             if name in pools:
                 count[name] += under_way
                 rooms += [NodeRoomLeft(pools[name], pools[name].slots) for _ in range(under_way)]
-        return cls(pools, count, rooms)
+        return cls(pools, count, rooms, facts.ending)
 
-    def take(self, request: Request, blocks: int, pool: PoolFacts) -> bool:
-        """Place `blocks` of the job on nodes of this pool, without a new one. Returns whether they all fit; if not, nothing is taken."""
-        taken = self._fitting(request, blocks, pool)
+    def places(self, pool: PoolFacts) -> int:
+        """How many more nodes this pool may have."""
+        return max(0, pool.max_nodes - self.count[pool.name] - self.ending.get(pool.name, 0))
+
+    def take(self, request: Request, blocks: int, pool: PoolFacts, *, coming: bool) -> bool:
+        """Place `blocks` of the job on present nodes of this pool, and with `coming` on those under way too. Returns whether they all fit; if not,
+        nothing is taken."""
+        taken = self._fitting(request, blocks, pool, coming=coming)
         if taken is None:
             return False
         for room, count in taken:
@@ -65,10 +71,11 @@ class Capacity:
         self.new[pool.name] += count
         self.rooms += [NodeRoomLeft(pool, pool.slots) for _ in range(count)]
 
-    def _fitting(self, request: Request, blocks: int, pool: PoolFacts) -> list[tuple[NodeRoomLeft, int]] | None:
+    def _fitting(self, request: Request, blocks: int, pool: PoolFacts, *, coming: bool) -> list[tuple[NodeRoomLeft, int]] | None:
         """The nodes that take the blocks, the fullest first, so that whole nodes stay free."""
         left, taken = blocks, list[tuple[NodeRoomLeft, int]]()
-        for room in sorted((each for each in self.rooms if each.pool is pool), key=lambda each: (each.node is None, each.free)):
+        rooms = (each for each in self.rooms if each.pool is pool and (coming or each.node is not None))
+        for room in sorted(rooms, key=lambda each: (each.node is None, each.free)):
             count = min(left, self._blocks_in(request, room.free))
             if count:
                 taken.append((room, count))

@@ -50,7 +50,8 @@ def _make_room(capacity: Capacity, facts: ScalingFacts, job: PendingJob, reasons
     if not pools:
         return _why_no_pool(facts.pools, job)
     sizes = dict.fromkeys((request.blocks, request.fewest_blocks))
-    if any(capacity.take(request, blocks, pool) for blocks in sizes for pool in pools):
+    # Present nodes of any pool before those under way of another: these would be left idle, and drained, as soon as new ones are on their way.
+    if any(capacity.take(request, blocks, pool, coming=coming) for blocks in sizes for coming in (False, True) for pool in pools):
         return None
     if (now - request.queued_at).total_seconds() < facts.patience_seconds:
         return Withheld(request.job_id, f"it waits for less than {facts.patience_seconds:g} s, and may start in a moment")
@@ -61,7 +62,7 @@ def _make_room(capacity: Capacity, facts: ScalingFacts, job: PendingJob, reasons
             refusal = _refusal(capacity, job, pool, count, now)
             if refusal is None:
                 capacity.launch(pool, count)
-                capacity.take(request, blocks, pool)
+                capacity.take(request, blocks, pool, coming=True)
                 reasons[pool.name].append(f"job {request.job_id} waits for {plural(blocks * request.slots_per_block, 'slot')}")
                 return None
             refusals[pool.name].append(refusal)
@@ -93,9 +94,9 @@ def _rank(capacity: Capacity, job: PendingJob, blocks: int, pool: PoolFacts, now
 
 def _refusal(capacity: Capacity, job: PendingJob, pool: PoolFacts, count: int, now: datetime) -> str | None:
     """Why no `count` nodes of this pool are launched for the job; None: they may be."""
-    room = pool.max_nodes - capacity.count[pool.name]
-    if count > room:
-        return f"{pool.name} may have {plural(max(0, room), 'node')} more, and it lacks {count}"
+    places = capacity.places(pool)
+    if count > places:
+        return f"{pool.name} may have {plural(places, 'node')} more, and it lacks {count}"
     if pool.budget_is_spent:
         return f"{pool.name} has used its budget of {pool.budget_node_hours:g} node-hours"
     if _rests(pool, now):

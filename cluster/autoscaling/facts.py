@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from paceline.cluster.policy.placement import Request
@@ -41,7 +41,7 @@ class PoolFacts:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """A node of a pool that has joined and has not left."""
+    """A node of a pool that was ready once and has not left."""
 
     id: str
     pool: str
@@ -63,10 +63,12 @@ class PendingJob:
 
 @dataclass(frozen=True)
 class ScalingFacts:
-    """All that one decision is made from. `launching`: how many nodes of each pool were asked for and have not joined."""
+    """All that one decision is made from. `launching`: how many nodes of each pool were asked for and were not ready yet;
+    `ending`: how many have left and are not yet ended by their provider, so that their places are taken."""
 
     pools: Sequence[PoolFacts]
     nodes: Sequence[NodeFacts]
     pending: Sequence[PendingJob]
     launching: dict[str, int]
+    ending: Mapping[str, int] = field(default_factory=dict)
     patience_seconds: float = DEFAULT_PATIENCE_SECONDS  # how long a job waits before nodes are launched for it: it may start in a moment

@@ -41,6 +41,20 @@ class PackedBundle(NamedTuple):
     files: int
 
 
+def measure(listing: FolderListing) -> tuple[str, int]:
+    """The digest that the files of a folder have as a bundle, and the bytes of its tar archive; nothing is compressed. Raises UnpackableFileError."""
+    digest, plain = hashlib.sha256(), 0
+
+    def take(data: bytes) -> int:
+        nonlocal plain
+        digest.update(data)
+        plain += len(data)
+        return len(data)
+
+    _write_tar(listing, take)
+    return digest.hexdigest(), plain
+
+
 def pack(listing: FolderListing, target: IO[bytes]) -> PackedBundle:
     """Write the files of a folder to `target`. Raises UnpackableFileError for one that cannot be read, or changes meanwhile."""
     digest, plain, packed = hashlib.sha256(), 0, 0
@@ -57,11 +71,15 @@ def pack(listing: FolderListing, target: IO[bytes]) -> PackedBundle:
         keep(compressor.compress(data))
         return len(data)
 
+    _write_tar(listing, take)
+    keep(compressor.flush())
+    return PackedBundle(digest.hexdigest(), packed, plain, len(listing.files))
+
+
+def _write_tar(listing: FolderListing, take: Callable[[bytes], int]) -> None:
     with tarfile.open(fileobj=_Sink(take), mode="w|", format=tarfile.PAX_FORMAT, bufsize=_STREAM) as tar:
         for file in listing.files:
             _add(tar, listing.folder, file)
-    keep(compressor.flush())
-    return PackedBundle(digest.hexdigest(), packed, plain, len(listing.files))
 
 
 def _add(tar: tarfile.TarFile, folder: Path, file: BundleFile) -> None:

@@ -1,10 +1,11 @@
-"""Nodes that come and go by themselves: the autoscaler over a week of jobs, and how soon a Slurm job is a node.
+"""Nodes that come and go by themselves: the autoscaler over a week of jobs, and how soon a Slurm job or a host with SSH is a node.
 
-    python -m scripts.bench.cluster [autoscaler] [slurm] [--json FILE]
+    python -m scripts.bench.cluster [autoscaler] [slurm] [ssh] [--json FILE]
 
 autoscaler_slot_hours         paid for over a week of a made-up trace, beside nodes that are always on and beside an oracle
 autoscaler_wait_s             how long its jobs waited
 slurm_node_ready_s            from sbatch to a node that is ready, beside sbatch's own time to a running script
+ssh_node_ready_s              from the launch on a host that has the packages to a node that is ready, beside `ssh HOST paceline worker` typed there
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shlex
 import sys
 import tempfile
 import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,17 +26,21 @@ import httpx
 from paceline.cluster.autoscaling.facts import PoolFacts
 from paceline.cluster.autoscaling.replay import Replay, ReplayResult, replay_always_on, replay_oracle
 from paceline.cluster.autoscaling.trace import week
-from paceline.cluster.provisioners.provisioner import ProvisionerContext, WantedNode
+from paceline.cluster.provisioners.provisioner import Provisioner, ProvisionerContext, WantedNode
+from paceline.cluster.provisioners.settings import SshSettings, ssh_node_name
 from paceline.cluster.provisioners.slurm import SlurmProvisioner
 from paceline.cluster.provisioners.slurm_settings import SlurmSettings
+from paceline.cluster.provisioners.ssh.provisioner import SshProvisioner
 from scripts.bench.edges.load.coordinator import Coordinator, coordinator, free_port
 from scripts.bench.figures import Figure, report, summarize
 from scripts.slurm_cluster import SlurmCluster, missing_programs
 from scripts.steps import ROOT
+from tests.sshd import SSHD, SshServer, ssh_server
 
 POOL = PoolFacts("gpu", slots=8, max_nodes=16, launch_seconds=120.0)
 SEEDS = (1, 2, 3)
-NODES, READY_SECONDS = 3, 120.0
+NODES, READY_SECONDS = 5, 120.0
+SSH_HOST, CTRL_C = "127.0.0.2", b"\x03"
 
 
 def measure_autoscaler() -> list[Figure]:
@@ -108,7 +115,7 @@ async def _nodes(folder: Path) -> list[float]:
         return taken
 
 
-async def _node(target: Coordinator, client: httpx.AsyncClient, provisioner: SlurmProvisioner, name: str) -> float:
+async def _node(target: Coordinator, client: httpx.AsyncClient, provisioner: Provisioner, name: str) -> float:
     token = (await client.post("/cluster/nodes", json={})).raise_for_status().json()["token"]
     began = time.monotonic()
     handle = await provisioner.launch(WantedNode(name, "bench", target.url, token, slots=1))
@@ -126,15 +133,87 @@ async def _is_ready(client: httpx.AsyncClient, name: str) -> bool:
     return any(node["name"] == name for node in nodes)
 
 
-MEASURES: dict[str, Callable[[], list[Figure]]] = {"autoscaler": measure_autoscaler, "slurm": measure_slurm}
+def measure_ssh() -> list[Figure]:
+    """Launch nodes one by one on a host with Debian's OpenSSH on loopback: first one without packages, then one that has them, in turns with the
+    agent that somebody starts there by hand."""
+    if not Path(SSHD).exists():
+        print("ssh: skipped, there is no sshd: apt-get install openssh-server", file=sys.stderr)
+        return []
+    with tempfile.TemporaryDirectory() as name, ssh_server(Path(name) / "host", SSH_HOST) as server:
+        first, ready, by_hand = asyncio.run(_ssh_nodes(server, Path(name)))
+    beside = summarize("", "s", by_hand, "").median
+    compared = f"the agent started there by hand: {beside:.2f} s; the first node, with its packages: {first:.1f} s; goal: 3 s"
+    return [summarize("ssh_node_ready_s", "s", ready, compared)]
+
+
+async def _ssh_nodes(server: SshServer, folder: Path) -> tuple[float, list[float], list[float]]:
+    # torch is on this machine already, and nothing is downloaded
+    provider = {"hosts": [server.host], "key_file": str(server.key_file), "python": sys.executable, "packages_of": sys.executable}
+    settings = SshSettings.model_validate(provider | {"pip_options": ["--no-index", "--no-deps"]})
+    provisioner = SshProvisioner(settings, ProvisionerContext(folder, lambda _: None))
+    name = ssh_node_name("bench", settings.hosts[0])
+    async with coordinator(0) as target, target.client() as client:
+        times, by_hand = [], []
+        for number in range(NODES + 1):
+            times.append(await _node(target, client, provisioner, name))
+            await _is_cleared(server.home / ".paceline" / "nodes")
+            await _forget(client, name)
+            if number:
+                by_hand.append(await _by_hand(target, client, server, f"by-hand-{number}"))
+    return times[0], times[1:], by_hand
+
+
+async def _forget(client: httpx.AsyncClient, name: str) -> None:
+    """Remove the node from the cluster, so that its name is free again."""
+    for node in (await client.get("/cluster/nodes")).raise_for_status().json()["items"]:
+        if node["name"] == name:
+            (await client.delete(f"/cluster/nodes/{node['id']}", params={"force": "true"})).raise_for_status()
+
+
+async def _is_cleared(nodes: Path) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while any(nodes.iterdir()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the host did not remove its node within {READY_SECONDS:g} s")
+        await asyncio.sleep(0.05)
+
+
+async def _by_hand(target: Coordinator, client: httpx.AsyncClient, server: SshServer, name: str) -> float:
+    """Seconds until a node is ready whose agent is started through `ssh`, in an environment that is there."""
+    token = (await client.post("/cluster/nodes", json={})).raise_for_status().json()["token"]
+    options = ["-i", str(server.key_file), "-p", str(server.port), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
+    agent = ["-m", "paceline.cli.main", "worker", "--server", target.url, "--token", token, "--name", name, "--slots", "1"]
+    command = shlex.join([sys.executable, *agent, "--data", str(server.home / name)])
+    began = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        "ssh", "-tt", "-q", *options, server.address, f"cd {ROOT} && {command}", stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL
+    )
+    try:
+        while not await _is_ready(client, name):
+            if process.returncode is not None or time.monotonic() - began > READY_SECONDS:
+                raise TimeoutError(f"node {name} was not ready within {READY_SECONDS:g} s")
+            await asyncio.sleep(0.02)
+        return time.monotonic() - began
+    finally:
+        if process.stdin is not None:
+            process.stdin.write(CTRL_C)
+        await asyncio.wait_for(process.wait(), READY_SECONDS)
+
+
+MEASURES: dict[str, Callable[[], list[Figure]]] = {"autoscaler": measure_autoscaler, "slurm": measure_slurm, "ssh": measure_ssh}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="autoscaler | slurm", help="default: both")
+    parser.add_argument("names", nargs="*", metavar="autoscaler | slurm | ssh", help="default: all")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    report([figure for name in arguments.names or MEASURES for figure in MEASURES[name]()], arguments.json)
+    figures = []
+    for name in arguments.names or MEASURES:
+        figures += (found := MEASURES[name]())
+        report(found, None)  # at once: the next one may break
+    if arguments.json:
+        report(figures, arguments.json)
     return 0
 
 

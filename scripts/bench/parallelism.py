@@ -2,7 +2,7 @@
 
 A byte-level GPT (4 layers, d=256, context 128) on two ranks with one thread each, so that two cores are what a run wants. Loops that are
 compared take turns in the same processes; a figure is the median of the ratios of single rounds. Saves written behind the steps
-are compared with saves that training waits for.
+are compared with saves that training waits for, and those that go to an object store with those on the node's disk.
 
     python -m scripts.bench.parallelism [--quick] [--only PART ...] [--json FILE]
 """
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from scripts.bench.figures import Figure, report
-from scripts.bench.parallel import async_save, contests, memory, plans
+from scripts.bench.parallel import async_save, contests, memory, plans, stored_save
 from scripts.steps import say
 
 ROUNDS, QUICK_ROUNDS = 20, 4
@@ -33,6 +33,7 @@ def parts(*, quick: bool) -> dict[str, Part]:
     return beside_scripts | {
         "auto": partial(plans.measure, screening, ("usual",) if quick else tuple(plans.SIZES)),
         "async_save": partial(async_save.measure, saving),
+        "stored_save": partial(stored_save.measure, saving),
         "memory": partial(memory.measure, memory.QUICK if quick else None),
     }
 

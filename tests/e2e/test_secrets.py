@@ -79,7 +79,7 @@ def test_twenty_canaries_are_found_nowhere(stack: Stack, tmp_path: Path) -> None
     assert logs.count("plain ***") == 20, logs
     assert "refused: ***" in json.dumps(ended)
     assert logs.count("is not kept with the job") >= 20
-    paths = (f"/training/jobs/{job}", f"/training/jobs/{job}/metrics", f"/training/jobs/{job}/files", "/events", "/audit", "/secrets")
+    paths = (f"/training/jobs/{job}", f"/metrics/jobs/{job}", f"/training/jobs/{job}/files", "/events", "/audit", "/secrets")
     answers = [logs.encode(), *(json.dumps(stack.get(path)).encode() for path in paths)]
     assert found_in(b"".join(answers), canaries) == []
     assert stack.paceline("backup", str(tmp_path / "backup"), "--data", str(stack.data)).returncode == 0

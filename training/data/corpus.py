@@ -40,7 +40,7 @@ def open_corpus(data: StdlibText | Tokens, context: int, vocab_size: int, cache:
         return Corpus(train, held_out, prompt=list(b"def "), vocabulary=BYTES, decode=ByteTokenizer().decode)
     place = place_at(data.path)
     if not isinstance(place, Path):
-        place = stored_tokens.folder_of(place, options_of(data.options), cache, env.data_cache_bytes())
+        place = stored_tokens.folder_of(place, options_of(data.options), cache, env.data_cache_bytes(), sha256=data.sha256)
     train_windows, held_out_windows, made = tokens.load(data, context, vocab_size, place)
     decode = functools.partial(decode_with, place, made)
     return Corpus(train_windows, held_out_windows, prompt=[made.end], vocabulary=made.vocabulary, decode=decode)

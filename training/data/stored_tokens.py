@@ -6,8 +6,6 @@ URL is the same one. The copies that were used longest ago go when all of them t
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -16,38 +14,61 @@ from pathlib import Path
 
 from paceline.monitoring.files import write_durably
 from paceline.objects.client import ObjectClient, Patience
-from paceline.objects.errors import ObjectNotFoundError, ObjectStoreError
+from paceline.objects.errors import ObjectAccessError, ObjectLostError, ObjectNotFoundError, ObjectStoreError
 from paceline.objects.location import ObjectLocation
-from paceline.objects.node_copies import alone_on_node, fetch
+from paceline.objects.node_copies import alone_on_node, evict, fetch, hold
 from paceline.training.data import token_set
 from paceline.training.errors import InvalidInputError
 
 #: Below the node's cache.
 FOLDER = "token-sets"
-IN_USE = ".in-use"
 WAY_OUT = "check data.path, data.options and the credentials in the environment of the node's ranks (its agent's --pass-env)"
-#: Descriptors of the locks of copies that this process uses, for its life: their files may be mapped.
-_held: dict[Path, int] = {}
 
 
-def folder_of(place: ObjectLocation, options: Mapping[str, str], cache: Path, most_bytes: int, patience: Patience | None = None) -> Path:
-    """The folder of this node's copy of a token set, fetched if it is not here. Raises InvalidInputError."""
-    client = ObjectClient(place, options, patience)
+def folder_of(
+    place: ObjectLocation,
+    options: Mapping[str, str],
+    cache: Path,
+    most_bytes: int,
+    patience: Patience | None = None,
+    sha256: str | None = None,
+) -> Path:
+    """The folder of this node's copy of a token set, fetched if it is not here. A set that `sha256` names needs no store once it is here.
+
+    Raises InvalidInputError for a set that is missing, damaged or refused, and ObjectStoreError for a store that cannot be reached now: that is
+    worth a restart.
+    """
     try:
-        content = client.get(token_set.MANIFEST)
-        folder = cache / FOLDER / hashlib.sha256(content).hexdigest()
-        folder.mkdir(parents=True, exist_ok=True)
-        _hold(folder)
-        if not (folder / token_set.MANIFEST).exists():
-            _fetch(client, content, folder)
+        folder = _here(cache, sha256) or _fetched(ObjectClient(place, options, patience), cache)
     except ObjectNotFoundError as error:
         raise InvalidInputError(
             f"{place} is no token set: {error}; make one with `paceline data tokenize` and copy its folder there, the manifest last"
         ) from error
-    except ObjectStoreError as error:
+    except (ObjectAccessError, ObjectLostError) as error:
         raise InvalidInputError(f"data.path={place} cannot be read: {error}; {WAY_OUT}") from error
+    except ObjectStoreError as error:
+        raise ObjectStoreError(f"data.path={place} cannot be read now: {error}; {WAY_OUT}") from error
     os.utime(folder)
-    evict(cache / FOLDER, most_bytes)
+    evict(cache / FOLDER, most_bytes, token_set.MANIFEST)
+    return folder
+
+
+def _here(cache: Path, sha256: str | None) -> Path | None:
+    """The whole copy of the set with this SHA-256, held; None where there is none."""
+    if sha256 is None or not (cache / FOLDER / sha256 / token_set.MANIFEST).exists():
+        return None
+    folder = cache / FOLDER / sha256
+    hold(folder)
+    return folder if (folder / token_set.MANIFEST).exists() else None
+
+
+def _fetched(client: ObjectClient, cache: Path) -> Path:
+    content = client.get(token_set.MANIFEST)
+    folder = cache / FOLDER / hashlib.sha256(content).hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
+    hold(folder)
+    if not (folder / token_set.MANIFEST).exists():
+        _fetch(client, content, folder)
     return folder
 
 
@@ -66,38 +87,3 @@ def _fetch(client: ObjectClient, manifest: bytes, folder: Path) -> None:
         fetch(client, name, folder / name, file)
     with alone_on_node(folder / f".{token_set.MANIFEST}.lock"):
         write_durably(folder / token_set.MANIFEST, manifest)
-
-
-def evict(folder: Path, most_bytes: int) -> list[str]:
-    """Delete the copies that were used longest ago until the others have at most `most_bytes` together. Copies in use are never deleted.
-    Returns the names of those deleted."""
-    copies = sorted((each for each in folder.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime)
-    sizes = {copy: sum(path.stat().st_size for path in copy.iterdir() if path.is_file()) for copy in copies}
-    kept, gone = sum(sizes.values()), []
-    for copy in copies:
-        if kept <= most_bytes:
-            break
-        if _remove_unused(copy):
-            kept -= sizes[copy]
-            gone.append(copy.name)
-    return gone
-
-
-def _hold(folder: Path) -> None:
-    """Keep the copy from being evicted as long as this process lives."""
-    if folder not in _held:
-        descriptor = os.open(folder / IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        _held[folder] = descriptor
-
-
-def _remove_unused(copy: Path) -> bool:
-    """Delete a copy that no process holds: its manifest first, so that half of one is fetched anew."""
-    if copy in _held:
-        return False
-    with contextlib.suppress(OSError), open(copy / IN_USE, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        (copy / token_set.MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(copy)
-        return True
-    return False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from paceline.distributed.timeouts import COLLECTIVE_SECONDS
+from paceline.objects import location
 from paceline.parallelism.model_shape import Numbers
 from paceline.parallelism.pipelines.schedules import SCHEDULES
 from paceline.training.models.gpt import limits as gpt
@@ -248,8 +248,8 @@ def why_not_these_weights(spec: JobSpec) -> str | None:
     path, model = spec.initial_weights, spec.model
     if path is None:
         return None
-    if not PurePosixPath(path).is_absolute():
-        return f"initial_weights={path} is not an absolute path"
+    if (why := location.refusal(path)) is not None:
+        return f"initial_weights={path} {why}"
     if model is not None and model.kind == "hf" and model.path is not None:
         return f"initial_weights={path} and model.path={model.path}: give one of them"
     return None

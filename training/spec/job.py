@@ -68,7 +68,7 @@ class JobSpec(Part):
     initial_weights: Path | None = Field(
         None,
         description="Start from these safetensors instead of random weights: a file, or a folder written by `paceline export` or "
-        "save_pretrained. Absolute path on every node.",
+        "save_pretrained. Absolute path on every node, or a place in an object store, from which each node fetches them once: s3://, gs://, az://.",
     )
     optimizer: Optimizer = AdamW()
     schedule: Schedule = Schedule()

@@ -55,16 +55,22 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, now: datetime
     if not pools:
         return None
     launches = {row.name: await rows.open_of_pool(session, row.name) for row in pools}
-    nodes = [node for node in await node_rows.present(session) if node.pool in launches]
+    unwanted = {launch.node_id for group in launches.values() for launch in group if not launch.wanted}
+    mine = [node for node in await node_rows.present(session) if node.pool in launches]
+    present = {node.id for node in mine}
+    joining = [node for node in mine if node.state is NodeState.JOINING and node.id not in unwanted]
+    nodes = [node for node in mine if node not in joining]
     held = Counter(holder.node_id for holder in await slot_rows.holders(session))
     memory.note_idle({node.id: node.joined_at for node in nodes if not held[node.id]}, now)
     ends = await rows.newest_ends(session, now - timedelta(seconds=max(AVOID_SECONDS, REST.total_seconds())))
-    unwanted = {launch.node_id for group in launches.values() for launch in group if not launch.wanted}
+    under_way = Counter(str(node.pool) for node in joining)
+    under_way.update(str(each.pool) for group in launches.values() for each in group if each.wanted and each.state in COMING)
     return ScalingFacts(
-        pools=[_pool_facts(row, launches[row.name], nodes, ends, memory, now) for row in pools],
+        pools=[_pool_facts(row, launches[row.name], mine, ends, memory, now) for row in pools],
         nodes=[_node_facts(node, held[node.id], memory, unwanted) for node in nodes],
         pending=await _pending(session, now),
-        launching={name: sum(each.wanted and each.state in COMING for each in group) for name, group in launches.items()},
+        launching={name: under_way[name] for name in launches},
+        ending={name: sum(not each.wanted and each.node_id not in present for each in group) for name, group in launches.items()},
     )
 
 

@@ -23,6 +23,8 @@ from typing import Any
 LEAST_PYTHON = (3, 11)
 INSTALL_SECONDS = 3600
 STOP_SECONDS = 45
+#: A new node waits so long for the one of its name to be cleared away; then the coordinator asks again.
+CLEARED_SECONDS = 30
 TOKEN = "PACELINE_JOIN_TOKEN"
 COMPLETE = "complete"
 Order = dict[str, Any]
@@ -89,8 +91,39 @@ def has_environment(order: Order) -> bool:
     return (environment_folder(order) / COMPLETE).exists()
 
 
+def ending_lock(top: Path, name: str) -> int:
+    """Open the file that is locked as long as a node of this name is being ended. It lies outside the node's folder, which goes meanwhile."""
+    top.mkdir(parents=True, exist_ok=True)
+    return os.open(str(top / f".ending-{name}"), os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def locked(descriptor: int) -> bool:
+    """Lock a file at once. Returns False where another process has it locked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_cleared(top: Path, name: str) -> bool:
+    """Wait until no earlier node of this name is being ended. Returns False after CLEARED_SECONDS."""
+    descriptor = ending_lock(top, name)
+    deadline = time.monotonic() + CLEARED_SECONDS
+    try:
+        while not locked(descriptor):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+    finally:
+        os.close(descriptor)
+
+
 def prepare(order: Order) -> Order:
-    """Look at the machine, and say what is needed: `wheel` where it has to be sent first. What runs already is left alone."""
+    """Look at the machine, and say what is needed: `wheel` where it has to be sent first. What runs already is left alone, what ends is waited for."""
+    if not is_cleared(folder_of(order), order["name"]):
+        return {"state": "ending"}
     if is_alive(read(node_folder(order) / "status.json")):
         return {"state": "there"}
     if not has_environment(order):
@@ -201,7 +234,10 @@ def end(folder: str, name: str) -> Order:
     place = top / "nodes" / name
     if not place.is_dir():
         return {"state": "gone"}
-    if os.fork() == 0:
+    ending = ending_lock(top, name)
+    if not locked(ending):
+        return {"state": "ending"}
+    if os.fork() == 0:  # with the lock, which goes when this child does
         os.setsid()
         quiet = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):

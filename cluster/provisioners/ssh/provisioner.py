@@ -32,6 +32,10 @@ class SshProvisioner:
         order, wheel = await self._order(request, host)
         async with connected(self.settings, target, self.context.secret) as connection:
             needed = await call(connection, self.settings.python, "prepare", {**order, "program": "", "token": ""})
+            if needed["state"] == "ending":
+                raise ProvisionerError(
+                    f"{target} still ends the node {request.name} that it had before", "wait; it is asked again by itself"
+                )
             if needed["state"] == "wheel" and wheel is not None:
                 await send(connection, needed["path"], wheel.contents)
             if needed["state"] != "there":
@@ -82,8 +86,9 @@ class SshProvisioner:
         if found is None:
             raise ProvisionerError(f"{handle!r} is no handle of the ssh provider")
         address, port, user = found["v6"] or found["host"], int(found["port"]), found["user"]
-        known = next((each for each in self.settings.hosts if SshTarget.of(self.settings, each).host == address), None)
-        return SshTarget(address, port, user, known.host_key if known else None), found["name"]
+        listed = (SshTarget.of(self.settings, each) for each in self.settings.hosts)
+        host_key = next((each.host_key for each in listed if (each.host, each.port) == (address, port)), None)
+        return SshTarget(address, port, user, host_key), found["name"]
 
     async def _order(self, request: WantedNode, host: SshHost) -> tuple[dict[str, Any], OwnWheel | None]:
         """What the machine is told, and the wheel that it may need."""

@@ -5604,7 +5604,7 @@ export interface components {
             gradients?: components["schemas"]["Gradients"] | null;
             /**
              * Initial Weights
-             * @description Start from these safetensors instead of random weights: a file, or a folder written by `paceline export` or save_pretrained. Absolute path on every node.
+             * @description Start from these safetensors instead of random weights: a file, or a folder written by `paceline export` or save_pretrained. Absolute path on every node, or a place in an object store, from which each node fetches them once: s3://, gs://, az://.
              */
             initial_weights?: string | null;
             /** Labels */

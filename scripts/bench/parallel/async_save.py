@@ -7,8 +7,8 @@ training thread spends on one save from beginning to end. A slowdown is the mean
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +27,34 @@ class Run:
     seconds: float  # of the steps with these saves between them
 
 
-def spec(*, behind: bool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SavePlace:
+    """Where a run saves: `settings` of the spec's `checkpoint`, and the variables that hold what the place asks for."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    credentials: Mapping[str, str] = field(default_factory=dict)
+
+
+BESIDE_THE_JOB = SavePlace()
+
+
+def spec(*, behind: bool, place: SavePlace) -> dict[str, Any]:
     return {
         "name": "bench",
         "resources": {"nodes": RANKS},
         "model": dict(MODEL),
         "data": {"kind": "stdlib_text"},
         "training": {"steps": SAVES * EVERY_STEPS, "global_batch_size": GLOBAL_BATCH, "eval_every_steps": None},
-        "checkpoint": {"every_steps": EVERY_STEPS, "asynchronous": behind},
+        "checkpoint": {"every_steps": EVERY_STEPS, "asynchronous": behind, **place.settings},
+        "environment": {"variables": dict(place.credentials)},
     }
 
 
-def run(folder: Path, *, behind: bool) -> Run:
-    job = Job(folder, spec(behind=behind))
+def run(folder: Path, *, behind: bool, place: SavePlace = BESIDE_THE_JOB) -> Run:
+    job = Job(folder, spec(behind=behind, place=place))
+    where: dict[str, Any] = {"checkpoint_directory": f"{place.settings['directory']}/{folder.name}"} if place.settings else {}
     try:
-        gang = job.start(RANKS)
+        gang = job.start(RANKS, **where)
         for process in gang.processes:
             process.join(RUN_TIMEOUT_SECONDS)
         ends = gang.wait()

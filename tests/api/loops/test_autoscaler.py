@@ -63,13 +63,15 @@ class Grown:
         async with self.services.write() as session:
             return await factories.create_job(session, spec=factories.job_spec(**changes), queued_at=self.now)
 
-    async def join_all(self) -> list[str]:
+    async def join_all(self, *, ready: bool = True) -> list[str]:
         """Let the agents of all nodes that were asked for join. Returns the nodes."""
         ids = []
         for name, request in self.provider.requests.items():
             self.provider.seen[f"fake/{name}"] = SeenLaunch(LaunchPhase.RUNNING)
             joined = await self.client.post(JOIN_PATH, json={"token": request.join_token, "name": name})
             ids.append(joined.json()["node_id"])
+            if not ready:
+                continue
             async with self.services.write() as session:
                 node = await node_rows.get_locked(session, ids[-1])
                 assert node is not None
@@ -156,6 +158,19 @@ async def test_a_pool_grows_by_what_a_gang_needs_and_goes_when_nobody_uses_it(gr
     (pool,) = (await grown.client.get(POOLS)).json()["items"]
     assert (pool["nodes"], pool["coming"], pool["autoscale"]["idle_seconds"]) == (0, 0, 60)
     assert pool["node_hours"] == pytest.approx(2 * 180 / 3600, rel=0.2)
+
+
+async def test_nodes_that_take_long_to_be_ready_are_waited_for(grown: Grown) -> None:
+    """An agent looks at its machine before it connects. Its node passed for idle meanwhile and was taken away, again and again."""
+    await grown.apply()
+    await grown.submit(**FOUR_SLOTS)
+    await grown.step(11)
+    await grown.step()
+    await grown.join_all(ready=False)
+    for _ in range(3):
+        await grown.step(61)
+    assert await grown.states() == ["joining", "joining"]
+    assert [type for type, _ in await grown.told()] == ["launch.requested"] * 2, "what joins is counted: no third node is launched"
 
 
 async def test_the_minimum_is_kept_and_pools_without_autoscale_are_left_alone(grown: Grown) -> None:

@@ -20,13 +20,19 @@ CODE = {
 SPEC = {"name": "gpt", "script": {"path": "train.py"}, "environment": {"code": CODE}}
 
 
+STORED = {"state": "ready", "bytes": 123, "unpacked_bytes": 4096, "files": 2, "next_chunk": None}
+
+
 def takes_bundles(coordinator: FakeCoordinator, chunks: int, *, lose_first: bool = False) -> list[Request]:
-    """Have the coordinator take any bundle in so many chunks. Returns the requests as they come."""
+    """Have the coordinator take any bundle in so many chunks; it has all of them if there are none. Returns the requests that change something, as
+    they come."""
     taken = list[Request]()
     held, lost = 0, lose_first
 
     def answer(request: Request) -> Answer:
         nonlocal held, lost
+        if request.method == "GET":
+            return Answer(200, STORED) if not chunks else problem(404, "not_found", "no such bundle")
         taken.append(request)
         if "/chunks/" in request.path:
             if lost:
@@ -63,7 +69,9 @@ def test_code_that_is_there_is_not_sent(paceline: Paceline, coordinator: FakeCoo
     taken = takes_bundles(coordinator, 0)
     coordinator.on("POST", "/training/jobs", Answer(201, job()))
     done = paceline("submit", str(project / "job.yaml"), "--workdir", str(project))
-    assert (done.returncode, len(taken), "stored already, nothing sent" in done.stderr) == (0, 1, True)
+    assert (done.returncode, "stored already, nothing sent" in done.stderr) == (0, True)
+    (offer,) = taken  # it keeps the bundle for the job; 123 bytes are what the coordinator has: nothing was packed here
+    assert offer.body == {"bytes": 123, "unpacked_bytes": 4096, "files": 2}
 
 
 def test_a_coordinator_that_never_has_enough_is_given_up(paceline: Paceline, coordinator: FakeCoordinator) -> None:

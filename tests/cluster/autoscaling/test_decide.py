@@ -54,6 +54,14 @@ def test_a_gang_that_may_be_smaller_gets_what_the_pool_may_have() -> None:
     assert withheld.pools == {"work": withheld.reason}
 
 
+def test_a_node_that_has_left_takes_its_place_until_its_provider_has_ended_it() -> None:
+    """The host of a node that was lost passed for free: the pool refused, and rested for five minutes."""
+    other = replace(POOL, name="other", cost=5.0)
+    facts = ScalingFacts((POOL, other), (), (job(blocks=16),), {}, {"work": 1})
+    assert [launch.pool for launch in decide(facts, NOW).launches] == ["other"]
+    assert [launch.pool for launch in decide(replace(facts, ending={}), NOW).launches] == ["work"]
+
+
 def test_the_more_urgent_job_gets_the_last_nodes() -> None:
     decided = look(job("old", 12, waits=900), job("urgent", 12, priority=5))
     assert decided.launches == (LaunchNodes("work", 3, "job urgent waits for 12 slots"),)
@@ -162,6 +170,15 @@ def test_never_above_the_maximum_nor_below_the_minimum_and_no_busy_node_is_drain
         *(each.reason for each in decided.withheld),
     ]
     assert all(reasons)
+
+
+def test_a_job_keeps_the_idle_nodes_it_will_use_when_nodes_of_another_pool_are_on_their_way() -> None:
+    """They were drained under a spent budget, and the job was counted on nodes that were launched for another one."""
+    first, spent = replace(POOL, name="a"), replace(POOL, name="b", slots=3, max_nodes=2, budget_node_hours=5.0, spent_node_hours=6.0)
+    idle = (node("b0", pool=spent), node("b1", pool=spent))
+    waiting = (job("urgent", 4, priority=1), job("other", 3))
+    assert look(*waiting, pools=(first, spent), nodes=idle).launches == (LaunchNodes("a", 1, "job other waits for 3 slots"),)
+    assert look(*waiting, pools=(first, spent), nodes=idle, a=1).drains == ()
 
 
 @given(any_facts())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -23,6 +24,7 @@ from tests.waiting import until
 
 #: A head whose agents, dashboard and metrics are left out: one raylet with two CPUs and 80 MB of objects.
 START = "start --head --port {port} --num-cpus 2 --num-gpus 0 --object-store-memory 80000000 --include-dashboard false --disable-usage-stats --block"
+HEAD_SECONDS = 60.0
 AGENT = '#!/bin/bash\necho "$@" >>{folder}/calls\nenv | grep PACELINE_JOIN_TOKEN >>{folder}/token\nexec sleep 300\n'
 
 
@@ -64,6 +66,14 @@ class RayHead(ProviderEngine):
         settings = RaySettings(address=f"127.0.0.1:{self.port}", paceline=str(folder / "paceline"), directory=str(folder))
         self.provisioner = RayProvisioner(settings, ProvisionerContext(folder, lambda _: None))
 
+    def listens(self) -> bool:
+        """Whether the head has come so far that it answers."""
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def has_cpus(self) -> bool:
+        return self.ask("ray.cluster_resources().get('CPU')").stdout.strip() == "2.0"
+
     def started(self) -> int:
         return int(self.look("len(ray.util.list_named_actors())"))
 
@@ -74,9 +84,14 @@ class RayHead(ProviderEngine):
         return self.look("(ray.util.list_named_actors(), ray.util.placement_group_table())")
 
     def look(self, what: str) -> str:
+        done = self.ask(what)
+        done.check_returncode()
+        return done.stdout
+
+    def ask(self, what: str) -> subprocess.CompletedProcess[str]:
         """What Python makes of it in a process that is connected to this head: Ray ends such a process when it has lost the head."""
         program = f"import ray; ray.init(address='127.0.0.1:{self.port}', namespace='paceline', log_to_driver=False); print({what})"
-        return subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
+        return subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
 
     def stop(self) -> None:
         mine = (
@@ -95,10 +110,14 @@ async def engine(tmp_path: Path) -> AsyncIterator[RayHead]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("pip install 'paceline[ray]'")
     head = RayHead(tmp_path)
-    yield head
-    assert isinstance(head.provisioner, RayProvisioner)
-    await head.provisioner.close()
-    head.stop()
+    try:
+        await until(head.listens, "the head listens", seconds=HEAD_SECONDS)
+        await until(head.has_cpus, "the head has its CPUs", seconds=HEAD_SECONDS)
+        yield head
+        assert isinstance(head.provisioner, RayProvisioner)
+        await head.provisioner.close()
+    finally:
+        head.stop()
 
 
 @pytest.mark.release

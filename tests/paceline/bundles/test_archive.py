@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from paceline.bundles import archive
-from paceline.bundles.archive import PackedBundle, digest_of, pack, unpack
+from paceline.bundles.archive import PackedBundle, digest_of, measure, pack, unpack
 from paceline.bundles.errors import DamagedBundleError, UnpackableFileError
 from paceline.bundles.listing import list_files
 from tests.paceline.bundles.test_listing import make
@@ -46,6 +46,7 @@ def test_a_folder_comes_out_as_it_went_in(tmp_path: Path) -> None:
     bundle, data = packed(code)
     assert (bundle.files, bundle.bytes) == (5, len(data))
     assert digest_of(io.BytesIO(data)) == (bundle.digest, bundle.unpacked_bytes)
+    assert measure(list_files(code)) == (bundle.digest, bundle.unpacked_bytes)
     assert unpack(io.BytesIO(data), bundle.digest, tmp_path / "out") == 5
     again = list_files(tmp_path / "out")
     assert again.files == list_files(code).files

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench.parallel import async_save
+from scripts.bench.parallel import async_save, stored_save
 from scripts.bench.parallel.contests import CONTESTS, compete, figures
 from scripts.bench.parallel.memory import GOAL, error, plans
 from scripts.bench.parallel.plans import Size, Tried, describe, try_all
 from scripts.bench.parallel.workload import RANKS
+from tests.object_store import object_store
 from tests.ranks import run_ranks
 
 TIMEOUT_SECONDS = 150.0
@@ -64,3 +65,23 @@ def test_saves_of_both_kinds_are_compared_round_by_round() -> None:
             "async_save_vs_waiting": 1.175,
         }
     )
+
+
+def test_saves_to_a_store_stand_beside_the_disk_and_a_scripts_own() -> None:
+    def run(stall: float) -> async_save.Run:
+        return async_save.Run([{"bytes": 10**6, "stall_seconds": stall, "slowdown": 1.5, "write_seconds": 0.2}], 4.0)
+
+    found = stored_save.figures([stored_save.StoredRound(run(0.02), run(0.01), run(0.5), script_seconds=0.7)])
+    assert {figure.figure: figure.median for figure in found} == pytest.approx(
+        {"s3_checkpoint_stall_ms": 20, "s3_checkpoint_write_seconds": 0.2, "s3_checkpoint_slowdown": 1.5}
+    )
+    assert found[0].reference == "1 MB by 2 ranks; on the node's disk 10, training waits 500, torch.save and boto3 700"
+
+
+@pytest.mark.release
+def test_a_run_saves_to_a_store() -> None:
+    with object_store() as store:
+        (round_,) = stored_save.rounds(store.target, 1)
+        assert [name for name in store.names("round-0/stored/") if name.endswith("manifest.json")]
+    assert len(round_.stored.saves) == len(round_.local.saves) == async_save.SAVES - 1
+    assert round_.script_seconds > 0

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from paceline.objects import node_copies
 from paceline.objects.client import Patience
+from paceline.objects.errors import ObjectStoreError
 from paceline.objects.location import parse
 from paceline.training.data import stored_tokens, token_set
 from paceline.training.data.corpus import open_corpus
 from paceline.training.errors import InvalidInputError
+from paceline.training.reporting.failures import kind_of
 from paceline.training.schema.data import Tokens
 from tests.object_store import BUCKET, CREDENTIALS, FaultyStore, object_store
 from tests.training.data.token_sets import make, write_texts
@@ -44,12 +47,16 @@ def store(server: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     folder = tokenize_texts(tmp_path / "text")
     for path in folder.iterdir():
         server.ask("PUT", f"/sets/text/{path.name}", path.read_bytes())
-    stored_tokens._held.clear()
+    node_copies._held.clear()
     return server
 
 
 def fetched(store: FaultyStore, cache: Path, most_bytes: int = LARGE) -> Path:
     return stored_tokens.folder_of(parse(PLACE), store.options, cache, most_bytes, QUICK)
+
+
+def with_the_hash(store: FaultyStore, cache: Path, sha256: str) -> Path:
+    return stored_tokens.folder_of(parse(PLACE), store.options, cache, LARGE, QUICK, sha256)
 
 
 def test_the_windows_are_those_of_the_folder(store: FaultyStore, tmp_path: Path) -> None:
@@ -78,7 +85,7 @@ def test_what_was_used_longest_ago_goes_first_and_never_what_is_in_use(store: Fa
     first = fetched(store, cache)
     old = first.with_name("0" * 64)
     shutil.copytree(first, old)
-    assert stored_tokens.evict(cache / stored_tokens.FOLDER, 0) == [old.name]
+    assert node_copies.evict(cache / stored_tokens.FOLDER, 0, token_set.MANIFEST) == [old.name]
     assert first.exists()
 
 
@@ -90,3 +97,24 @@ def test_a_damaged_set_is_refused_and_a_missing_one_told(store: FaultyStore, tmp
         store.remove(key)
     with pytest.raises(InvalidInputError, match="is no token set"):
         fetched(store, tmp_path / "cache")
+
+
+def test_a_store_that_is_out_for_a_while_does_not_end_the_job_as_one_that_cannot_run(store: FaultyStore, tmp_path: Path) -> None:
+    store.fault = lambda _: "fail"
+    with pytest.raises(ObjectStoreError, match="cannot be read now") as caught:
+        fetched(store, tmp_path / "cache")
+    assert kind_of(caught.value) == "exception"  # worth a restart
+
+
+def test_a_store_that_refuses_ends_the_job_and_names_the_credentials(store: FaultyStore, tmp_path: Path) -> None:
+    store.fault = lambda _: "forbid"
+    with pytest.raises(InvalidInputError, match="--pass-env"):
+        fetched(store, tmp_path / "cache")
+
+
+def test_a_set_with_a_hash_that_is_here_needs_no_store(store: FaultyStore, tmp_path: Path) -> None:
+    first = fetched(store, tmp_path / "cache")
+    store.fault = lambda _: "fail"
+    assert with_the_hash(store, tmp_path / "cache", token_set.digest(first)) == first
+    with pytest.raises(ObjectStoreError):
+        with_the_hash(store, tmp_path / "cache", "0" * 64)

@@ -51,7 +51,7 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
         ({"training": {"steps": 1, "global_batch_size": 4, "micro_batch_size": 5}}, "larger than global_batch_size=4; use 4 or less"),
         (SCRIPT | {"reproducible": True}, "reproducible=true needs Paceline's trainer"),
         (SCRIPT | {"initial_weights": "/weights"}, "initial_weights=/weights needs Paceline's trainer: leave it out for script"),
-        ({"initial_weights": "weights"}, "initial_weights=weights is not an absolute path"),
+        ({"initial_weights": "weights"}, "initial_weights=weights is not an absolute path, nor one of s3://BUCKET/PREFIX"),
         (
             {"initial_weights": "/weights", "model": {"kind": "hf", "path": "/model"}},
             "initial_weights=/weights and model.path=/model: give one of them",

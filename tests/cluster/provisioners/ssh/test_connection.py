@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import pytest
@@ -15,6 +17,20 @@ import pytest
 from paceline.cluster.provisioners.provisioner import ProvisionerError
 from paceline.cluster.provisioners.settings import SshSettings
 from paceline.cluster.provisioners.ssh.connection import SshTarget, call, connected, send
+from tests.waiting import until
+
+#: Stands for an agent that takes a moment to leave.
+SLOW_TO_END = """
+import pathlib, signal, sys, time
+
+def leave(*_):
+    time.sleep(1.5)
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, leave)
+pathlib.Path(sys.argv[1], "listens").touch()
+time.sleep(60)
+"""
 
 
 async def run_command(process: asyncssh.SSHServerProcess[bytes]) -> None:
@@ -90,3 +106,35 @@ async def test_a_key_that_is_not_let_in_and_a_file_that_is_none_are_told_apart(t
         assert "a secret" not in str(unread) + unread.remedy
         unset = await refusal(settings.model_copy(update={"password_secret": "PACELINE_SSH_LAB"}), target)
         assert str(unset) == "the coordinator has no variable PACELINE_SSH_LAB"
+
+
+async def test_a_node_of_the_same_name_waits_until_the_one_before_is_cleared_away(tmp_path: Path) -> None:
+    """A pool that shrank and grew again at once: the host took the agent that was just ending for the new one, or swept the new one away."""
+    order: dict[str, object] = {
+        "name": "lab",
+        "folder": str(tmp_path),
+        "python": sys.executable,
+        "environment": sys.executable,
+        "key": "",
+        "packages_of": "",
+    }
+    order |= {"token": "", "arguments": ["--help"], "pip_options": [], "wheel": "", "constraints": "", "program": SLOW_TO_END}
+    async with server(tmp_path) as (settings, target), connected(settings, target, {}.get) as connection:
+
+        async def ask(function: str, *arguments: object) -> dict[str, Any]:
+            return dict(await call(connection, sys.executable, function, *arguments))
+
+        assert (await ask("start", order))["state"] == "started"
+        first = json.loads((tmp_path / "nodes" / "lab" / "status.json").read_text())["pid"]
+        await until((tmp_path / "nodes" / "lab" / "listens").exists, "the agent listens", seconds=20)
+        assert (await ask("end", str(tmp_path), "lab"))["state"] == "ending"
+        assert (await ask("end", str(tmp_path), "lab"))["state"] in ("ending", "gone")
+        assert (await ask("prepare", order))["state"] == "ready"
+        assert not (tmp_path / "nodes" / "lab").exists()
+        assert (await ask("start", order))["state"] == "started"
+        second = json.loads((tmp_path / "nodes" / "lab" / "status.json").read_text())["pid"]
+        assert second != first
+        assert (await ask("look", str(tmp_path), ["lab"]))["lab"]["phase"] != "ended"
+        await until((tmp_path / "nodes" / "lab" / "listens").exists, "the second agent listens", seconds=20)
+        await ask("end", str(tmp_path), "lab")
+        assert (await ask("prepare", order))["state"] == "ready"
