@@ -98,7 +98,7 @@ COVERS = {
         "api/services/history/steps"
     ),
     "api/test_identity.py": (
-        "api/routes/auth api/core/identity api/core/origin api/deps api/services/identity/accounts api/services/identity/failed_sign_ins "
+        "api/routes/auth api/core/identity api/core/origin api/deps api/services/identity/failed_sign_ins "
         "db/repositories/identity"
     ),
     "api/test_jobs.py": (
