@@ -58,6 +58,7 @@ export function OwnChartDialog({ chart, project, jobId, reported, onClose }: Pro
             onChange={(chosen) => change({ names: chosen })}
             maxValues={MOST_METRICS}
             searchable
+            openOnFocus={false} // it has the focus as the dialog opens, and the list covers what the dialog is about
             data-autofocus
           />
           <RunSelect {...{ project, jobId }} runs={wanted.runs} onRuns={(runs) => change({ runs })} />
