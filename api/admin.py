@@ -48,8 +48,7 @@ async def api_key(session: AsyncSession, arguments: argparse.Namespace, now: dat
     user = await identity.first_admin(session, arguments.user, now)
     for old in await repository.keys_named(session, user.id, arguments.name) if arguments.replace else ():
         await accounts.revoke_with_descendants(session, old, ADMIN_COMMAND, "replaced", now)
-    await accounts.require_free_key_name(session, user, arguments.name, now)
-    key, row = await identity.create_api_key(session, user, name=arguments.name, role=arguments.role, now=now, expires_at=None)
+    key, row = await accounts.create_named_key(session, user, name=arguments.name, role=arguments.role, now=now, expires_at=None)
     message = f"the administration command created API key {row.prefix}... ({row.name}) for {user.name}"
     await accounts.record(session, ADMIN_COMMAND, "key.created", "admin_command", message, row.id, now)
     return {"key": key, "id": row.id, "name": row.name, "role": row.role, "user": user.name}

@@ -198,6 +198,7 @@ async def create_api_key(
         created_at=now,
         expires_at=expires_at,
         parent_id=parent.id if parent else None,
+        holds_name=True,
     )
     session.add(row)
     await session.flush()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import ConfigDict, Field, PlainSerializer
+
+from paceline.training.schema.parts import PublishedModel
 
 Item = TypeVar("Item")
 
 
-class Schema(BaseModel):
+class Schema(PublishedModel):
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
 
 

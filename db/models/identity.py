@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index
+from sqlalchemy import ForeignKey, Index, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from paceline.db.base import BigInt, ControlBase, JsonDocument, UtcDateTime, new_id
@@ -41,6 +41,20 @@ class ApiKeyRow(ControlBase):
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     #: The key that made this one: it ends no later than that, and is revoked with it.
     parent_id: Mapped[str | None] = mapped_column(index=True)
+    #: Whether no later key of the user has taken its name. A key that no longer works holds its name until another one is made; of two that
+    #: work and have one name, as keys of version 0.1 may, one holds it or none does.
+    holds_name: Mapped[bool] = mapped_column(server_default=false())
+
+    __table_args__ = (
+        Index(
+            "uq_api_keys_name_while_held",
+            "user_id",
+            "name",
+            unique=True,
+            sqlite_where=text("holds_name"),
+            postgresql_where=text("holds_name"),
+        ),
+    )
 
 
 class LoginLinkRow(ControlBase):

@@ -34,6 +34,13 @@ async def keys_made_with(session: AsyncSession, key_id: str) -> Sequence[str]:
     return (await session.scalars(select(ApiKeyRow.id).where(ApiKeyRow.parent_id == key_id))).all()
 
 
+async def release_key_name(session: AsyncSession, user_id: str, name: str, now: datetime) -> None:
+    """Take the name from the key of the user that holds it and no longer works."""
+    over = or_(ApiKeyRow.revoked_at.is_not(None), ApiKeyRow.expires_at <= now)
+    rows = update(ApiKeyRow).where(ApiKeyRow.user_id == user_id, ApiKeyRow.name == name, ApiKeyRow.holds_name, over)
+    await session.execute(rows.values(holds_name=False))
+
+
 async def keys_named(session: AsyncSession, user_id: str, name: str) -> Sequence[ApiKeyRow]:
     """The keys of a user with this name that are not revoked."""
     query = select(ApiKeyRow).where(ApiKeyRow.user_id == user_id, ApiKeyRow.name == name, ApiKeyRow.revoked_at.is_(None))

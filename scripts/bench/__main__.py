@@ -24,7 +24,7 @@ NOT_BENCHMARKS = {"__init__", "__main__", "figures", "parts", "stored_experiment
 #: Parts of `experiments.py`.
 PARTS = "experiment_"
 #: Those that take an hour in full give their short form here.
-SHORTENED = {"recovery": ["--quick"], "edge": ["--quick"], "communication": ["--quick"]}
+SHORTENED = {"dashboard": ["--quick"], "recovery": ["--quick"], "edge": ["--quick"], "communication": ["--quick"]}
 COLUMNS = ("figure", "unit", "median", "p95", "n", "reference")
 
 

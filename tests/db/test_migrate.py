@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 from alembic import command
-from sqlalchemy import insert, inspect, text
+from sqlalchemy import insert, inspect, select, text
 
 from paceline.api.settings import Settings
 from paceline.db.base import ControlBase
 from paceline.db.errors import MigrationError
 from paceline.db.migrate import CONTROL, check, upgrade_all
+from paceline.db.models.identity import ApiKeyRow
 from paceline.db.models.metrics import MetricRecordRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import rollups
@@ -119,3 +120,18 @@ async def test_ranks_of_a_version_that_did_not_note_their_cards_get_those_that_t
     async with databases[0].read() as session:
         found = await job_rows.ranks(session, [(job.id, 1) for job in jobs])
     assert [[rank.card for rank in found[job.id, 1]] for job in jobs] == [[3, 5], [None, None]]
+
+
+async def test_keys_of_one_name_from_a_version_that_allowed_it_are_kept(databases: tuple[Database, Database]) -> None:
+    async with databases[0].write() as session:
+        await factories.create_user(session, name="ada", role="admin")  # with a key, `test`
+    await downgrade(databases[0], "control_0031")
+    columns = "hash, prefix, name, role, user_id, created_at"
+    async with databases[0].write() as session:
+        another = f"INSERT INTO api_keys (id, {columns}) SELECT 'twin', 'twin', prefix, name, role, user_id, created_at FROM api_keys"
+        await session.execute(text(another))
+    await upgrade_all(*databases)
+    async with databases[0].read() as session:
+        keys = (await session.scalars(select(ApiKeyRow))).all()
+    assert [(key.name, key.holds_name) for key in keys] == [("test", False)] * 2
+    assert "twin" in {key.id for key in keys}

@@ -326,9 +326,8 @@ def _(world: KeyboardWorld) -> None:
 def _(world: KeyboardWorld) -> None:
     world.hands.open("/people?tab=keys", "API keys")
     world.hands.to("^New (API )?key$")
+    # Without a look at the dialog: every key after the one that opens it is for its first field.
     world.hands.press("Enter")
-    expect(world.hands.page.get_by_role("dialog")).to_be_visible()
-    world.hands.to("^Name")
     world.hands.type("by-keyboard")
     world.hands.press("Enter")
     wait_until("the key", lambda: "by-keyboard" in world.client.get("/api/v1/keys").text, SECONDS)

@@ -181,6 +181,31 @@ def chart_saved(page: Page) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def pool_dialog(page: Page) -> None:
+    dialog("New pool")(page)
+    expect(page.get_by_role("dialog").locator(".cm-content")).to_be_visible()
+
+
+def wrong_pool(page: Page) -> None:
+    pool_dialog(page)
+    page.get_by_role("dialog").locator(".cm-content").fill("name: lab\nprovider: {type: manual}\nslotz: 4\n")
+    expect(page.get_by_role("list", name="Problems")).to_be_visible()
+
+
+def pool_made(page: Page) -> None:
+    """One that grows for no job: its budget is used."""
+    pool_dialog(page)
+    text = "name: spent\nprovider: {type: slurm, partition: gpu}\nslots: 8\nautoscale: {device: cuda, budget_node_hours: 0}\n"
+    page.get_by_role("dialog").locator(".cm-content").fill(text)
+    page.get_by_role("button", name="Create pool").click()
+    expect(page.get_by_role("list", name="Jobs that spent does not grow for")).to_be_visible()
+
+
+def earlier_code(page: Page) -> None:
+    unfolded(page)
+    dialog("Code of an earlier job")(page)
+
+
 JOB, SAVED = "/jobs/{gpt-1b-fsdp}", "/jobs/{resnet-56-lr-1}?tab=checkpoints"
 OPENED = (
     Surface("palette", "/jobs", "gpt-7b-pretraining", keys("Control+k")),
@@ -193,6 +218,7 @@ OPENED = (
     Surface("jobs, change menu", "/jobs", "gpt-7b-pretraining", selection_menu),
     Surface("jobs, archive", "/jobs", "gpt-7b-pretraining", changing("Archive…")),
     Surface("new job, all sections", "/jobs/new", "Effective spec", unfolded),
+    Surface("new job, earlier code", "/jobs/new", "Effective spec", earlier_code),
     Surface("new job, templates", "/jobs/new", "Effective spec", listbox("Template")),
     # What is written there is a draft from now on, in every new job.
     Surface("new job, mistakes", "/jobs/new", "Effective spec", mistakes),
@@ -229,6 +255,12 @@ OPENED = (
     Surface("add node", "/cluster?add=true", "paceline worker"),
     Surface("node menu", "/cluster", "sim-0", menu(re.compile("^Actions for sim-"))),
     Surface("drain", "/cluster", "sim-0", menu(re.compile("^Actions for sim-"), "Drain and remove")),
+    Surface("pool, new", "/cluster", "sim-0", pool_dialog),
+    Surface("pool, wrong", "/cluster", "sim-0", wrong_pool),
+    Surface("pool, why it does not grow", "/cluster", "sim-0", pool_made),
+    Surface("pool, edit", "/cluster", "sim-0", dialog("Edit spent")),
+    Surface("pool, delete", "/cluster", "sim-0", dialog("Delete spent")),
+    Surface("new secret", "/people?tab=secrets", "Secrets", dialog("New secret")),
     Surface("new user", "/people?tab=users", "guest", dialog("New user")),
     Surface("login link", "/people?tab=users", "guest", dialog("Login link for grace")),
     Surface("disable user", "/people?tab=users", "guest", dialog("Disable grace")),

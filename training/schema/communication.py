@@ -71,7 +71,7 @@ class Communication(Part):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"const": "auto", "type": "string"}, handler(schema)]}
+        return {"anyOf": [{"const": "auto", "type": "string"}, super().__get_pydantic_json_schema__(schema, handler)]}
 
     @property
     def is_auto(self) -> bool:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 #: Of optimizer steps, and what is counted in them.
 MOST_STEPS = 10**12
@@ -80,7 +81,30 @@ def at_most(count: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-class Part(BaseModel):
+#: JSON Schema's words for limits. Pydantic leaves its own ones at a number that is checked before it is read, and no editor knows them.
+PUBLISHED_LIMITS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+
+
+def _publish_limits(schema: Any) -> None:
+    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _publish_limits(each)
+    if isinstance(schema, dict):
+        for own, published in PUBLISHED_LIMITS.items():
+            if isinstance(schema.get(own), int | float):
+                schema[published] = schema.pop(own)
+
+
+class PublishedModel(BaseModel):
+    """A model whose JSON Schema has the limits of all its numbers, for editors and forms to refuse what is beyond them."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        _publish_limits(handler.resolve_ref_schema(schema))
+        return schema
+
+
+class Part(PublishedModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     @model_validator(mode="before")

@@ -18,6 +18,10 @@ TAG = "kind"
 LONGEST_STEP = 64
 
 
+#: What people write whole, as it is called in a sentence.
+DOCUMENTS = {"JobSpec": "a job spec", "ExperimentSpec": "an experiment", "PoolSpec": "a pool"}
+
+
 @dataclass(frozen=True)
 class FieldPath:
     """`path`: names and numbers as in the document, without the tags of unions. `annotation`: the type there; None: not known."""
@@ -40,7 +44,7 @@ class FieldPath:
         """As it is called in a sentence."""
         if not self.path:
             name = self.root.__name__
-            return "a job spec" if name == "JobSpec" else name.lower() if issubclass(self.root, Part) else "this request"
+            return DOCUMENTS.get(name) or (name.lower() if issubclass(self.root, Part) else "this request")
         tag = _tag_of(self.annotation) if _is_model(self.annotation) else None
         return ".".join(each[:LONGEST_STEP] for each in self.path) + (f" ({TAG} {tag})" if tag else "")
 

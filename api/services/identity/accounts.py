@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus, identity
@@ -11,7 +12,7 @@ from paceline.api.core.context import nudge_after_commit
 from paceline.api.core.identity import Caller
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor
-from paceline.api.schemas.identity import ApiKey, ApiKeyCreate, ApiKeyCreated, User, UserCreate, UserUpdate
+from paceline.api.schemas.identity import ApiKey, ApiKeyCreate, ApiKeyCreated, Role, User, UserCreate, UserUpdate
 from paceline.api.services.lifecycle import events
 from paceline.db.models.identity import ApiKeyRow, UserRow
 from paceline.db.repositories import identity as repository
@@ -68,22 +69,38 @@ async def create_key(session: AsyncSession, caller: Caller, wanted: ApiKeyCreate
     user = await user_of(session, caller.user_id)
     parent = await _parent_of(session, caller, now)
     expires = _expiry(wanted, parent, now)
-    await require_free_key_name(session, user, wanted.name, now)
-    key, row = await identity.create_api_key(session, user, name=wanted.name, role=wanted.role, now=now, expires_at=expires, parent=parent)
+    key, row = await create_named_key(session, user, name=wanted.name, role=wanted.role, now=now, expires_at=expires, parent=parent)
     made_with = f" with key {parent.prefix}..." if parent else ""
     message = f"{caller.name} created API key {row.prefix}... ({row.name}){made_with}"
     await record(session, caller.actor, "key.created", "request", message, row.id, now)
     return ApiKeyCreated(**describe_key(row, user).model_dump(), key=key)
 
 
-async def require_free_key_name(session: AsyncSession, user: UserRow, name: str, now: datetime) -> None:
-    """Raise already_exists where a key of the user that still works has this name: which of two to revoke could not be told by it."""
+async def create_named_key(
+    session: AsyncSession,
+    user: UserRow,
+    *,
+    name: str,
+    role: Role,
+    now: datetime,
+    expires_at: datetime | None,
+    parent: ApiKeyRow | None = None,
+) -> tuple[str, ApiKeyRow]:
+    """A new API key: (the key, shown once; its row). Raises already_exists where a key of the user that still works has this name, or is
+    being made at the same moment: which of two to revoke could not be told by it."""
     for known in await repository.keys_named(session, user.id, name):
-        if known.expires_at is None or known.expires_at > now:
-            raise ProblemError(
-                "already_exists",
-                f"{user.name} has an API key {name!r} already ({known.prefix}...); choose another name, or revoke it first",
-            )
+        if identity.is_live(known, now):
+            raise _name_taken(user.name, name, f"{known.prefix}...")
+    await repository.release_key_name(session, user.id, name, now)
+    owner = user.name  # cannot be read once the statement has failed
+    try:
+        return await identity.create_api_key(session, user, name=name, role=role, now=now, expires_at=expires_at, parent=parent)
+    except IntegrityError as error:
+        raise _name_taken(owner, name, "made just now") from error
+
+
+def _name_taken(owner: str, name: str, which: str) -> ProblemError:
+    return ProblemError("already_exists", f"{owner} has an API key {name!r} already ({which}); choose another name, or revoke it first")
 
 
 async def _parent_of(session: AsyncSession, caller: Caller, now: datetime) -> ApiKeyRow | None:

@@ -3,6 +3,7 @@ import { useDebouncedValue } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useState, type KeyboardEvent } from "react";
+import { DialogFocus, useFocusBefore } from "@/components/ui/DialogFocus";
 import { experimentListQuery } from "@/features/experiments/api/experiments";
 import { jobListQuery } from "@/features/jobs/api/jobs";
 import classes from "./Shell.module.css";
@@ -18,21 +19,23 @@ const TYPING_PAUSE_MS = 150;
 
 /** Leads to every page, and to any job or experiment by its name. */
 export function Palette({ opened, onClose }: { opened: boolean; onClose(): void }) {
-  if (!opened) return null;
+  return opened && <OpenPalette onClose={onClose} />;
+}
+
+function OpenPalette({ onClose }: { onClose(): void }) {
+  const before = useFocusBefore();
   return (
-    <Modal.Root opened onClose={onClose} size="lg" yOffset="14vh">
+    <Modal.Root opened onClose={onClose} size="lg" yOffset="14vh" trapFocus={false}>
       <Modal.Overlay />
       <Modal.Content aria-label="Command palette">
         <Modal.Body p={0}>
+          <DialogFocus before={before} />
           <PaletteBody onDone={onClose} />
         </Modal.Body>
       </Modal.Content>
     </Modal.Root>
   );
 }
-
-/** At once: the dialog would see to it a moment later, and what is typed until then would be lost. */
-const takeFocus = (input: HTMLInputElement | null) => input?.focus({ preventScroll: true });
 
 function PaletteBody({ onDone }: { onDone(): void }) {
   const [text, setText] = useState("");
@@ -55,7 +58,6 @@ function PaletteBody({ onDone }: { onDone(): void }) {
   return (
     <>
       <TextInput
-        ref={takeFocus}
         size="md"
         variant="unstyled"
         px="md"

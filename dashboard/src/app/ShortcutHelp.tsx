@@ -1,4 +1,5 @@
-import { Kbd, Modal } from "@mantine/core";
+import { Kbd } from "@mantine/core";
+import { Dialog } from "@/components/ui/Dialog";
 import { MOD_KEY } from "./modKey";
 import classes from "./Shell.module.css";
 
@@ -14,7 +15,7 @@ const SHORTCUTS: readonly (readonly [keys: readonly string[], what: string])[] =
 
 export function ShortcutHelp({ opened, onClose }: { opened: boolean; onClose(): void }) {
   return (
-    <Modal opened={opened} onClose={onClose} title="Keyboard shortcuts" closeButtonProps={{ "aria-label": "Close" }}>
+    <Dialog opened={opened} onClose={onClose} title="Keyboard shortcuts">
       <dl className={classes.shortcuts}>
         {SHORTCUTS.map(([keys, what]) => (
           <div key={what}>
@@ -27,6 +28,6 @@ export function ShortcutHelp({ opened, onClose }: { opened: boolean; onClose(): 
           </div>
         ))}
       </dl>
-    </Modal>
+    </Dialog>
   );
 }

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from paceline.training.models.hf.config import HfModel
-from paceline.training.spec.job import JobSpec
+from paceline.training.spec.job import JobSpec, json_schema
 from paceline.training.spec.text import load
 
 BASE: dict[str, Any] = {
@@ -161,3 +161,23 @@ def nested(levels: int) -> dict[str, Any]:
 def test_a_configuration_has_limits(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         HfModel(config={"model_type": "llama", **config})
+
+
+def limited(schema: Any, path: str = "") -> dict[str, set[str]]:
+    """Each place of a JSON Schema with limits of numbers: their words, those that pydantic alone knows among them."""
+    found: dict[str, set[str]] = {}
+    if isinstance(schema, dict):
+        words = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "ge", "gt", "le", "lt"} & schema.keys()
+        found = {path: words} if words else {}
+    for key, each in schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ():
+        found |= limited(each, f"{path}/{key}")
+    return found
+
+
+def test_a_form_and_an_editor_know_the_limits_of_every_number() -> None:
+    found = limited(json_schema())
+    assert found["/$defs/Parallelism/properties/tensor"] == {"minimum", "maximum"}
+    assert found["/$defs/Communication/anyOf/1/properties/bucket_mb/anyOf/0"] == {"exclusiveMinimum", "maximum"}
+    assert found["/$defs/TrainingLength/properties/steps/anyOf/0"] == {"minimum", "maximum"}
+    unknown = {path: words for path, words in found.items() if words & {"ge", "gt", "le", "lt"}}
+    assert not unknown, "no JSON Schema has these words"

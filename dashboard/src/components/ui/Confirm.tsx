@@ -1,5 +1,6 @@
-import { Button, Group, Modal, Text } from "@mantine/core";
+import { Button, Group, Text } from "@mantine/core";
 import type { ReactNode } from "react";
+import { Dialog } from "./Dialog";
 import { ErrorText } from "./ErrorText";
 
 interface Props {
@@ -28,14 +29,7 @@ export function Confirm({
   onClose,
 }: Props) {
   return (
-    <Modal
-      opened={opened}
-      onClose={onClose}
-      title={title}
-      centered
-      size="md"
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog opened={opened} onClose={onClose} title={title} size="md">
       <Text size="sm" component="div">
         {children}
       </Text>
@@ -52,6 +46,6 @@ export function Confirm({
           {verb}
         </Button>
       </Group>
-    </Modal>
+    </Dialog>
   );
 }

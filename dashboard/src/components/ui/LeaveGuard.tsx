@@ -1,5 +1,6 @@
-import { Button, Group, Modal, Text } from "@mantine/core";
+import { Button, Group, Text } from "@mantine/core";
 import { useBlocker } from "@tanstack/react-router";
+import { Dialog } from "./Dialog";
 
 interface Place {
   pathname: string;
@@ -31,14 +32,7 @@ export function LeaveGuard({ noun, isEdited, isKept, onDiscard }: Props) {
     blocker.proceed();
   };
   return (
-    <Modal
-      opened
-      onClose={blocker.reset}
-      title="Keep your changes?"
-      centered
-      size="md"
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={blocker.reset} title="Keep your changes?" size="md">
       <Text size="sm">
         {isKept()
           ? `You have not submitted this ${noun}. This browser can keep a draft of it, to be found under Template.`
@@ -53,7 +47,7 @@ export function LeaveGuard({ noun, isEdited, isKept, onDiscard }: Props) {
         </Button>
         {isKept() && <Button onClick={blocker.proceed}>Keep draft and leave</Button>}
       </Group>
-    </Modal>
+    </Dialog>
   );
 }
 

@@ -9,6 +9,13 @@ import { EVENTS_STREAM_PATH } from "./api/events";
 
 const COALESCE_MS = 150;
 
+/** What no event tells of. A stream that begins has missed nothing of it; one that comes back may be another coordinator's. */
+const UNTOLD = new Set<unknown>(
+  [keys.specSchema, keys.poolSchema, keys.experimentSchema, keys.plan(""), keys.experimentPlan("")].map(
+    ([noun]) => noun,
+  ),
+);
+
 const PEOPLE = /^(auth|user|key|session)\./;
 
 /** What an event makes stale. */
@@ -34,6 +41,7 @@ export function staleAfter(event: Event): QueryKey[] {
 /** Keeps every view of the application fresh: one stream, whose events invalidate queries, many events at once. */
 export function useLiveEvents(): StreamStatus {
   const client = useQueryClient();
+  const begun = useRef(false);
   const stale = useRef(new Map<string, QueryKey>());
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   useEffect(() => () => clearTimeout(timer.current), []);
@@ -47,8 +55,13 @@ export function useLiveEvents(): StreamStatus {
         flush(client, stale.current);
       }, COALESCE_MS);
     },
-    onMissed: () =>
-      refresh(client, { predicate: ({ queryKey }) => queryKey[0] !== "metrics" && queryKey[0] !== "logs" }),
+    onMissed: () => {
+      const first = !begun.current;
+      begun.current = true;
+      refresh(client, {
+        predicate: ({ queryKey: [noun] }) => noun !== "metrics" && noun !== "logs" && !(first && UNTOLD.has(noun)),
+      });
+    },
   });
 }
 

@@ -26,6 +26,13 @@ describe("the document of an experiment", () => {
     });
   });
 
+  it("calls itself what it is where a field is not known", () => {
+    expect(issuesOf("name: sweep\ntrialz: 3\n")).toContainEqual({
+      pointer: "/trialz",
+      message: expect.stringContaining("`trialz` is not a field of an experiment"),
+    });
+  });
+
   it("is wrong where its base job is, at the place in the job", () => {
     const wrong = issuesOf("name: a\njob:\n  model: {kind: gpt, dimm: 3}\n");
     expect(wrong.map(({ pointer }) => pointer)).toEqual(["/job/model/dimm"]);

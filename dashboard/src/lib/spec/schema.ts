@@ -172,11 +172,14 @@ function matching(patterns: Record<string, Schema> | undefined, name: string): S
   return Object.entries(patterns ?? {}).find(([pattern]) => new RegExp(pattern).test(name))?.[1];
 }
 
+const DOCUMENTS: Record<string, string> = { ExperimentSpec: "an experiment", PoolSpec: "a pool" };
+
 /** As the coordinator says it (`training/spec/refusals.py`). */
 function unknownField(name: string, path: Path, schema: Schema): string {
   const known = Object.keys(schema.properties ?? {});
   const kind = schema.properties?.kind?.const;
-  const part = path.length ? path.join(".") + (kind === undefined ? "" : ` (kind ${String(kind)})`) : "a job spec";
+  const document = DOCUMENTS[schema.title ?? ""] ?? "a job spec";
+  const part = path.length ? path.join(".") + (kind === undefined ? "" : ` (kind ${String(kind)})`) : document;
   return `\`${name}\` is not a field of ${part}${offer(nearest(name, known)) || "."} It takes: ${known.join(", ")}`;
 }
 

@@ -8,14 +8,18 @@ const TYPING_PAUSE_MS = 350;
 /** A YAML document being written, by the text or field by field, and what its schema finds wrong with it. */
 export function useDocument(initial: string, schema: Schema | undefined) {
   const [text, setText] = useState(initial);
-  const parsed = useMemo(() => parse(text), [text]);
-  const local = useMemo<Issue[]>(
-    () => (schema && parsed.value !== undefined ? validate(schema, parsed.value) : []),
-    [schema, parsed],
-  );
-  const sound = parsed.problems.length === 0 && local.length === 0 && schema !== undefined;
-  /** What is worth asking the coordinator about; null while it is typed or wrong. */
-  const [settled] = useDebouncedValue(sound ? parsed.value : null, TYPING_PAUSE_MS);
+  const [typed] = useDebouncedValue(text, TYPING_PAUSE_MS);
+  const now = useReading(text, schema);
+  const before = useReading(typed, schema);
+  const { sound, value } = typed === text ? now : before;
+  /** What is worth asking the coordinator about, once it is no longer typed; null: it is wrong. Only typing is waited for, not the schema. */
+  const settled = sound ? value : null;
   const set = useCallback((path: Path, value: unknown) => setText((old) => setField(old, path, value)), []);
-  return { text, setText, set, value: parsed.value, problems: parsed.problems, local, sound, settled };
+  return { ...now, text, setText, set, settled };
+}
+
+function useReading(text: string, schema: Schema | undefined) {
+  const { value, problems } = useMemo(() => parse(text), [text]);
+  const local = useMemo<Issue[]>(() => (schema && value !== undefined ? validate(schema, value) : []), [schema, value]);
+  return { value, problems, local, sound: problems.length === 0 && local.length === 0 && schema !== undefined };
 }

@@ -1,9 +1,10 @@
-import { Button, Group, Modal, ScrollArea, Text } from "@mantine/core";
+import { Button, Group, ScrollArea, Text } from "@mantine/core";
 import { useMediaQuery } from "@mantine/hooks";
 import { IconDownload } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { Guarded } from "@/components/ui/Guarded";
 import { PanelStates } from "@/components/ui/Panel";
 import { bytes, count } from "@/lib/format";
@@ -25,15 +26,7 @@ export function FilePreview({ jobId, file, onClose }: Props) {
   const refused = useRoleRefusal("member");
   const small = useMediaQuery("(max-width: 600px)");
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={<span className={classes.path}>{file.path}</span>}
-      size="xl"
-      fullScreen={small}
-      centered
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title={<span className={classes.path}>{file.path}</span>} size="xl" fullScreen={small}>
       {kind ? (
         <Content jobId={jobId} file={file} kind={kind} />
       ) : (
@@ -60,7 +53,7 @@ export function FilePreview({ jobId, file, onClose }: Props) {
           Download
         </Button>
       </Group>
-    </Modal>
+    </Dialog>
   );
 }
 

@@ -1,6 +1,7 @@
-import { Button, Modal, Text } from "@mantine/core";
+import { Button, Text } from "@mantine/core";
 import { IconDownload } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
+import { Dialog } from "@/components/ui/Dialog";
 import { PanelStates } from "@/components/ui/Panel";
 import { bytes, count, plural } from "@/lib/format";
 import type { Checkpoint, CheckpointFiles } from "@/lib/types";
@@ -11,17 +12,11 @@ import classes from "./Checkpoints.module.css";
 export function DownloadDialog({ checkpoint, onClose }: { checkpoint: Checkpoint; onClose(): void }) {
   const query = useQuery(checkpointFilesQuery(checkpoint.id));
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={`Download the checkpoint of step ${count(checkpoint.step)}`}
-      centered
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title={`Download the checkpoint of step ${count(checkpoint.step)}`}>
       <PanelStates source={query} what="its files" rows={2}>
         {(files) => <Choices checkpoint={checkpoint} files={files} />}
       </PanelStates>
-    </Modal>
+    </Dialog>
   );
 }
 

@@ -1,5 +1,6 @@
-import { Button, Group, Modal, Radio, Stack, Text, TextInput } from "@mantine/core";
+import { Button, Group, Radio, Stack, Text, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { NumberField } from "@/components/ui/NumberField";
 import { count } from "@/lib/format";
@@ -35,13 +36,7 @@ export function RestoreDialog({ checkpoint, jobName, notInPlace, endsAt, onClose
     );
   };
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={`Restore from step ${count(checkpoint.step)}`}
-      centered
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title={`Restore from step ${count(checkpoint.step)}`}>
       <form onSubmit={submit} className="stack">
         <Radio.Group
           label="What continues from this checkpoint"
@@ -95,6 +90,6 @@ export function RestoreDialog({ checkpoint, jobName, notInPlace, endsAt, onClose
           </Button>
         </Group>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

@@ -1,5 +1,6 @@
-import { Modal, SegmentedControl } from "@mantine/core";
+import { SegmentedControl } from "@mantine/core";
 import { useState } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import type { Node } from "@/lib/types";
 import { JoinCommand } from "./JoinCommand";
 import { PoolLaunch } from "./PoolLaunch";
@@ -15,13 +16,13 @@ const WAYS = [
 export function AddNode({ known, onClose }: { known: readonly Node[]; onClose(): void }) {
   const [way, setWay] = useState("command");
   return (
-    <Modal opened onClose={onClose} title="Add a node" centered size="lg" closeButtonProps={{ "aria-label": "Close" }}>
+    <Dialog onClose={onClose} title="Add a node" size="lg">
       <div className="stack">
         <SegmentedControl aria-label="How to add a node" data={WAYS} value={way} onChange={setWay} />
         {way === "command" && <JoinCommand known={known} />}
         {way === "pool" && <PoolLaunch onDone={onClose} />}
         {way === "ssh" && <SshLaunch onDone={onClose} />}
       </div>
-    </Modal>
+    </Dialog>
   );
 }

@@ -82,7 +82,7 @@ function HostGauges({ host, cpus }: { host: HostReading; cpus: number }) {
 }
 
 function footer(node: Node): string {
-  const skew = node.clock_skew_seconds == null ? MISSING : `${(node.clock_skew_seconds * 1000).toFixed(0)} ms`;
+  const skew = node.clock_skew_seconds == null ? MISSING : `${Math.round(node.clock_skew_seconds * 1000) || 0} ms`;
   const versions = ["torch", "python", "driver"]
     .filter((name) => node.versions[name])
     .map((name) => `${name} ${node.versions[name]}`);

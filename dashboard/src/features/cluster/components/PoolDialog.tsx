@@ -1,6 +1,7 @@
-import { Modal, NativeSelect } from "@mantine/core";
+import { NativeSelect } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useMemo, useState } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { DocsLink } from "@/components/ui/DocsLink";
 import { FormEnd } from "@/components/ui/FormEnd";
 import { LoadingState, PanelStates } from "@/components/ui/Panel";
@@ -26,18 +27,11 @@ interface Props {
 export function PoolDialog({ pool, onClose }: Props) {
   const schema = useQuery(poolSchemaQuery);
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={pool ? `Edit the pool ${pool.name}` : "New pool"}
-      centered
-      size="xl"
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title={pool ? `Edit the pool ${pool.name}` : "New pool"} size="xl">
       <PanelStates source={schema} what="the schema of pools" rows={8}>
         {(found) => <PoolForm schema={found} pool={pool} onClose={onClose} />}
       </PanelStates>
-    </Modal>
+    </Dialog>
   );
 }
 

@@ -1,7 +1,8 @@
-import { Button, Group, Modal, Text } from "@mantine/core";
+import { Button, Group, Text } from "@mantine/core";
 import { IconPlayerTrackNext } from "@tabler/icons-react";
 import { Link } from "@tanstack/react-router";
 import { useState, type FormEvent } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { Guarded } from "@/components/ui/Guarded";
 import { NumberField } from "@/components/ui/NumberField";
@@ -30,20 +31,14 @@ export function RunLonger({ experiment: { id, best_trial: best }, trials }: Prop
         </Button>
       </Guarded>
       {asked !== null && (
-        <Modal
-          opened
-          onClose={() => setAsked(null)}
-          title={`Run trial ${asked} longer`}
-          centered
-          closeButtonProps={{ "aria-label": "Close" }}
-        >
+        <Dialog onClose={() => setAsked(null)} title={`Run trial ${asked} longer`}>
           <Extending
             experimentId={id}
             index={asked}
             trial={trials.find(({ index }) => index === asked)}
             onClose={() => setAsked(null)}
           />
-        </Modal>
+        </Dialog>
       )}
     </>
   );

@@ -1,6 +1,7 @@
-import { Button, Checkbox, Group, Modal, Text } from "@mantine/core";
+import { Button, Checkbox, Group, Text } from "@mantine/core";
 import { useQueries, useQueryClient } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { plural } from "@/lib/format";
 import { keys } from "@/lib/keys";
@@ -41,14 +42,7 @@ export function ChangeDialog({ bulk, ids, onClose, onDone }: Props) {
   const isEdited = Object.keys(edit).length > 0 && problem === null;
   const ready = !loading && fit.length > 0 && (bulk !== "label" || isEdited);
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={TITLES[bulk](loading ? ids.length : fit.length)}
-      centered
-      size="md"
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title={TITLES[bulk](loading ? ids.length : fit.length)} size="md">
       {loading ? <p role="status">Looking at {plural(ids.length, "job")}…</p> : <Fit bulk={bulk} jobs={fit} />}
       {bulk === "label" && <LabelFields problem={problem} onChange={setEdit} onProblem={setProblem} />}
       {bulk === "delete" && (
@@ -79,7 +73,7 @@ export function ChangeDialog({ bulk, ids, onClose, onDone }: Props) {
           {DONE[bulk]}
         </Button>
       </Group>
-    </Modal>
+    </Dialog>
   );
 }
 

@@ -1,7 +1,8 @@
-import { ActionIcon, Button, Group, Modal, Text, Textarea, TextInput } from "@mantine/core";
+import { ActionIcon, Button, Group, Text, Textarea, TextInput } from "@mantine/core";
 import { IconPencil } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { Guarded } from "@/components/ui/Guarded";
 import { NumberField } from "@/components/ui/NumberField";
@@ -33,16 +34,9 @@ export function EditJob({ job }: { job: Job }) {
           <IconPencil size={15} />
         </ActionIcon>
       </Guarded>
-      <Modal
-        opened={opened}
-        onClose={() => setOpened(false)}
-        title={`Edit ${job.name}`}
-        centered
-        size="md"
-        closeButtonProps={{ "aria-label": "Close" }}
-      >
+      <Dialog opened={opened} onClose={() => setOpened(false)} title={`Edit ${job.name}`} size="md">
         <EditForm job={job} onDone={() => setOpened(false)} />
-      </Modal>
+      </Dialog>
     </>
   );
 }

@@ -1,6 +1,7 @@
-import { Button, Group, Modal, Text } from "@mantine/core";
+import { Button, Group, Text } from "@mantine/core";
 import { IconArrowsHorizontal } from "@tabler/icons-react";
 import { useState } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { Guarded } from "@/components/ui/Guarded";
 import { NumberField } from "@/components/ui/NumberField";
@@ -21,16 +22,9 @@ export function ResizeControl({ job }: { job: Job }) {
           Resize
         </Button>
       </Guarded>
-      <Modal
-        opened={opened}
-        onClose={() => setOpened(false)}
-        title={`Resize ${job.name}`}
-        centered
-        size="md"
-        closeButtonProps={{ "aria-label": "Close" }}
-      >
+      <Dialog opened={opened} onClose={() => setOpened(false)} title={`Resize ${job.name}`} size="md">
         <ResizeForm job={job} onDone={() => setOpened(false)} />
-      </Modal>
+      </Dialog>
     </>
   );
 }

@@ -1,6 +1,6 @@
-import { Modal } from "@mantine/core";
 import type uPlot from "uplot";
 import { useRef, useState, type ReactNode, type Ref, type RefObject } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { Panel } from "@/components/ui/Panel";
 import { TableToggle } from "@/components/ui/TableToggle";
 import { download, fileName } from "@/lib/files";
@@ -94,19 +94,13 @@ export function ChartFrame(props: Props) {
       flush
     >
       {full ? <p className={classes.summary}>This chart fills the screen.</p> : body(HEIGHT)}
-      <Modal
-        opened={full}
-        onClose={() => setFull(false)}
-        fullScreen
-        title={title}
-        closeButtonProps={{ "aria-label": "Leave full screen" }}
-      >
+      <Dialog opened={full} onClose={() => setFull(false)} fullScreen title={title} closeLabel="Leave full screen">
         <div className={classes.full}>
           {legend}
           {tools}
         </div>
         {full && body(Math.round(window.innerHeight * FULL_SHARE))}
-      </Modal>
+      </Dialog>
       {ranging && (
         <ValueRange title={title} range={values} log={log} onRange={onValues!} onClose={() => setRanging(false)} />
       )}

@@ -1,6 +1,7 @@
-import { Button, Group, Modal, MultiSelect, Select, Stack, Text, TextInput } from "@mantine/core";
+import { Button, Group, MultiSelect, Select, Stack, Text, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { Guarded } from "@/components/ui/Guarded";
 import { ApiError, asApiError } from "@/lib/errors";
 import { useRoleRefusal } from "@/lib/ownership";
@@ -41,14 +42,7 @@ export function OwnChartDialog({ chart, project, jobId, reported, onClose }: Pro
     saving.mutate({ ...wanted, title, revision }, { onSuccess: onClose });
   };
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={chart.names.length > 0 ? `Edit ${chart.title}` : "Add a chart"}
-      centered
-      size="md"
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title={chart.names.length > 0 ? `Edit ${chart.title}` : "Add a chart"} size="md">
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -64,6 +58,7 @@ export function OwnChartDialog({ chart, project, jobId, reported, onClose }: Pro
             onChange={(chosen) => change({ names: chosen })}
             maxValues={MOST_METRICS}
             searchable
+            openOnFocus={false} // it has the focus as the dialog opens, and the list covers what the dialog is about
             data-autofocus
           />
           <RunSelect {...{ project, jobId }} runs={wanted.runs} onRuns={(runs) => change({ runs })} />
@@ -98,7 +93,7 @@ export function OwnChartDialog({ chart, project, jobId, reported, onClose }: Pro
           </Guarded>
         </Group>
       </form>
-    </Modal>
+    </Dialog>
   );
 }
 

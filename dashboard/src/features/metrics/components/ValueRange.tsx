@@ -1,5 +1,6 @@
-import { Button, Group, Modal, Text } from "@mantine/core";
+import { Button, Group, Text } from "@mantine/core";
 import { useState } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { NumberField } from "@/components/ui/NumberField";
 import type { Range } from "../plot";
 
@@ -19,14 +20,7 @@ export function ValueRange({ title, range, log, onRange, onClose }: Props) {
   const isUnplaced = log && typeof from === "number" && from <= 0;
   const valid = typeof from === "number" && typeof to === "number" && from < to && !isUnplaced;
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={`Value range of ${title}`}
-      centered
-      size="sm"
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title={`Value range of ${title}`} size="sm">
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -57,6 +51,6 @@ export function ValueRange({ title, range, log, onRange, onClose }: Props) {
           </Button>
         </Group>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

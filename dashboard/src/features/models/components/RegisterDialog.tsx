@@ -1,5 +1,6 @@
-import { Button, Group, Modal, Text, Textarea, TextInput } from "@mantine/core";
+import { Button, Group, Text, Textarea, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { useRegister } from "../api/models";
 import classes from "./Models.module.css";
@@ -30,13 +31,7 @@ export function RegisterDialog({ source, onClose }: Props) {
     register.mutate({ name, notes, aliases: alias ? [alias] : [], ...from }, { onSuccess: onClose });
   };
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title="Register a model version"
-      centered
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title="Register a model version">
       <form onSubmit={submit} className="stack">
         <Text size="sm" className={classes.long}>
           {source.checkpoint ? `Of checkpoint ${source.checkpoint}.` : `Of the file ${source.path}.`} It is kept for as
@@ -77,6 +72,6 @@ export function RegisterDialog({ source, onClose }: Props) {
           </Button>
         </Group>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

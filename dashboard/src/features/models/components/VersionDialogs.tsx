@@ -1,6 +1,7 @@
-import { Button, Group, Modal, Text, TextInput } from "@mantine/core";
+import { Button, Group, Text, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
 import { Confirm } from "@/components/ui/Confirm";
+import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
 import type { ModelVersion } from "@/lib/types";
 import { useDeleteVersion, useMoveAlias, useRemoveAlias } from "../api/models";
@@ -21,13 +22,7 @@ export function AliasDialog({ version, onClose }: Props) {
     move.mutate({ ...version, alias: alias.trim() }, { onSuccess: onClose });
   };
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={`Aliases of ${version.model}:${version.number}`}
-      centered
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title={`Aliases of ${version.model}:${version.number}`}>
       <form onSubmit={submit} className="stack">
         <TextInput
           label="Alias"
@@ -58,7 +53,7 @@ export function AliasDialog({ version, onClose }: Props) {
           </Button>
         </Group>
       </form>
-    </Modal>
+    </Dialog>
   );
 }
 

@@ -1,6 +1,7 @@
-import { Button, Checkbox, Group, Modal, Radio, Textarea, TextInput } from "@mantine/core";
+import { Button, Checkbox, Group, Radio, Textarea, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
 import { CopyBox } from "@/components/ui/CopyBox";
+import { Dialog } from "@/components/ui/Dialog";
 import { FormEnd } from "@/components/ui/FormEnd";
 import { useCreateChannel } from "../api/notifications";
 import { addressesIn, KINDS, type ChannelKind } from "../notifications";
@@ -11,13 +12,13 @@ export function NewChannelDialog({ onClose }: { onClose(): void }) {
   const create = useCreateChannel();
   const made = create.data;
   return (
-    <Modal opened onClose={onClose} title="New channel" centered size="lg" closeButtonProps={{ "aria-label": "Close" }}>
+    <Dialog onClose={onClose} title="New channel" size="lg">
       {made?.secret ? (
         <Made name={made.name} secret={made.secret} onClose={onClose} />
       ) : (
         <ChannelForm create={create} onClose={onClose} />
       )}
-    </Modal>
+    </Dialog>
   );
 }
 

@@ -1,5 +1,6 @@
-import { Checkbox, Modal, NativeSelect, SimpleGrid, TextInput } from "@mantine/core";
+import { Checkbox, NativeSelect, SimpleGrid, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { FormEnd } from "@/components/ui/FormEnd";
 import { NumberField } from "@/components/ui/NumberField";
 import { useMe } from "@/lib/me";
@@ -50,14 +51,7 @@ export function RuleDialog({ channels, rule, onClose }: Props) {
     );
   };
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={rule ? "Change rule" : "New rule"}
-      centered
-      size="lg"
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title={rule ? "Change rule" : "New rule"} size="lg">
       <form onSubmit={submit} className="stack">
         <NativeSelect
           label="Channel"
@@ -106,7 +100,7 @@ export function RuleDialog({ channels, rule, onClose }: Props) {
           onClose={onClose}
         />
       </form>
-    </Modal>
+    </Dialog>
   );
 }
 

@@ -1,6 +1,7 @@
-import { Button, Group, Modal } from "@mantine/core";
+import { Button, Group } from "@mantine/core";
 import { useEffect } from "react";
 import { CopyBox } from "@/components/ui/CopyBox";
+import { Dialog } from "@/components/ui/Dialog";
 import { ErrorState, LoadingState } from "@/components/ui/Panel";
 import { clock } from "@/lib/format";
 import type { User } from "@/lib/types";
@@ -12,14 +13,7 @@ export function LoginLinkDialog({ user: { id, name, role }, onClose }: { user: U
   const { mutate, data, error } = useLoginLink();
   useEffect(() => mutate(id), [mutate, id]);
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={`Login link for ${name}`}
-      centered
-      size="lg"
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title={`Login link for ${name}`} size="lg">
       {error ? <ErrorState error={error} what="a login link" onRetry={() => mutate(id)} /> : null}
       {!data && !error && <LoadingState rows={2} what="a login link" />}
       {data && (
@@ -36,6 +30,6 @@ export function LoginLinkDialog({ user: { id, name, role }, onClose }: { user: U
           </Group>
         </div>
       )}
-    </Modal>
+    </Dialog>
   );
 }

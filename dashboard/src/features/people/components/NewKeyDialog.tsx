@@ -1,6 +1,7 @@
-import { Button, Group, Modal, NativeSelect, TextInput } from "@mantine/core";
+import { Button, Group, NativeSelect, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
 import { CopyBox } from "@/components/ui/CopyBox";
+import { Dialog } from "@/components/ui/Dialog";
 import { useMe } from "@/lib/me";
 import type { Role } from "@/lib/types";
 import { useCreateKey } from "../api/people";
@@ -21,13 +22,13 @@ const LIFETIMES = [
 export function NewKeyDialog({ onClose }: { onClose(): void }) {
   const create = useCreateKey();
   return (
-    <Modal opened onClose={onClose} title="New API key" centered size="lg" closeButtonProps={{ "aria-label": "Close" }}>
+    <Dialog onClose={onClose} title="New API key" size="lg">
       {create.data ? (
         <Made secret={create.data.key} onClose={onClose} />
       ) : (
         <KeyForm create={create} onClose={onClose} />
       )}
-    </Modal>
+    </Dialog>
   );
 }
 

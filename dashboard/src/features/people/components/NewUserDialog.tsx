@@ -1,5 +1,6 @@
-import { Modal, Radio, TextInput } from "@mantine/core";
+import { Radio, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import type { Role, User } from "@/lib/types";
 import { useCreateUser } from "../api/people";
 import { ROLES } from "../people";
@@ -19,7 +20,7 @@ export function NewUserDialog({ onCreated, onClose }: Props) {
     create.mutate({ name: name.trim(), role }, { onSuccess: onCreated });
   };
   return (
-    <Modal opened onClose={onClose} title="New user" centered closeButtonProps={{ "aria-label": "Close" }}>
+    <Dialog onClose={onClose} title="New user">
       <form onSubmit={submit} className="stack">
         <TextInput
           label="Name"
@@ -33,7 +34,7 @@ export function NewUserDialog({ onCreated, onClose }: Props) {
         <RoleChoice roles={ROLES} role={role} onRole={setRole} label="Role" />
         <FormEnd verb="Create user" work={create} disabled={name.trim() === ""} onClose={onClose} />
       </form>
-    </Modal>
+    </Dialog>
   );
 }
 

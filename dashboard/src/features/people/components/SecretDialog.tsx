@@ -1,5 +1,6 @@
-import { Checkbox, Modal, PasswordInput, Textarea, TextInput } from "@mantine/core";
+import { Checkbox, PasswordInput, Textarea, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { FormEnd } from "@/components/ui/FormEnd";
 import type { Secret } from "@/lib/types";
 import { useSetSecret } from "../api/secrets";
@@ -35,7 +36,7 @@ export function SecretDialog({ replaced, onClose }: Props) {
   const title = replaced ? `Replace ${replaced.name}` : "New secret";
   const disabled = !project.trim() || !name.trim() || value.length < LEAST_CHARACTERS;
   return (
-    <Modal opened onClose={onClose} title={title} centered size="lg" closeButtonProps={{ "aria-label": "Close" }}>
+    <Dialog onClose={onClose} title={title} size="lg">
       <form onSubmit={submit} className="stack">
         {!replaced && (
           <>
@@ -70,6 +71,6 @@ export function SecretDialog({ replaced, onClose }: Props) {
         />
         <FormEnd verb="Set secret" work={save} disabled={disabled} onClose={onClose} />
       </form>
-    </Modal>
+    </Dialog>
   );
 }

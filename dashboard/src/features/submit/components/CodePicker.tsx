@@ -1,7 +1,8 @@
-import { Button, Modal, TextInput } from "@mantine/core";
+import { Button, TextInput } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { Dialog } from "@/components/ui/Dialog";
 import { EmptyState, PanelStates } from "@/components/ui/Panel";
 import { age, bytes, dateTime, plural } from "@/lib/format";
 import { useNow } from "@/lib/useNow";
@@ -23,14 +24,7 @@ export function CodePicker({ onChoose, onClose }: Props) {
   const query = useInfiniteQuery(earlierCodeQuery(q));
   const found = query.data?.pages.flatMap((page) => page.items) ?? [];
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title="Code of an earlier job"
-      centered
-      size="lg"
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog onClose={onClose} title="Code of an earlier job" size="lg">
       <TextInput
         type="search"
         label="Search"
@@ -70,7 +64,7 @@ export function CodePicker({ onChoose, onClose }: Props) {
           Show older code
         </Button>
       )}
-    </Modal>
+    </Dialog>
   );
 }
 
