@@ -22,7 +22,7 @@ TOKEN = "token"
 
 PROCESSES = multiprocessing.get_context("forkserver")
 #: pytest: for the modules of tests, whose functions ranks run.
-PROCESSES.set_forkserver_preload(["tests.preloaded", "paceline.training.main", "tests.gangs", "pytest"])
+PROCESSES.set_forkserver_preload(["paceline.training.main", "tests.gangs", "pytest", "tests.preloaded"])
 
 
 def run_ranks(

@@ -121,7 +121,8 @@ class BackgroundWriter:
 
 def unchanging(value: Any) -> Any:
     """Return the value itself if it is immutable, else a copy."""
-    return value if isinstance(value, UNCHANGING) else copy.deepcopy(value)
+    is_constant = isinstance(value, UNCHANGING) or (isinstance(value, tuple) and all(isinstance(each, UNCHANGING) for each in value))
+    return value if is_constant else copy.deepcopy(value)
 
 
 def lower_priority() -> None:
