@@ -146,6 +146,7 @@ class ComparedRun:
     resizes: int = 0
     pauses: int = 0
     tells_all: bool = True  # False: a script, of which nothing is known but what it logs
+    points_removed_to: int | None = None  # the step up to which its raw points have been removed; None: all are kept
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ def shorter_and_longer(one: ComparedRun, other: ComparedRun) -> tuple[int, int] 
 def sentence(one: ComparedRun, other: ComparedRun, tallies: Tallies, parameters: Parameters | None) -> str:
     how = verdict(one, other, tallies, parameters)
     if how == "nothing_to_compare":
-        return "nothing to compare: no step is known of both"
+        return nothing_to_compare(one, other, parameters)
     if how in ("same", "same_so_far"):
         what = "same run" if one.tells_all and other.tells_all else "same logged numbers"
         opening = f"{what}, to the last bit" if how == "same" else f"{what} so far, to the last bit"
@@ -191,6 +192,14 @@ def sentence(one: ComparedRun, other: ComparedRun, tallies: Tallies, parameters:
     if lengths and _all_equal(tallies, parameters):
         return f"equal until step {lengths[0]}, where one of them ended; the other ended at step {lengths[1]}{circumstances(one, other)}"
     return difference(tallies, parameters, how) + circumstances(one, other)
+
+
+def nothing_to_compare(one: ComparedRun, other: ComparedRun, parameters: Parameters | None) -> str:
+    removed = max((run.points_removed_to for run in (one, other) if run.points_removed_to is not None), default=None)
+    if removed is None:
+        return "nothing to compare: no step is known of both"
+    hashes = f"; the parameters at step {parameters.step} {'are equal' if parameters.equal else 'differ'}" if parameters else ""
+    return f"steps cannot be compared: the raw points of one of them up to step {removed:,} have been removed{hashes}"
 
 
 def difference(tallies: Tallies, parameters: Parameters | None, how: Verdict) -> str:

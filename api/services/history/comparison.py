@@ -78,7 +78,6 @@ class Side:
 
 
 async def _side(control: AsyncSession, points: AsyncSession, job: JobRow) -> Side:
-    await steps.require_points(points, job.id)
     generations = await job_rows.generations_of(control, job.id)
     lines = await steps.lines_of(points, job.id, generations)
     incidents = await incident_rows.of_job(control, job.id)
@@ -89,6 +88,7 @@ async def _side(control: AsyncSession, points: AsyncSession, job: JobRow) -> Sid
         last_step=max(last_steps.values(), default=None),
         world_sizes=tuple(sizes[generation] for generation in sorted(last_steps) if generation in sizes),
         tells_all=bool(lines),
+        points_removed_to=await steps.points_removed_to(points, job.id),
         recoveries=sum(row.next_generation is not None for row in incidents),
         resizes=_ended_by(generations, "resized"),
         pauses=_ended_by(generations, EndReason.PAUSED),
@@ -122,10 +122,12 @@ async def _compare(control: AsyncSession, points: AsyncSession, one: Side, other
 
 
 async def _tally(points: AsyncSession, one: Side, other: Side) -> Tallies:
-    """Compare both jobs step by step, so that little is held in memory; beyond the shorter one's end there is nothing to compare."""
+    """Compare both jobs step by step, so that little is held in memory; beyond the shorter one's end there is nothing to compare. Where the points of
+    some steps have been removed no step is: an answer from the others alone would not be true."""
     tallies = Tallies()
-    if one.run.last_step is None or other.run.last_step is None:
+    if any(side.run.last_step is None or side.run.points_removed_to is not None for side in (one, other)):
         return tallies
+    assert one.run.last_step is not None and other.run.last_step is not None
     last = min(one.run.last_step, other.run.last_step)
     begins = max((side.lines[0].first for side in (one, other) if side.lines), default=0)
     async for step, left, right in _joined(_numbers(points, one, begins, last), _numbers(points, other, begins, last)):

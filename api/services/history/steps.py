@@ -56,6 +56,12 @@ async def require_points(points: AsyncSession, job_id: str) -> None:
         raise no_longer_kept(job_id, gone_to)
 
 
+async def points_removed_to(points: AsyncSession, job_id: str) -> int | None:
+    """The step up to which the points of a job have been removed; None: all are kept."""
+    gone_to = await storage.gone_to_steps(points, job_id)
+    return None if has_points_from(0, gone_to) else gone_to.get(StorageKind.POINTS, 0)
+
+
 def no_longer_kept(job_id: str, gone_to: Mapping[str, int]) -> ProblemError:
     step = gone_to.get(StorageKind.POINTS, 0)
     return ProblemError(

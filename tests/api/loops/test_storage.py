@@ -247,9 +247,25 @@ async def test_curves_reach_back_to_steps_whose_points_are_gone(store: Store, cl
     assert (curve["bucket_steps"], curve["steps"]) == (10, [*range(9, 150, 10), 150])
     (recent,) = (await client.get(f"/api/v1/metrics/jobs/{job.id}?names=loss&first_step=101")).json()["curves"]
     assert (recent["bucket_steps"], recent["steps"]) == (1, list(range(101, 151)))
-    for question in (f"training/jobs/{job.id}/samples", f"training/compare?jobs={job.id},{(await store.job()).id}"):
-        refused = await client.get(f"/api/v1/{question}")
-        assert (refused.status_code, refused.json()["code"]) == (410, "no_longer_kept"), refused.text
+    refused = await client.get(f"/api/v1/training/jobs/{job.id}/samples")
+    assert (refused.status_code, refused.json()["code"]) == (410, "no_longer_kept"), refused.text
+
+
+async def test_jobs_whose_points_are_gone_are_compared_by_all_else(store: Store, client: httpx.AsyncClient) -> None:
+    """The whole comparison was refused, with the differences of their specs in it."""
+    kept, removed = await store.job(), await store.job()
+    await store.store(removed, 1, 100, lines=0)
+    await store.passes(START)
+    await store.store(kept, 1, 50, at=START + DAY, lines=0)
+    await store.store(removed, 101, 50, at=START + DAY, lines=0)
+    await store.passes(START + timedelta(days=30, minutes=1))
+    answer = await client.get(f"/api/v1/training/compare?jobs={kept.id},{removed.id}")
+    assert answer.status_code == 200, answer.text
+    (found,) = answer.json()["items"]
+    assert (found["verdict"], found["same_run"], found["metrics"]) == ("nothing_to_compare", False, [])
+    assert found["text"] == "steps cannot be compared: the raw points of one of them up to step 100 have been removed"
+    assert [side["last_step"] for side in found["jobs"]] == [50, 150]
+    assert found["spec_differences"] == []
 
 
 async def test_an_sqlite_file_becomes_smaller(store: Store) -> None:

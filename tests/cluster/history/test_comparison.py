@@ -114,6 +114,14 @@ def test_nothing_in_common() -> None:
     assert sentence(DONE, DONE, Tallies(), None) == "nothing to compare: no step is known of both"
 
 
+def test_points_that_are_removed_are_told_with_what_is_left() -> None:
+    removed = replace(DONE, points_removed_to=1200)
+    until = "steps cannot be compared: the raw points of one of them up to step 1,200 have been removed"
+    assert sentence(DONE, removed, Tallies(), None) == until
+    assert sentence(removed, DONE, Tallies(), Parameters(500, equal=True)) == f"{until}; the parameters at step 500 are equal"
+    assert sentence(removed, removed, Tallies(), Parameters(500, equal=False)) == f"{until}; the parameters at step 500 differ"
+
+
 def test_bits_tell_zeros_apart_and_let_nan_be_nan() -> None:
     assert bits(0.0) != bits(-0.0)
     assert bits(math.nan) == bits(float("NaN"))
