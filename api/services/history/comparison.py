@@ -127,7 +127,8 @@ async def _tally(points: AsyncSession, one: Side, other: Side) -> Tallies:
     tallies = Tallies()
     if any(side.run.last_step is None or side.run.points_removed_to is not None for side in (one, other)):
         return tallies
-    assert one.run.last_step is not None and other.run.last_step is not None
+    assert one.run.last_step is not None
+    assert other.run.last_step is not None
     last = min(one.run.last_step, other.run.last_step)
     begins = max((side.lines[0].first for side in (one, other) if side.lines), default=0)
     async for step, left, right in _joined(_numbers(points, one, begins, last), _numbers(points, other, begins, last)):
