@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ BASE_URL = "http://127.0.0.1:8000"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as `make test &` has it: commands that tests start would ignore Ctrl-C too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     published_parity.register(config)
 
 
