@@ -14,11 +14,12 @@ from pathlib import Path
 
 from paceline.monitoring.files import write_durably
 from paceline.objects.client import ObjectClient, Patience
-from paceline.objects.errors import ObjectAccessError, ObjectLostError, ObjectNotFoundError, ObjectStoreError
+from paceline.objects.errors import ObjectNotFoundError
 from paceline.objects.location import ObjectLocation
 from paceline.objects.node_copies import alone_on_node, evict, fetch, hold
 from paceline.training.data import token_set
 from paceline.training.errors import InvalidInputError
+from paceline.training.store_errors import explaining_store_errors
 
 #: Below the node's cache.
 FOLDER = "token-sets"
@@ -38,16 +39,13 @@ def folder_of(
     Raises InvalidInputError for a set that is missing, damaged or refused, and ObjectStoreError for a store that cannot be reached now: that is
     worth a restart.
     """
-    try:
-        folder = _here(cache, sha256) or _fetched(ObjectClient(place, options, patience), cache)
-    except ObjectNotFoundError as error:
-        raise InvalidInputError(
-            f"{place} is no token set: {error}; make one with `paceline data tokenize` and copy its folder there, the manifest last"
-        ) from error
-    except (ObjectAccessError, ObjectLostError) as error:
-        raise InvalidInputError(f"data.path={place} cannot be read: {error}; {WAY_OUT}") from error
-    except ObjectStoreError as error:
-        raise ObjectStoreError(f"data.path={place} cannot be read now: {error}; {WAY_OUT}") from error
+    with explaining_store_errors(f"data.path={place}", WAY_OUT):
+        try:
+            folder = _here(cache, sha256) or _fetched(ObjectClient(place, options, patience), cache)
+        except ObjectNotFoundError as error:
+            raise InvalidInputError(
+                f"{place} is no token set: {error}; make one with `paceline data tokenize` and copy its folder there, the manifest last"
+            ) from error
     os.utime(folder)
     evict(cache / FOLDER, most_bytes, token_set.MANIFEST)
     return folder

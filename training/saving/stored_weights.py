@@ -14,13 +14,14 @@ from pathlib import Path
 
 from paceline.distributed import env
 from paceline.objects.client import ObjectClient, Patience
-from paceline.objects.errors import ObjectAccessError, ObjectLostError, ObjectNotFoundError, ObjectStoreError
+from paceline.objects.errors import ObjectLostError, ObjectNotFoundError
 from paceline.objects.location import ObjectLocation, is_url, place_at
 from paceline.objects.node_copies import alone_on_node, evict, hold
 from paceline.training.errors import InvalidInputError
 from paceline.training.saving.weights import INDEX, SINGLE, plain
 from paceline.training.schema.object_store import options_of
 from paceline.training.spec.job import JobSpec
+from paceline.training.store_errors import explaining_store_errors
 
 #: Below the node's cache.
 FOLDER = "weights"
@@ -50,23 +51,20 @@ def copy_of(place: ObjectLocation, options: Mapping[str, str], cache: Path, most
     restart.
     """
     single = place.name if place.name.endswith(SUFFIX) else None
-    try:
-        client = ObjectClient(place.parent if single is not None else place, options, patience)
-        names = [single] if single is not None else _names(client)
-        versions = {name: client.version(name) for name in names}
-        folder = cache / FOLDER / hashlib.sha256(json.dumps([str(client.location), sorted(versions.items())]).encode()).hexdigest()
-        folder.mkdir(parents=True, exist_ok=True)
-        hold(folder)
-        if not (folder / COMPLETE).exists():
-            _fetch(client, names, folder)
-    except ObjectNotFoundError as error:
-        raise InvalidInputError(
-            f"initial_weights={place}: {error}; it is to be a file of safetensors, or what `paceline export` has made"
-        ) from error
-    except (ObjectAccessError, ObjectLostError) as error:
-        raise InvalidInputError(f"initial_weights={place} cannot be read: {error}; {WAY_OUT}") from error
-    except ObjectStoreError as error:
-        raise ObjectStoreError(f"initial_weights={place} cannot be read now: {error}; {WAY_OUT}") from error
+    with explaining_store_errors(f"initial_weights={place}", WAY_OUT):
+        try:
+            client = ObjectClient(place.parent if single is not None else place, options, patience)
+            names = [single] if single is not None else _names(client)
+            versions = {name: client.version(name) for name in names}
+            folder = cache / FOLDER / hashlib.sha256(json.dumps([str(client.location), sorted(versions.items())]).encode()).hexdigest()
+            folder.mkdir(parents=True, exist_ok=True)
+            hold(folder)
+            if not (folder / COMPLETE).exists():
+                _fetch(client, names, folder)
+        except ObjectNotFoundError as error:
+            raise InvalidInputError(
+                f"initial_weights={place}: {error}; it is to be a file of safetensors, or what `paceline export` has made"
+            ) from error
     os.utime(folder)
     evict(cache / FOLDER, most_bytes, COMPLETE)
     return folder / single if single is not None else folder
