@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.axe import findings
+from tests.e2e.signed_in import signed_in
 from tests.e2e.stack import Stack, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -50,13 +51,8 @@ def last_step(stack: Stack, job_id: str) -> int:
 
 @pytest.fixture
 def page(stack: Stack, browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(30_000)
-    page = context.new_page()
-    page.goto(stack.login_link())
-    page.wait_for_url("**/jobs*")
-    yield page
-    context.close()
+    with signed_in(stack, browser, height=900) as page:
+        yield page
 
 
 def test_every_step_is_there_once_after_the_kill(stack: Stack, job_id: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
 
+from tests.e2e.signed_in import signed_in
 from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import Stack
 
@@ -33,14 +34,9 @@ REFUSED = {"-34": "Must be greater than 0, not -34", "fast": 'Must be a number, 
 
 @pytest.fixture
 def page(stack: Stack, browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 2400})  # the editor draws only the lines in sight
-    context.set_default_timeout(30_000)
-    page = context.new_page()
-    page.goto(stack.login_link())
-    page.wait_for_url("**/jobs*")
-    page.goto(f"{stack.server}/jobs/new")
-    yield page
-    context.close()
+    with signed_in(stack, browser, height=2400) as page:  # the editor draws only the lines in sight
+        page.goto(f"{stack.server}/jobs/new")
+        yield page
 
 
 def document_of(page: Page) -> Any:

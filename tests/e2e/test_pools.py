@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.e2e.signed_in import signed_in
 from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import Stack
 
@@ -30,14 +31,9 @@ autoscale: {device: cpu, budget_node_hours: 0}
 
 @pytest.fixture
 def page(stack: Stack, browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 1600})
-    context.set_default_timeout(30_000)
-    page = context.new_page()
-    page.goto(stack.login_link())
-    page.wait_for_url("**/jobs*")
-    page.goto(f"{stack.server}/cluster")
-    yield page
-    context.close()
+    with signed_in(stack, browser, height=1600) as page:
+        page.goto(f"{stack.server}/cluster")
+        yield page
 
 
 def pools(stack: Stack) -> dict[str, dict[str, object]]:
