@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from paceline.distributed.store_server import StoreServer
 from paceline.training.link import World
 
@@ -67,6 +69,9 @@ def receive(pipe: Any, timeout: float) -> Any:
 
 
 def call(sender: Any, function: Callable[..., Any], world: World, arguments: tuple[Any, ...]) -> None:
+    """In the rank's process. Its threads are told first of all, as every rank's are: in a forked process torch makes its pool anew for the first that
+    asks, and two of gloo's threads that ask at one instant find none ("Invalid thread pool!")."""
+    torch.set_num_threads(1)
     try:
         sender.send((True, function(world, *arguments)))
     except BaseException:  # noqa: BLE001 - whatever it was is shown by the test

@@ -192,7 +192,6 @@ def save(generation: JoinedGeneration, metrics: dict[str, float], *, required: b
     telemetry.activity.enter("save", state.step)
     state.update_best(generation.spec.checkpoint, metrics)
     telemetry.link.checkpoint_done()
-    telemetry.recorder.flush()  # a rank that goes on from the checkpoint does not report again what led to it
     generation.step_runner.prepared.sync_buffers()
     state.unsent = generation.reducer.state()
     generation.saves.begin(metrics, required=required, since=since)

@@ -44,7 +44,6 @@ def test_a_loan_is_the_same_numbers() -> None:
 
 def parted(world: World) -> list[bool]:
     """Whether all tensors of every kind of collective are released, each time after `barrier_and_leave`."""
-    torch.set_num_threads(1)
     aborter, found = GroupAborter(), []
     group = join(world, aborter, axis_group_ranks(Degrees(shard=world.world_size)))
     axis_group = group.axis_groups["shard"]

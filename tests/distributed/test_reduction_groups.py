@@ -46,7 +46,6 @@ def bucket(rank: int, step: int) -> GradientBucket:
 
 
 def summed(world: World, nodes: list[int], algorithm: Algorithm, compression: dict[str, Any], steps: int) -> dict[str, Any]:
-    torch.set_num_threads(1)
     group = joined(world, nodes, algorithm)
     groups = groups_of(group)
     reduction = reduction_for(algorithm, CompressionOptions(**compression), groups)

@@ -158,7 +158,6 @@ def steps(state: TrainState, count: int) -> None:
 
 def recover(world: World, cache: Path) -> tuple[int, dict[str, bytes]]:
     """Rank 0 is fresh, 1 a step behind, 2 ahead."""
-    torch.set_num_threads(1)
     state = new_state(JobSpec.model_validate(tiny_gpt(world.world_size, global_batch_size=12)), torch.device("cpu"), cache)
     if world.rank > 0:
         steps(state, 1 + world.rank)

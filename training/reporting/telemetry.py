@@ -191,6 +191,10 @@ class Telemetry:
         if self.leads:
             print(text, flush=True)
 
+    def flush(self) -> None:
+        """Wait until what has been recorded outlives this process."""
+        self.recorder.flush()
+
     def _nudge(self) -> None:
         """In the recorder's thread, several times a second."""
         self._events.write_waiting()

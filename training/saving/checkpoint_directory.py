@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -42,6 +44,10 @@ class CheckpointDirectory:
     group: Group
     planner: SavePlanner = field(default_factory=SavePlanner)
     index: StateIndex = field(default_factory=StateIndex)
+
+    @cached_property
+    def spec_sha256(self) -> str:
+        return hashlib.sha256(self.spec.model_dump_json().encode()).hexdigest()
 
 
 def storage_at(directory: str, options: Mapping[str, str], staging: Path, generation: int = 0, rank: int = 0) -> CheckpointStorage:

@@ -13,7 +13,7 @@ import pickle
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from paceline.training.saving.collective_work import run_on_all_ranks
 from paceline.training.saving.safe_reading import require_readable
 from paceline.training.saving.shards import Tensors
 from paceline.training.saving.storage import SaveTarget
+from paceline.training.saving.writers import UNCHANGING
 
 #: Before the name of each of the model's tensors, in torch's name for it.
 MODEL = "model."
@@ -99,11 +100,26 @@ class WritePlan:
 
     def data(self, tensors: Tensors) -> dict[int, Any]:
         """Return the values that this rank writes, as they are now, by the position of their items."""
-        return {position: self._value(tensors, item.index) for position, item in enumerate(self.mine.items)}
+        values = dict[int, Any]()
+        for path, keys in self._by_container.items():
+            container: Any = reduce(operator.getitem, path, tensors)  # type: ignore[arg-type]
+            values.update(zip(keys, map(container.__getitem__, keys.values()), strict=True))
+        if not self.has_parts:
+            return values
+        indices = [item.index for item in self.mine.items]
+        return {
+            position: find_state_dict_object({indices[position].fqn: value}, indices[position]) if isinstance(value, DTensor) else value
+            for position, value in values.items()
+        }
 
-    def _value(self, tensors: Tensors, index: MetadataIndex) -> Any:
-        value: Any = reduce(operator.getitem, self.paths[index.fqn], tensors)  # type: ignore[arg-type]
-        return find_state_dict_object({index.fqn: value}, index) if isinstance(value, DTensor) else value
+    @cached_property
+    def _by_container(self) -> dict[tuple[str | int, ...], dict[int, str | int]]:
+        """The key of each item's value, by the item's position, by the path to the dictionary or list that has it."""
+        found = dict[tuple[str | int, ...], dict[int, str | int]]()
+        for position, item in enumerate(self.mine.items):
+            *path, key = self.paths[item.index.fqn]
+            found.setdefault(tuple(path), {})[position] = key
+        return found
 
 
 class SavePlanner:
@@ -176,9 +192,15 @@ def layout_of(value: Any) -> object:
     """Return everything that a plan depends on: states with equal layouts are planned alike."""
     if isinstance(value, Tensor):
         return value.shape, value.dtype
-    if isinstance(value, dict):
-        return tuple((name, layout_of(part)) for name, part in value.items())
-    return tuple(map(layout_of, value)) if isinstance(value, list | tuple) else type(value)
+    if not isinstance(value, dict | list | tuple):
+        return type(value)
+    parts = value.values() if isinstance(value, dict) else value
+    # Most are plain, and training waits: their types are collected at once.
+    return (
+        tuple(value) if isinstance(value, dict) else (),
+        tuple(map(type, parts)),
+        [layout_of(part) for part in parts if type(part) not in UNCHANGING],
+    )
 
 
 @contextlib.contextmanager

@@ -33,9 +33,11 @@ class SaveStage(Enum):
 
 
 class PendingSave:
-    def __init__(self, group: Group, draft: UncommittedCheckpoint, writer: CheckpointWriter) -> None:
-        """By all ranks together, each with its own `draft` of what `writer` has taken."""
-        self._group, self._draft, self._writer = group, draft, writer
+    def __init__(
+        self, group: Group, draft: UncommittedCheckpoint, writer: CheckpointWriter, *, first: Callable[[], None] = lambda: None
+    ) -> None:
+        """By all ranks together, each with its own `draft` of what `writer` has taken. `first` is called before anything is written."""
+        self._group, self._draft, self._writer, self._first = group, draft, writer, first
         self._stage, self._work = SaveStage.WRITE, writer.submit(self._write)
         self.step = draft.manifest.step
         self.write_seconds = 0.0  # that the slowest rank took to write, once all have published or failed
@@ -81,6 +83,7 @@ class PendingSave:
     # -- the work of the stages: its outcome, pickled
 
     def _write(self) -> bytes:
+        self._first()
         return pickle.dumps(attempt(self._draft.write, CheckpointSaveError))
 
     def _publish(self, outcomes: Outcomes) -> bytes:

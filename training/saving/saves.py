@@ -58,6 +58,10 @@ class Reporter(Protocol):
 
     def log(self, text: str) -> None: ...
 
+    def flush(self) -> None:
+        """Wait until what has been recorded outlives this process."""
+        ...
+
 
 class Saves:
     def __init__(self, checkpoints: CheckpointDirectory, state: TrainState, telemetry: Reporter, writer: CheckpointWriter) -> None:
@@ -88,7 +92,8 @@ class Saves:
         try:
             with self._stalling(since):
                 drafted = self._draft(metrics, agree=required or not self._agrees)
-                self._under_way = PendingSave(self._checkpoints.group, drafted, self._writer)
+                # A rank that goes on from the checkpoint does not report again what led to it.
+                self._under_way = PendingSave(self._checkpoints.group, drafted, self._writer, first=self._telemetry.flush)
         except CheckpointSaveError as error:
             self._failed(self._state.step, error)
             if required:

@@ -6,10 +6,12 @@ optimizer keep their form, so the first save remembers them, and each later one 
 
 from __future__ import annotations
 
+import operator
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,31 +24,27 @@ from paceline.training.saving.shards import Tensors, Trained, tensors_of
 STATE, SETTING = "state.", "param_groups."
 
 
-class StateValue(NamedTuple):
-    """One value in an optimizer: of the parameter at a position of a group, or a setting of that group."""
-
-    group: int
-    position: int
-    key: str
-    is_setting: bool
-
-
 @dataclass(frozen=True)
 class KnownNames:
-    """The names of one form of model and optimizer."""
+    """The names of one form of model and optimizer, and where the value of each stands in `values_of` such a state."""
 
-    form: object
-    model: Mapping[str, str]  # names in the flat form, by those in the model's own state dictionary; its aliases are left out
-    optimizer: Mapping[str, StateValue]
+    form: Form
+    model: Mapping[str, int]  # without aliases
+    optimizer: Mapping[str, int]
 
     def read(self, state: Trained, own: Mapping[str, Any]) -> Tensors:
         """Return the flat form of `state`, whose model has the state dictionary `own`."""
-        kept, groups = state.optimizer.state, state.optimizer.param_groups
-        values = {
-            name: groups[group][key] if is_setting else kept[groups[group]["params"][position]][key]
-            for name, (group, position, key, is_setting) in self.optimizer.items()
+        value_at = values_of(state, own).__getitem__
+        return {
+            "model": dict(zip(self.model, map(value_at, self.model.values()), strict=True)),
+            "optimizer": dict(zip(self.optimizer, map(value_at, self.optimizer.values()), strict=True)),
         }
-        return {"model": {flat: own[name] for name, flat in self.model.items()}, "optimizer": values}
+
+
+def values_of(state: Trained, own: Mapping[str, Any]) -> list[Any]:
+    """Return all values of the model, then what the optimizer keeps of each parameter, then the settings of its groups."""
+    kept, groups = state.optimizer.state.values(), state.optimizer.param_groups
+    return [*own.values(), *chain.from_iterable(map(dict.values, kept)), *chain.from_iterable(map(dict.values, groups))]
 
 
 class StateIndex:
@@ -59,64 +57,91 @@ class StateIndex:
     def tensors_of(self, state: Trained) -> Tensors:
         """Return model and optimizer by parameter name; the values are the state's own, not copies."""
         own = state.model.state_dict()
-        if self._known is not None and self._known.form == form_of(state, own):
+        if self._known is not None and self._known.form.is_of(state, own):
             return self._known.read(state, own)
         found = tensors_of(state)
         self._known = names_of(state, found)
         return found
 
 
-def form_of(state: Trained, own: Mapping[str, Any]) -> object:
-    """Return what decides which names a state has."""
+@dataclass(frozen=True)
+class Form:
+    """What decides which names a state has: those of its model, and which parameters its optimizer has, by identity. Keeps none of them alive."""
+
+    own: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]  # the settings of each
+    grouped: tuple[weakref.ref[Tensor], ...]
+    kept: tuple[weakref.ref[Tensor], ...]
+    keys: tuple[tuple[str, ...], ...]  # of what is kept for each parameter
+
+    def is_of(self, state: Trained, own: Mapping[str, Any]) -> bool:
+        """Return whether `state`, whose model has the state dictionary `own`, has this form."""
+        grouped, kept, settings = parameters_of(state.optimizer), state.optimizer.state, state.optimizer.param_groups
+        return (
+            self.own == tuple(own)
+            and self.groups == tuple(map(tuple, settings))
+            and self.keys == tuple(map(tuple, kept.values()))
+            and are_alive(self.grouped, grouped)
+            and are_alive(self.kept, kept)
+        )
+
+
+def form_of(state: Trained, own: Mapping[str, Any]) -> Form:
     optimizer = state.optimizer
-    groups = tuple((tuple(Identity(each) for each in group["params"]), tuple(group)) for group in optimizer.param_groups)
-    kept = tuple((Identity(parameter), tuple(values)) for parameter, values in optimizer.state.items())
-    return tuple(own), groups, kept
+    grouped, kept = map(weakref.ref, parameters_of(optimizer)), map(weakref.ref, optimizer.state)
+    keys = map(tuple, optimizer.state.values())
+    return Form(tuple(own), tuple(map(tuple, optimizer.param_groups)), tuple(grouped), tuple(kept), tuple(keys))
 
 
-class Identity:
-    """Equals that of the same living object only; tensors themselves would compare their elements. Keeps nothing alive."""
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
-    def __init__(self, value: object) -> None:
-        self._value = weakref.ref(value)
 
-    def __eq__(self, other: object) -> bool:
-        value = self._value()
-        return value is not None and isinstance(other, Identity) and other._value() is value
-
-    def __hash__(self) -> int:
-        return id(self._value())
+def are_alive(known: Sequence[weakref.ref[Tensor]], found: Collection[Tensor]) -> bool:
+    """Return whether `known` refers to the very tensors that were found, in their order."""
+    return len(known) == len(found) and all(map(operator.is_, (each() for each in known), found))
 
 
 def names_of(state: Trained, found: Tensors) -> KnownNames | None:
     """Return the names of the state whose flat form is `found`, or None where reading by them would not give just that: an optimizer without
     state for some parameter, hooks that change what a state dictionary holds."""
     own = state.model.state_dict()
-    places = optimizer_places(state.optimizer, found["optimizer"])
-    by_value = {storage_of(value): name for name, value in own.items() if isinstance(value, Tensor)}
-    names = {by_value.get(storage_of(value), ""): flat for flat, value in found["model"].items() if isinstance(value, Tensor)}
-    if places is None or any(name not in own for name in names):
+    by_value = {storage_of(value): place for place, value in enumerate(own.values()) if isinstance(value, Tensor)}
+    model = {name: by_value.get(storage_of(value)) for name, value in found["model"].items() if isinstance(value, Tensor)}
+    optimizer = optimizer_places(state.optimizer, found["optimizer"], start=len(own))
+    model_places, optimizer_found = without_unknown(model), without_unknown(optimizer)
+    if len(model_places) + len(optimizer_found) < len(model) + len(optimizer):
         return None
-    known = KnownNames(form_of(state, own), names, places)
+    known = KnownNames(form_of(state, own), model_places, optimizer_found)
     return known if is_same(known.read(state, own), found) else None
 
 
-def optimizer_places(optimizer: torch.optim.Optimizer, flat: Mapping[str, Any]) -> dict[str, StateValue] | None:
-    """Return where each value of the flat form is in the optimizer, or None if one is not found."""
-    by_identity = {
-        id(value): StateValue(group, position, key, is_setting=False)
-        for group, settings in enumerate(optimizer.param_groups)
-        for position, parameter in enumerate(settings["params"])
-        for key, value in optimizer.state.get(parameter, {}).items()
-    }
-    places = {name: by_identity.get(id(value)) for name, value in flat.items() if name.startswith(STATE)}
-    owners = {name.removeprefix(STATE).removesuffix(f".{place.key}"): place for name, place in places.items() if place is not None}
-    for name in flat.keys() - places.keys():
-        parameter, _, key = name.removeprefix(SETTING).rpartition(".")
-        owner = owners.get(parameter)
-        places[name] = None if owner is None else owner._replace(key=key, is_setting=True)
-    found = {name: place for name in flat if (place := places[name]) is not None}
-    return found if len(found) == len(flat) else None
+def optimizer_places(optimizer: torch.optim.Optimizer, flat: Mapping[str, Any], start: int) -> dict[str, int | None]:
+    """Return where each value of the flat form stands in `values_of`, where the optimizer's begin at `start`; None where it is not found.
+
+    A parameter is known by the tensors that are kept of it: torch's flat names have its own name, and the optimizer has none.
+    """
+    kept = {id(value): (parameter, key) for parameter, values in optimizer.state.items() for key, value in values.items()}
+    owners = dict[str, Tensor]()
+    for name, value in flat.items():
+        if name.startswith(STATE) and isinstance(value, Tensor) and id(value) in kept:
+            parameter, key = kept[id(value)]
+            owners[name.removeprefix(STATE).removesuffix(f".{key}")] = parameter
+    states = [(id(parameter), key) for parameter, values in optimizer.state.items() for key in values]
+    settings = [(group, key) for group, values in enumerate(optimizer.param_groups) for key in values]
+    places = {what: start + place for place, what in enumerate([*states, *settings])}
+    group_of = {id(parameter): group for group, values in enumerate(optimizer.param_groups) for parameter in values["params"]}
+
+    def place_of(name: str) -> int | None:
+        owner, _, key = name.removeprefix(STATE if name.startswith(STATE) else SETTING).rpartition(".")
+        identity = id(owners.get(owner))
+        return places.get((identity if name.startswith(STATE) else group_of.get(identity, -1), key))
+
+    return {name: place_of(name) for name in flat}
+
+
+def without_unknown(places: Mapping[str, int | None]) -> dict[str, int]:
+    return {name: place for name, place in places.items() if place is not None}
 
 
 def storage_of(tensor: Tensor) -> object:

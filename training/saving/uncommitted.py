@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -141,7 +140,7 @@ def describe_state(checkpoints: CheckpointDirectory, state: TrainState, metrics:
         generation=checkpoints.generation,
         world_size=checkpoints.group.world_size,
         seed=derived.training_of(checkpoints.spec).seed,
-        spec_sha256=hashlib.sha256(checkpoints.spec.model_dump_json().encode()).hexdigest(),
+        spec_sha256=checkpoints.spec_sha256,
         created=time.time(),
         best=state.best,
         loss_scale=state.scale.saved,

@@ -19,7 +19,7 @@ T = TypeVar("T")
 #: By any key: what is to be written, or copies of it that training does not touch.
 Values = Mapping[Any, Any]
 
-UNCHANGING = (bool, int, float, str, bytes, type(None))
+UNCHANGING = frozenset((bool, int, float, str, bytes, type(None)))
 #: Of the memory that is available, what copies may take.
 ROOM = 0.9
 #: How much nicer than training the thread is that writes: training comes first wherever the two want one core.
@@ -77,16 +77,15 @@ class BackgroundWriter:
 
     @torch.no_grad()
     def snapshot(self, values: Values) -> Values:
-        tensors = dict[int, tuple[Any, Tensor]]()  # each once: one that is to be written and to be hashed has two keys
-        for key, value in values.items():
-            if isinstance(value, Tensor):
-                tensors.setdefault(id(value), (key, value))
-        self._has_copied = self._has_room(tensors.values())
+        tensors = {key: value for key, value in values.items() if type(value) not in UNCHANGING and isinstance(value, Tensor)}
+        once = {id(tensor): (key, tensor) for key, tensor in tensors.items()}  # one that is to be written and to be hashed has two keys
+        self._has_copied = self._has_room(once.values())
         if not self._has_copied:
             return values
-        copies = {identity: self._copy(key, tensor) for identity, (key, tensor) in tensors.items()}
-        snapshots = {key: copies[id(value)] if isinstance(value, Tensor) else unchanging(value) for key, value in values.items()}
-        if any(isinstance(value, Tensor) and value.is_cuda for value in values.values()):
+        copies = {identity: self._copy(key, tensor) for identity, (key, tensor) in once.items()}
+        snapshots = {key: value if type(value) in UNCHANGING else unchanging(value) for key, value in values.items() if key not in tensors}
+        snapshots |= {key: copies[id(tensor)] for key, tensor in tensors.items()}
+        if any(tensor.is_cuda for tensor in tensors.values()):
             torch.cuda.current_stream().synchronize()
         return snapshots
 
@@ -121,7 +120,7 @@ class BackgroundWriter:
 
 def unchanging(value: Any) -> Any:
     """Return the value itself if it is immutable, else a copy."""
-    is_constant = isinstance(value, UNCHANGING) or (isinstance(value, tuple) and all(isinstance(each, UNCHANGING) for each in value))
+    is_constant = type(value) in UNCHANGING or (type(value) is tuple and all(type(each) in UNCHANGING for each in value))
     return value if is_constant else copy.deepcopy(value)
 
 

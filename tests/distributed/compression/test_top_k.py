@@ -45,7 +45,6 @@ def gradients(rank: int, step: int, dtype: torch.dtype = torch.float32) -> Tenso
 
 def sums(world: World, options: dict[str, Any], steps: int, dtype: torch.dtype, spoil: tuple[int, int, float] | None = None) -> list[Any]:
     """For each step: (sum, residuals afterwards). `spoil`: (rank, step, value) of a gradient that is not finite."""
-    torch.set_num_threads(1)
     group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]})
     reduction = reduction_for("backend", CompressionOptions(dense_steps=0, **options), ReductionGroups(group.axis_groups["replicate"]))
     found = []

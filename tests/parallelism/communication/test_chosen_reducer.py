@@ -31,7 +31,6 @@ def gradient(rank: int, step: int, shape: torch.Size) -> torch.Tensor:
 
 
 def summed(world: World) -> dict[str, Any]:
-    torch.set_num_threads(1)
     group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=frozenset({"backend"}))
     groups = group.reduction_groups
     assert groups is not None

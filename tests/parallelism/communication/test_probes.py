@@ -21,7 +21,6 @@ TWO_BY_TWO, ALL_ON_ONE, UNEVEN = (0, 0, 1, 1), (0, 0), (0, 0, 1)
 
 
 def probed(world: World, nodes: tuple[int, ...]) -> dict[str, Any]:
-    torch.set_num_threads(1)
     placed = msgspec.structs.replace(world, node_rank=nodes[world.rank])
     algorithms = frozenset({"backend", "ring", "hierarchical"})
     group = join(placed, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=algorithms)

@@ -218,7 +218,6 @@ def total(group: Group, losses: Sequence[Tensor]) -> float:
 
 def trained_all(world: World, cases: Sequence[Case]) -> list[Run]:
     """Run all cases one after the other in the same processes, each with the same number of pipelines."""
-    torch.set_num_threads(1)
     (replicas,) = {case.replicas for case in cases}
     group = joined(world, GroupAborter(), replicas)
     runs = [trained(case, group) for case in cases]

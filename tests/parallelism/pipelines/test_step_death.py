@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor, nn
 
 from paceline.distributed.abort import GroupAborter
@@ -37,7 +36,6 @@ class Fatal(Step):
 
 
 def begun(world: World, aborter: GroupAborter) -> Pipelined:
-    torch.set_num_threads(1)
     model, units = make(CASE)
     pipelined = pipeline(model, units, Step(CASE, 1), PipelinePosition.of(joined(world, aborter, replicas=1)), CASE.schedule, CPU)
     pipelined.begin_step(assign_evenly(CASE.micro_batches, 1), {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
@@ -49,7 +48,6 @@ def spec_of(plan: dict[str, Any], precision: str = "fp32", **model: Any) -> JobS
 
 def peak(world: World, document: dict[str, Any]) -> int:
     """Return the peak of one rank."""
-    torch.set_num_threads(1)
     spec = JobSpec.model_validate(document)
     group = join(world, GroupAborter(), axis_group_ranks(spec.parallelism.degrees(world.world_size)))
     try:

@@ -23,7 +23,6 @@ GROUPS: list[Group] = []  # of this rank's process: the group holds on to the st
 
 
 def start(world: World) -> None:
-    torch.set_num_threads(1)
     GROUPS.append(join(world, GroupAborter()))  # makes torch's process group of all ranks
 
 

@@ -207,7 +207,6 @@ def test_fsdp_with_flat_parameters_is_refused() -> None:
 
 
 def start(world: World) -> None:
-    torch.set_num_threads(1)
     GROUPS.append(join(world, GroupAborter()))  # makes torch's process group of all ranks
 
 

@@ -176,6 +176,9 @@ class Said:
     def log(self, text: str) -> None:
         self.lines.append(text)
 
+    def flush(self) -> None:
+        self.events.append("flushed")
+
 
 def report(step: int, *outcomes: int) -> StepReport:
     """A step, after which all ranks had done their work if `outcomes` are given."""
@@ -198,7 +201,7 @@ def test_a_disk_that_hangs_is_said_once(tmp_path: Path, hours_ago: int, lines: l
         disk.answer()
         assert saves.outcome_bytes is not None
         saves.after_step(report(step, saves.outcome_bytes))
-    assert said.events == ["checkpoint_committed"]
+    assert said.events == ["flushed", "checkpoint_committed"]
     assert not saves.unfinished
 
 
@@ -222,7 +225,7 @@ def test_a_snapshot_that_fails_is_reported_where_all_ranks_learn_of_it(tmp_path:
     if not required:
         for step in (2, 3, 4):
             saves.after_step(report(step, 1))
-    assert said.events == ["checkpoint_failed"]
+    assert said.events == ["flushed", "checkpoint_failed"]
     assert any("no memory for copies" in line for line in said.lines)
     assert list((tmp_path / "job").glob("step-*")) == []
 
