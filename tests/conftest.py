@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -43,6 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     release_only.mark(items)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests and all modules stay: the garbage collector need not look through them again and again
 
 
 @pytest.hookimpl(optionalhook=True)
