@@ -41,7 +41,7 @@ def quantity(value: AnyFloat | None, unit: str = "") -> str:
 
 
 def throughput(tokens: AnyFloat | None, samples: AnyFloat | None) -> str:
-    """What of tokens and samples per second is known: "1.2 k tokens/s, 34 samples/s"; a model that reads no tokens has samples alone."""
+    """Tokens and samples per second, as far as they are known: "1.2 k tokens/s, 34 samples/s"; a model that reads no tokens has samples alone."""
     known = [f"{quantity(rate)} {noun}/s" for rate, noun in ((tokens, "tokens"), (samples, "samples")) if rate is not None]
     return ", ".join(known) or UNKNOWN
 

@@ -7,7 +7,11 @@ import { newIdempotencyKey } from "./client";
  * What failed is sent again, under the same key: where only its answer was lost, nothing is created twice.
  */
 export function useOnce<Input, Output>(send: (input: Input, key: string) => Promise<Output>) {
-  const last = useRef<{ text: string; key: string; answer: Promise<Output> | null }>({ text: "", key: "", answer: null });
+  const last = useRef<{ text: string; key: string; answer: Promise<Output> | null }>({
+    text: "",
+    key: "",
+    answer: null,
+  });
   return (input: Input): Promise<Output> => {
     const text = JSON.stringify(input);
     if (last.current.text !== text) last.current = { text, key: newIdempotencyKey(), answer: null };
