@@ -131,14 +131,13 @@ def _current_state(job: Job) -> Pairs:
         finite_again = is_script(job) and not isinstance(progress.loss, str)  # it may have left out that step's update
         loss += f": {'was not finite at' if finite_again else 'not finite since'} step {progress.not_finite_step}{kept}"
     bad = progress.bad_loss
-    rates = f"{formats.quantity(progress.tokens_per_second)} tokens/s, {formats.quantity(progress.samples_per_second)} samples/s"
     return [
         ("step", formats.steps(progress.step, progress.total_steps)),
         ("loss", loss),
         *([] if bad is None or progress.not_finite_step is not None else [("bad loss", f"{bad.what}: {bad.done}")]),
         *([] if bad is None else _bad_samples(bad)),
         *([("curves", "read from printed lines, since nothing else tells any")] if job.printed_curves else []),
-        ("throughput", rates),
+        ("throughput", formats.throughput(progress.tokens_per_second, progress.samples_per_second)),
         ("world", f"{world(job)}, {job.strategy}, generation {job.generation}, {formats.count(job.restarts, 'restart')}"),
         *chosen(job.choice),
         *_gradients(job),

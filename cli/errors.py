@@ -194,7 +194,8 @@ class ApiProblemError(CliError):
             return [first, *map(_field_line, self.fields), *rest]
         if len(self.fields) > 1:
             return [f"error: refused for these reasons ({self.status}, {self.code})", *map(_field_line, self.fields), *rest]
-        hint = self.fields[0].get("hint") or ""
+        pointer, line, hint = (self.fields[0].get(name) or "" for name in ("pointer", "line", "hint"))
+        first = first.replace(f"{pointer}:", f"{pointer} (line {line}):", 1) if pointer and line else first
         return [first, *([f"hint: {hint}"] if hint not in first else []), *rest]
 
 

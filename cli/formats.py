@@ -15,9 +15,10 @@ UNKNOWN = "-"
 
 
 def number(value: AnyFloat | None, digits: int = 3) -> str:
-    if value is None:
-        return UNKNOWN
-    return value if isinstance(value, str) else f"{value:.{digits}f}"
+    """A number with this many decimals; one that is too small for two digits of its own among them as `significant` writes it."""
+    if value is None or isinstance(value, str):
+        return UNKNOWN if value is None else value
+    return f"{value:.{digits}f}" if value == 0 or abs(value) >= 10 ** (1 - digits) else significant(value)
 
 
 def significant(value: AnyFloat | None) -> str:
@@ -37,6 +38,12 @@ def quantity(value: AnyFloat | None, unit: str = "") -> str:
         if abs(value) >= limit:
             return f"{value / limit:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}".rstrip()
+
+
+def throughput(tokens: AnyFloat | None, samples: AnyFloat | None) -> str:
+    """Tokens and samples per second, as far as they are known: "1.2 k tokens/s, 34 samples/s"; a model that reads no tokens has samples alone."""
+    known = [f"{quantity(rate)} {noun}/s" for rate, noun in ((tokens, "tokens"), (samples, "samples")) if rate is not None]
+    return ", ".join(known) or UNKNOWN
 
 
 def _binary(size: float) -> str:

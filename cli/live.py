@@ -51,7 +51,7 @@ def rows(job: Job) -> list[tuple[str, str]]:
         ("state", job.state if job.pending is None else f"{job.state}: {job.pending.text}"),
         ("step", formats.steps(progress.step, progress.total_steps)),
         ("loss", formats.number(progress.loss)),
-        ("tokens/s", formats.quantity(progress.tokens_per_second)),
+        ("throughput", formats.throughput(progress.tokens_per_second, progress.samples_per_second)),
         ("ETA", formats.UNKNOWN if has_ended(job) else formats.duration(progress.eta_seconds)),
         ("world", f"{job.world_size} (generation {job.generation})"),
         ("checkpoint", formats.UNKNOWN if progress.last_checkpoint_step is None else f"step {progress.last_checkpoint_step}"),

@@ -149,14 +149,14 @@ def wait(
 
 
 def _table(jobs: list[Job]) -> str:
-    headers = ["NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "RAN FOR", "ETA", "RANKS", "USER", "AGE", "ID"]
+    headers = ["NAME", "STATE", "STEP", "LOSS", "THROUGHPUT", "RAN FOR", "ETA", "RANKS", "USER", "AGE", "ID"]
     rows = [
         [
             job.name,
             _state(job),
             formats.steps(job.progress.step, job.progress.total_steps),
             formats.number(job.progress.loss),
-            formats.quantity(job.progress.tokens_per_second),
+            _throughput(job),
             formats.duration(job.ran_seconds if job.started_at else None),
             formats.duration(None if has_ended(job) or job.state == "paused" else job.progress.eta_seconds),
             str(job.last_world_size or job.world_size),
@@ -167,6 +167,12 @@ def _table(jobs: list[Job]) -> str:
         for job in jobs
     ]
     return table(headers, rows, empty=f"no jobs; submit one with 'paceline submit {first_spec() or 'FILE'}'")
+
+
+def _throughput(job: Job) -> str:
+    """One rate, as the dashboard's list has it: tokens where the model reads some."""
+    tokens, samples = job.progress.tokens_per_second, job.progress.samples_per_second
+    return formats.throughput(tokens, samples if tokens is None else None)
 
 
 def _state(job: Job) -> str:

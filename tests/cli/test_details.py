@@ -25,6 +25,14 @@ def test_failure_has_the_users_part_of_its_traceback(paceline: Paceline, coordin
     assert "Traceback" not in paceline("show", ID).stdout
 
 
+def test_throughput_of_a_model_without_tokens_is_in_samples(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    progress = {"step": 7, "total_steps": 10, "samples_per_second": 688.0, "tokens_per_second": None}
+    coordinator.on("GET", ONE, Answer(200, job(progress=progress)))
+    assert re.search(r"^throughput +688 samples/s$", paceline("show", ID).stdout, re.M)
+    coordinator.on("GET", "/training/jobs", Answer(200, {"items": [job(progress=progress)], "next_cursor": None}))
+    assert "688 samples/s" in paceline("jobs").stdout
+
+
 def test_failure_names_the_exception(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     failure = {"kind": "exception", "exception": "KeyError", "rank": 1, "node_name": "b", "message": "'y'"}
     coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure)))

@@ -111,12 +111,14 @@ def test_single_field_error_is_printed_once(paceline: Paceline, coordinator: Fak
     assert paceline("submit", "-", stdin="name: x").stderr.count("use bf16") == 1
 
 
-def test_single_field_whose_way_out_the_detail_lacks_is_printed_once_with_it(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+def test_single_field_is_printed_once_with_its_line_and_the_way_out_that_the_detail_lacks(
+    paceline: Paceline, coordinator: FakeCoordinator
+) -> None:
     message = "Invalid value 'a b': use lower-case letters"
     fields = [{"pointer": "/name", "code": "string_pattern_mismatch", "message": message, "hint": "for example gpt-2"}]
     coordinator.on("POST", "/training/jobs", problem(422, "invalid_spec", f"/name: {message}", errors=fields))
     told = paceline("submit", "-", stdin="name: x").stderr
-    assert told == f"error: /name: {message} (422, invalid_spec)\nhint: for example gpt-2\n"
+    assert told == f"error: /name (line 1): {message} (422, invalid_spec)\nhint: for example gpt-2\n"
 
 
 def test_of_several_refused_fields_none_is_told_twice(paceline: Paceline, coordinator: FakeCoordinator) -> None:

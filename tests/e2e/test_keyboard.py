@@ -49,6 +49,7 @@ def test_everything_can_be_done_by_keyboard_alone(world: KeyboardWorld) -> None:
             outcome = "done"
         except (AssertionError, TimeoutError, Error) as error:
             outcome = "NOT DONE"
-            failed.append(f"{name}: {error}")
+            page = world.hands.page
+            failed.append(f"{name}: {error}\nat {page.url}, which alerts {page.get_by_role('alert').all_inner_texts()}")
         print(f"{number:3}  {name:52} {outcome:8} {time.monotonic() - began:6.1f} s")
     assert not failed, "\n\n".join(failed)

@@ -1,7 +1,7 @@
 import { Kbd } from "@mantine/core";
 import { useMergedRef } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
-import { Link, Outlet, useLocation, useRouter } from "@tanstack/react-router";
+import { Link, Outlet, useLocation, useRouter, useRouterState } from "@tanstack/react-router";
 import {
   IconBell,
   IconBook,
@@ -54,6 +54,7 @@ export function Shell() {
   const sideways = useMergedRef(nav, useSideways());
   // On a phone the pages are a strip.
   useChosenInView(nav, "[data-active]", useLocation().pathname);
+  const isLeaving = useRouterState({ select: ({ isLoading }) => isLoading });
   return (
     <div className={classes.shell}>
       <a href="#content" className="skip-link">
@@ -91,7 +92,7 @@ export function Shell() {
         </nav>
         <ShellFooter status={status} onHelp={() => open("help")} />
       </aside>
-      <main id="content" className={classes.content} tabIndex={-1}>
+      <main id="content" className={classes.content} tabIndex={-1} aria-busy={isLeaving || undefined}>
         <MockBanner />
         <DiskBanner />
         <Outlet />

@@ -46,7 +46,6 @@ export const theme = createTheme({
   components: {
     Button: { defaultProps: { size: "xs" } },
     TextInput: { defaultProps: { size: "xs" } },
-    NumberInput: { defaultProps: { size: "xs" } },
     Select: { defaultProps: { size: "xs", ...PLAIN_LIST } },
     MultiSelect: { defaultProps: { size: "xs", ...PLAIN_LIST } },
     Textarea: { defaultProps: { size: "xs" } },

@@ -83,7 +83,7 @@ def test_jobs_are_listed_by_what_they_are_filed_under(paceline: Paceline, coordi
         "STATE",
         "STEP",
         "LOSS",
-        "TOKENS/S",
+        "THROUGHPUT",
         "RAN",
         "FOR",
         "ETA",

@@ -1,4 +1,4 @@
-import { screen, waitFor, within } from "@testing-library/react";
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import { checkpoint, job, page } from "@/testing/fixtures";
@@ -27,6 +27,20 @@ describe("the checkpoints of all jobs", () => {
     await userEvent.click(within(dialog).getByRole("button", { name: "Set gpt-stdlib back" }));
     await waitFor(() => expect(router.state.location.pathname).toBe("/jobs/job1"));
     expect(seen.find(({ method }) => method === "POST")?.body).toMatchObject({ in_place: true });
+  });
+
+  it("starts one job for two clicks", async () => {
+    const seen = mockApi({
+      "GET /api/v1/checkpoints": () => ok(page([listed])),
+      "POST /api/v1/checkpoints/c1/restore": () => ok(job({ state: "queued" })),
+    });
+    const { router } = renderApp("/checkpoints");
+    await userEvent.click(await screen.findByRole("button", { name: "Restore from step 100" }));
+    const start = within(await screen.findByRole("dialog")).getByRole("button", { name: "Start job" });
+    fireEvent.click(start);
+    fireEvent.click(start);
+    await waitFor(() => expect(router.state.location.pathname).toBe("/jobs/job1"));
+    expect(seen.filter(({ method }) => method === "POST")).toHaveLength(1);
   });
 
   it("searches by job, and says when there is nothing", async () => {

@@ -134,8 +134,10 @@ function JobLog({ job, live, search, change }: Pick<ContentProps, "job" | "live"
   );
 }
 
-function waitingFor({ data_removal: removal, spec }: Job, live: boolean): string {
+function waitingFor({ data_removal: removal, spec, state }: Job, live: boolean): string {
   if (removal) return "The points and curves of this job were deleted.";
+  if (spec?.script != null && state === "failed")
+    return "The script failed before it reported a step. Curves come from paceline.log(step, loss=...).";
   if (spec?.script != null)
     return `The script ${live ? "has reported" : "reported"} no steps. Call paceline.log(step, loss=...) in it to get live curves.`;
   return live ? "Curves appear after the first step." : "The job ended before its first step.";

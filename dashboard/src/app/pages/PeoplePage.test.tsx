@@ -1,4 +1,4 @@
-import { screen, waitFor, within } from "@testing-library/react";
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import { apiKey, auditEntry, browserSession, me, page, user } from "@/testing/fixtures";
@@ -70,6 +70,19 @@ describe("API keys", () => {
     await userEvent.click(within(dialog).getByRole("button", { name: "Create key" }));
     expect(await within(dialog).findByText("pk_secret")).toBeVisible();
     expect(sent(seen, "POST", "/api/v1/keys")).toEqual([{ name: "ci", role: "member", expires_in_days: 90 }]);
+  });
+
+  it("are made once for two clicks, and shown", async () => {
+    const seen = mockApi({ ...PEOPLE, "POST /api/v1/keys": () => ok({ ...apiKey(), key: "pk_secret" }, 201) });
+    renderApp("/people?tab=keys");
+    await userEvent.click(await screen.findByRole("button", { name: "New API key" }));
+    const dialog = await screen.findByRole("dialog", { name: "New API key" });
+    await userEvent.type(within(dialog).getByLabelText(/^Name/), "ci");
+    const create = within(dialog).getByRole("button", { name: "Create key" });
+    fireEvent.click(create);
+    fireEvent.click(create);
+    expect(await within(dialog).findByText("pk_secret")).toBeVisible();
+    expect(sent(seen, "POST", "/api/v1/keys")).toHaveLength(1);
   });
 
   it("that are over are listed when they are asked for", async () => {

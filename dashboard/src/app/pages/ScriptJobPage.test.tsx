@@ -33,6 +33,17 @@ describe("the page of a script", () => {
     expect(screen.getByText("No curves")).toBeVisible();
   });
 
+  it("does not tell a script that failed at once to report steps, as if it did not", async () => {
+    mockApi({
+      "GET /api/v1/training/jobs/job1": () =>
+        ok(job({ spec: { ...job().spec!, script: { path: "train.py" } }, state: "failed" } as Partial<Job>)),
+      "GET /api/v1/metrics/jobs/job1": () =>
+        ok(metrics({ names: [], curves: [], first_step: null, last_step: null } as never)),
+    });
+    renderApp("/jobs/job1");
+    expect(await screen.findByText(/The script failed before it reported a step/)).toBeVisible();
+  });
+
   it("shows no step, loss or throughput of a script, which reports none, and Pause only where it can be paused", async () => {
     const script = (can_pause: boolean) =>
       job({

@@ -7,6 +7,9 @@ import { SubmitForm } from "@/features/submit/components/SubmitForm";
 import { templateNamed } from "@/features/submit/templates";
 import { searchOf } from "@/lib/spec/choices";
 import { specSchemaQuery } from "@/lib/spec/query";
+import type { Schema } from "@/lib/spec/schema";
+import { withoutUnset } from "@/lib/spec/unset";
+import type { Job } from "@/lib/types";
 
 const route = getRouteApi("/shell/jobs/new");
 
@@ -15,11 +18,7 @@ export function SubmitPage() {
   const navigate = route.useNavigate();
   const schema = useQuery(specSchemaQuery);
   const source = useQuery({ ...specOfJobQuery(from ?? ""), enabled: from !== undefined });
-  const initial =
-    from === undefined
-      ? templateNamed(template).text
-      : source.data && stringify(source.data.spec ?? source.data.stored_spec);
-  if (initial === undefined)
+  if (from !== undefined && source.data === undefined)
     return (
       <Panel label="Job document" flush>
         <PanelStates source={source} what="the job to start from">
@@ -33,7 +32,7 @@ export function SubmitPage() {
         <SubmitForm
           key={from ?? template ?? ""}
           schema={loaded}
-          initial={initial}
+          initial={from === undefined ? templateNamed(template).text : textOf(source.data!, loaded)}
           source={from === undefined ? templateNamed(template).source : `from:${from}`}
           view={view}
           onView={(next) =>
@@ -47,4 +46,9 @@ export function SubmitPage() {
       )}
     </PanelStates>
   );
+}
+
+/** A job's spec has every default filled in: what is null there would only hide what was chosen. */
+function textOf({ spec, stored_spec }: Job, schema: Schema): string {
+  return stringify(withoutUnset(schema, spec ?? stored_spec));
 }

@@ -18,6 +18,15 @@ it("a failed job is edited and submitted again by the first button of its header
   expect(await screen.findByDisplayValue("gpt-stdlib")).toBeVisible();
 });
 
+it("its text has what was chosen, without the fields that are left to the default", async () => {
+  const spec = { ...job().spec!, description: "", labels: {} };
+  mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ state: "failed", spec } as never)) });
+  renderApp("/jobs/new?from=job1&view=yaml");
+  const text = await screen.findByLabelText("Job spec as YAML");
+  expect(text).toHaveTextContent("name: gpt-stdlib");
+  expect(text).not.toHaveTextContent(/description|labels/);
+});
+
 it.each([
   ["completed", "default"],
   ["cancelled", "default"],

@@ -80,7 +80,7 @@ export function DocumentPanel({
       }
       actions={picker}
     >
-      <div ref={root}>
+      <div ref={root} className={asText ? classes.text : undefined}>
         {refused === draft.text && isUnreadable && (
           <p className={classes.refused} role="alert">
             Fix the YAML first: {draft.problems[0]?.message}.

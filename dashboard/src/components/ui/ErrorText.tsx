@@ -1,6 +1,7 @@
 import { asApiError } from "@/lib/errors";
 import { sentence } from "@/lib/format";
 import { AboutError } from "./AboutError";
+import { Marked } from "./Marked";
 
 interface Props {
   error: unknown;
@@ -13,7 +14,7 @@ export function ErrorText({ error, alone = false }: Props) {
   const { message } = asApiError(error);
   return (
     <>
-      {alone ? sentence(message) : message} <AboutError error={error} />
+      <Marked text={alone ? sentence(message) : message} /> <AboutError error={error} />
     </>
   );
 }

@@ -32,7 +32,7 @@ export function LeaveGuard({ noun, isEdited, isKept, onDiscard }: Props) {
     blocker.proceed();
   };
   return (
-    <Dialog onClose={blocker.reset} title="Keep your changes?" size="md">
+    <Dialog onClose={blocker.reset} title="Keep your changes?" size="lg">
       <Text size="sm">
         {isKept()
           ? `You have not submitted this ${noun}. This browser can keep a draft of it, to be found under Template.`

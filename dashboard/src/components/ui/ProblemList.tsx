@@ -1,4 +1,5 @@
 import type { Issue } from "@/lib/spec/schema";
+import { Marked } from "./Marked";
 import classes from "./Document.module.css";
 
 interface Props {
@@ -16,19 +17,19 @@ export function ProblemList({ noun, problems, issues, onShow }: Props) {
     <ul className={classes.problemList} aria-label="Problems">
       {problems.map(({ from, message }) => (
         <li key={from}>
-          <code>YAML</code> {message}
+          <code className={classes.place}>YAML</code> <Marked text={message} />
         </li>
       ))}
       {issues.map(({ pointer, message }) => (
         <li key={pointer + message}>
           {pointer ? (
             <button type="button" className={classes.link} onClick={() => onShow(pointer)}>
-              <code>{pointer}</code>
+              <code className={classes.place}>{pointer}</code>
             </button>
           ) : (
-            <code>{noun}</code>
+            <code className={classes.place}>{noun}</code>
           )}{" "}
-          {message}
+          <Marked text={message} />
         </li>
       ))}
     </ul>

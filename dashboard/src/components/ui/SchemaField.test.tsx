@@ -26,6 +26,19 @@ function written(schema: Partial<Resolved>, text: string): unknown {
   return onChange.mock.calls[0]![1];
 }
 
+it("sets what its hint and its problem quote in backticks as code", () => {
+  const issues = [{ pointer: "/weights", message: "`a` is no folder" }] satisfies Issue[];
+  const schema: Resolved = { type: "string", description: "Written by `paceline export`.", nullable: false };
+  render(
+    <MantineProvider>
+      <SchemaField path={["weights"]} schema={schema} value={undefined} issues={issues} onChange={vi.fn()} />
+    </MantineProvider>,
+  );
+  expect(screen.getByText("paceline export").tagName).toBe("CODE");
+  expect(screen.getByText("a").tagName).toBe("CODE");
+  expect(screen.getByLabelText("Weights")).toHaveAccessibleDescription(/Written by paceline export\./);
+});
+
 describe("a map", () => {
   it("takes numbers, truth values and lists where the schema allows more than text", () => {
     const text = "model_type=llama\nhidden_size=192\ntie_word_embeddings=true\neos_token_id=[1, 2]";

@@ -1,6 +1,7 @@
 import { Checkbox, Select, TextInput, Textarea, type TextareaProps, type TextInputProps } from "@mantine/core";
 import { IconHelpCircle } from "@tabler/icons-react";
 import { useState } from "react";
+import { Marked } from "@/components/ui/Marked";
 import { NumberField } from "@/components/ui/NumberField";
 import { sentence, title } from "@/lib/format";
 import { numberOf } from "@/lib/numbers";
@@ -36,8 +37,8 @@ export function SchemaField({ path, label, schema, docs, unused, value, issues, 
   const name = label ?? labelOf(String(path.at(-1)));
   const common = {
     label: <Label text={name} docs={docs} />,
-    description: hint && !error?.includes(hint) ? hintOf(hint) : undefined,
-    error,
+    description: hint && !error?.includes(hint) ? <Marked text={hintOf(hint)} /> : undefined,
+    error: error && <Marked text={error} />,
     name: pointer,
     ...fieldAt(pointer),
   };

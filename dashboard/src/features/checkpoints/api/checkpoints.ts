@@ -1,6 +1,7 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, newIdempotencyKey, unwrap } from "@/lib/client";
+import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
+import { useOnce } from "@/lib/once";
 import type { Checkpoint } from "@/lib/types";
 
 const PAGE = 200;
@@ -90,13 +91,14 @@ export interface Restore {
 export function useRestore() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: ({ checkpointId, name, steps, inPlace }: Restore) =>
+    mutationFn: useOnce(({ checkpointId, name, steps, inPlace }: Restore, key) =>
       unwrap(
         api.POST("/api/v1/checkpoints/{checkpoint_id}/restore", {
-          params: { path: { checkpoint_id: checkpointId }, header: { "Idempotency-Key": newIdempotencyKey() } },
+          params: { path: { checkpoint_id: checkpointId }, header: { "Idempotency-Key": key } },
           body: { name: inPlace ? null : name || null, steps, in_place: inPlace },
         }),
       ),
+    ),
     onSettled: () =>
       Promise.all([keys.jobs, keys.everyCheckpoint].map((queryKey) => client.invalidateQueries({ queryKey }))),
   });

@@ -85,7 +85,7 @@ export function RestoreDialog({ checkpoint, jobName, notInPlace, endsAt, onClose
           <Button variant="default" onClick={onClose}>
             Cancel
           </Button>
-          <Button type="submit" loading={restore.isPending} disabled={problem !== null || missing}>
+          <Button type="submit" loading={restore.isPending || restore.isSuccess} disabled={problem !== null || missing}>
             {inPlace ? `Set ${jobName} back` : "Start job"}
           </Button>
         </Group>

@@ -1,6 +1,7 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, newIdempotencyKey, unwrap } from "@/lib/client";
+import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
+import { useOnce } from "@/lib/once";
 import type { NodeLaunches, NodeRequest } from "@/lib/types";
 
 const LAUNCHES_INTERVAL_MS = 3_000;
@@ -17,13 +18,15 @@ export const launchesQuery = queryOptions({
 export function useLaunch() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: async (body: Partial<NodeRequest>) =>
-      (await unwrap(
-        api.POST("/api/v1/cluster/nodes", {
-          params: { header: { "Idempotency-Key": newIdempotencyKey() } },
-          body: body as NodeRequest,
-        }),
-      )) as NodeLaunches,
+    mutationFn: useOnce(
+      async (body: Partial<NodeRequest>, key) =>
+        (await unwrap(
+          api.POST("/api/v1/cluster/nodes", {
+            params: { header: { "Idempotency-Key": key } },
+            body: body as NodeRequest,
+          }),
+        )) as NodeLaunches,
+    ),
     onSettled: () => client.invalidateQueries({ queryKey: keys.cluster }),
   });
 }

@@ -53,9 +53,13 @@ describe("launching nodes", () => {
     renderApp("/cluster?add=true");
     await userEvent.click(await screen.findByRole("radio", { name: "Pool" }));
     expect(await screen.findByText("manual: 1 of at most 4 nodes, 1 coming")).toBeVisible();
+    const nodes = screen.getByRole("textbox", { name: "Nodes" });
+    await userEvent.clear(nodes);
+    await userEvent.type(nodes, "2e0");
     await userEvent.click(screen.getByRole("button", { name: "Launch" }));
     expect(await screen.findByText(command)).toBeVisible();
-    expect(seen.some(({ body }) => (body as { pool?: string } | undefined)?.pool === "lab")).toBe(true);
+    const sent = seen.find(({ body }) => (body as { pool?: string } | undefined)?.pool === "lab");
+    expect(sent?.body).toEqual({ pool: "lab", count: 2 });
   });
 
   it("sends a host as its parts, and shows why the coordinator refuses it", async () => {
@@ -68,9 +72,17 @@ describe("launching nodes", () => {
     renderApp("/cluster?add=true");
     await userEvent.click(await screen.findByRole("radio", { name: "SSH host" }));
     await userEvent.type(await screen.findByLabelText(/^Host\b(?! key)/), "ada@gpu1.lab:2222");
+    const slots = screen.getByLabelText("Slots");
+    await userEvent.type(slots, "1.5");
+    expect(slots).toHaveAccessibleDescription(/Must be a whole number from 1 to 64/);
+    expect(screen.getByRole("button", { name: "Install and start" })).toBeDisabled();
+    await userEvent.clear(slots);
+    await userEvent.type(slots, "1e1");
+    expect(slots).toHaveValue("1e1");
     await userEvent.click(screen.getByRole("button", { name: "Install and start" }));
     expect(await screen.findByRole("alert")).toHaveTextContent("have no node yet");
     const sent = seen.find(({ body }) => (body as { provider?: unknown } | undefined)?.provider)?.body;
-    expect(sent).toEqual({ provider: { type: "ssh", hosts: [{ host: "gpu1.lab", user: "ada", port: 2222 }] } });
+    const hosts = [{ host: "gpu1.lab", user: "ada", port: 2222 }];
+    expect(sent).toEqual({ provider: { type: "ssh", hosts }, slots: 10 });
   });
 });

@@ -1,10 +1,12 @@
-import { Button, NativeSelect, NumberInput } from "@mantine/core";
+import { Button, NativeSelect } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { CopyBox } from "@/components/ui/CopyBox";
 import { DocsLink } from "@/components/ui/DocsLink";
+import { NumberField } from "@/components/ui/NumberField";
 import { PanelStates } from "@/components/ui/Panel";
 import { asApiError } from "@/lib/errors";
+import { wholeNumberProblem } from "@/lib/numbers";
 import type { NodePool } from "@/lib/types";
 import { useLaunch } from "../api/launches";
 import { poolsQuery } from "../api/pools";
@@ -33,10 +35,11 @@ export function PoolLaunch({ onDone }: { onDone(): void }) {
 
 function PoolForm({ pools, onDone }: { pools: readonly NodePool[]; onDone(): void }) {
   const [name, setName] = useState(pools[0]!.name);
-  const [count, setCount] = useState<number | string>(1);
+  const [count, setCount] = useState<number | string | undefined>(1);
   const launch = useLaunch();
   const pool = pools.find((each) => each.name === name) ?? pools[0]!;
   const room = pool.max_nodes - pool.nodes - pool.coming;
+  const problem = wholeNumberProblem(count, 1, Math.max(1, room));
   const commands = launch.data?.launches.flatMap((each) => each.command ?? []) ?? [];
   if (commands.length > 0)
     return (
@@ -52,8 +55,9 @@ function PoolForm({ pools, onDone }: { pools: readonly NodePool[]; onDone(): voi
       className="stack"
       onSubmit={(event) => {
         event.preventDefault();
+        if (problem !== null) return;
         launch.mutate(
-          { pool: name, count: Number(count) || 1 },
+          { pool: name, count: Number(count ?? 1) },
           { onSuccess: (made) => made.launches.some((each) => each.command) || onDone() },
         );
       }}
@@ -65,13 +69,13 @@ function PoolForm({ pools, onDone }: { pools: readonly NodePool[]; onDone(): voi
         onChange={(event) => setName(event.currentTarget.value)}
         description={`${pool.provider.type}: ${pool.nodes} of at most ${pool.max_nodes} nodes, ${pool.coming} coming`}
       />
-      <NumberInput label="Nodes" min={1} max={Math.max(1, room)} value={count} onChange={setCount} />
+      <NumberField label="Nodes" placeholder="1" value={count} error={problem} onValue={setCount} />
       {launch.error && (
         <p className={classes.actionError} role="alert">
           {asApiError(launch.error).message}
         </p>
       )}
-      <Button type="submit" loading={launch.isPending}>
+      <Button type="submit" loading={launch.isPending} disabled={problem !== null}>
         Launch
       </Button>
     </form>

@@ -1,21 +1,27 @@
-import { Button, NumberInput, TextInput } from "@mantine/core";
+import { Button, TextInput } from "@mantine/core";
 import { useState } from "react";
 import { DocsLink } from "@/components/ui/DocsLink";
+import { NumberField } from "@/components/ui/NumberField";
 import { asApiError } from "@/lib/errors";
+import { wholeNumberProblem } from "@/lib/numbers";
 import type { NodeRequest } from "@/lib/types";
 import { useLaunch } from "../api/launches";
 import classes from "./Cluster.module.css";
+
+/** The API's own limit. */
+const MOST_SLOTS = 64;
 
 interface Fields {
   host: string;
   hostKey: string;
   keyFile: string;
-  slots: number | string;
+  slots: number | string | undefined;
 }
 
 /** Installs Paceline on a host that the coordinator can sign in on, and starts its agent. */
 export function SshLaunch({ onDone }: { onDone(): void }) {
-  const [fields, setFields] = useState<Fields>({ host: "", hostKey: "", keyFile: "", slots: "" });
+  const [fields, setFields] = useState<Fields>({ host: "", hostKey: "", keyFile: "", slots: undefined });
+  const problem = wholeNumberProblem(fields.slots, 1, MOST_SLOTS);
   const launch = useLaunch();
   const text = (name: "host" | "hostKey" | "keyFile") => ({
     value: fields[name],
@@ -29,7 +35,7 @@ export function SshLaunch({ onDone }: { onDone(): void }) {
       className="stack"
       onSubmit={(event) => {
         event.preventDefault();
-        launch.mutate(request(fields), { onSuccess: onDone });
+        if (problem === null) launch.mutate(request(fields), { onSuccess: onDone });
       }}
     >
       <p className={classes.step}>
@@ -49,12 +55,11 @@ export function SshLaunch({ onDone }: { onDone(): void }) {
         description="On the coordinator's machine. Default: its SSH agent and the keys in its ~/.ssh"
         {...text("keyFile")}
       />
-      <NumberInput
+      <NumberField
         label="Slots"
-        min={1}
-        max={64}
         value={fields.slots}
-        onChange={(slots) => setFields((before) => ({ ...before, slots }))}
+        error={problem}
+        onValue={(slots) => setFields((before) => ({ ...before, slots }))}
         description="Default: what the machine has"
       />
       {launch.error && (
@@ -62,7 +67,7 @@ export function SshLaunch({ onDone }: { onDone(): void }) {
           {asApiError(launch.error).message}
         </p>
       )}
-      <Button type="submit" loading={launch.isPending}>
+      <Button type="submit" loading={launch.isPending} disabled={problem !== null}>
         Install and start
       </Button>
     </form>
@@ -81,5 +86,5 @@ function request({ host, hostKey, keyFile, slots }: Fields): Partial<NodeRequest
     ...(hostKey.trim() && { host_key: hostKey.trim() }),
   };
   const provider = { type: "ssh", hosts: [place], ...(keyFile.trim() && { key_file: keyFile.trim() }) };
-  return { provider: provider as NodeRequest["provider"], ...(Number(slots) > 0 && { slots: Number(slots) }) };
+  return { provider: provider as NodeRequest["provider"], ...(slots !== undefined && { slots: Number(slots) }) };
 }

@@ -103,7 +103,7 @@ export function CreateExperiment(props: Props) {
         issues={draft.issues}
         isUnplanned={draft.planError !== null}
         ready={draft.startable}
-        busy={create.isPending}
+        busy={create.isPending || Boolean(create.data)} // the next page may take a moment to come
         onSubmit={send}
         onShow={show}
       />

@@ -1,6 +1,7 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, newIdempotencyKey, unwrap } from "@/lib/client";
+import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
+import { useOnce } from "@/lib/once";
 import { definitionOf, ownChartOf, type OwnChart } from "../ownCharts";
 
 // Charts that somebody else changes have no event of their own.
@@ -42,8 +43,11 @@ function useChange<Input, Output>(project: string, mutationFn: (input: Input) =>
 
 /** Adds a chart, or changes it where nobody has done so since it was read. */
 export function useSaveChart(project: string) {
-  return useChange(project, (chart: OwnChart) =>
-    chart.id === null ? createChart(project, chart, newIdempotencyKey()) : changeChart(chart.id, chart),
+  return useChange(
+    project,
+    useOnce((chart: OwnChart, key) =>
+      chart.id === null ? createChart(project, chart, key) : changeChart(chart.id, chart),
+    ),
   );
 }
 

@@ -43,7 +43,7 @@ export function StepRangeFields({ view, newestStep, onView }: Props) {
       placeholder={label}
       value={draft[end]}
       error={draft.problem !== null}
-      w={92}
+      w={104}
       inputMode="numeric"
       onChange={(event) => setDraft({ ...draft, [end]: event.currentTarget.value })}
       onBlur={commit}

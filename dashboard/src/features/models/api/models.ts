@@ -1,6 +1,7 @@
 import { infiniteQueryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, newIdempotencyKey, unwrap } from "@/lib/client";
+import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
+import { useOnce } from "@/lib/once";
 import type { ModelVersion, RegisterVersion } from "@/lib/types";
 
 const PAGE = 50;
@@ -23,8 +24,10 @@ function useChange<Input, Answer>(mutationFn: (input: Input) => Promise<Answer>)
 }
 
 export function useRegister() {
-  return useChange((body: RegisterVersion) =>
-    unwrap(api.POST("/api/v1/models", { params: { header: { "Idempotency-Key": newIdempotencyKey() } }, body })),
+  return useChange(
+    useOnce((body: RegisterVersion, key) =>
+      unwrap(api.POST("/api/v1/models", { params: { header: { "Idempotency-Key": key } }, body })),
+    ),
   );
 }
 

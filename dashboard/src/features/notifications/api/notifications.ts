@@ -2,6 +2,7 @@ import { infiniteQueryOptions, queryOptions, useMutation, useQueryClient } from 
 import { useRef } from "react";
 import { api, newIdempotencyKey, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
+import { useOnce } from "@/lib/once";
 import type { NewChannel, NewRule } from "@/lib/types";
 
 const PAGE = 50;
@@ -38,10 +39,14 @@ function useChange<Input, Output>(mutationFn: (input: Input) => Promise<Output>)
   return useMutation({ mutationFn, onSettled: () => client.invalidateQueries({ queryKey: keys.notifications }) });
 }
 
-const once = () => ({ header: { "Idempotency-Key": newIdempotencyKey() } });
+const under = (key: string) => ({ header: { "Idempotency-Key": key } });
 
 export const useCreateChannel = () =>
-  useChange((body: NewChannel) => unwrap(api.POST("/api/v1/notifications/channels", { params: once(), body })));
+  useChange(
+    useOnce((body: NewChannel, key) =>
+      unwrap(api.POST("/api/v1/notifications/channels", { params: under(key), body })),
+    ),
+  );
 
 export const useSwitchChannel = (id: string) =>
   useChange((enabled: boolean) =>
@@ -65,11 +70,13 @@ export const useTestChannel = () =>
 
 /** Changes the rule with this id, or makes one. */
 export const useSaveRule = (id?: string) =>
-  useChange((body: NewRule) =>
-    unwrap(
-      id === undefined
-        ? api.POST("/api/v1/notifications/rules", { params: once(), body })
-        : api.PUT("/api/v1/notifications/rules/{rule_id}", { params: { path: { rule_id: id } }, body }),
+  useChange(
+    useOnce((body: NewRule, key) =>
+      unwrap(
+        id === undefined
+          ? api.POST("/api/v1/notifications/rules", { params: under(key), body })
+          : api.PUT("/api/v1/notifications/rules/{rule_id}", { params: { path: { rule_id: id } }, body }),
+      ),
     ),
   );
 
@@ -80,13 +87,13 @@ export const useDeleteRule = () =>
 
 /** A second click on one delivery is the first one once more. */
 export function useSendAgain() {
-  const last = useRef({ id: "", at: 0, header: once().header });
+  const last = useRef({ id: "", at: 0, key: "" });
   return useChange((id: string) => {
     if (last.current.id !== id || Date.now() - last.current.at > DOUBLE_CLICK_MS)
-      last.current = { id, at: Date.now(), header: once().header };
+      last.current = { id, at: Date.now(), key: newIdempotencyKey() };
     return unwrap(
       api.POST("/api/v1/notifications/deliveries/{delivery_id}/send-again", {
-        params: { path: { delivery_id: id }, header: last.current.header },
+        params: { path: { delivery_id: id }, ...under(last.current.key) },
       }),
     );
   });

@@ -1,6 +1,7 @@
 import { infiniteQueryOptions, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, newIdempotencyKey, unwrap } from "@/lib/client";
+import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
+import { useOnce } from "@/lib/once";
 import type { ApiKey, BrowserSession, Role, User } from "@/lib/types";
 
 const PAGE = 200;
@@ -68,8 +69,10 @@ export interface NewUser {
 }
 
 export const useCreateUser = () =>
-  usePeopleChange((body: NewUser) =>
-    unwrap(api.POST("/api/v1/users", { params: { header: { "Idempotency-Key": newIdempotencyKey() } }, body })),
+  usePeopleChange(
+    useOnce((body: NewUser, key) =>
+      unwrap(api.POST("/api/v1/users", { params: { header: { "Idempotency-Key": key } }, body })),
+    ),
   );
 
 export const useUserChange = (userId: string) =>
@@ -89,8 +92,10 @@ export interface NewKey {
 }
 
 export const useCreateKey = () =>
-  usePeopleChange((body: NewKey) =>
-    unwrap(api.POST("/api/v1/keys", { params: { header: { "Idempotency-Key": newIdempotencyKey() } }, body })),
+  usePeopleChange(
+    useOnce((body: NewKey, key) =>
+      unwrap(api.POST("/api/v1/keys", { params: { header: { "Idempotency-Key": key } }, body })),
+    ),
   );
 
 export const useRevokeKey = () =>

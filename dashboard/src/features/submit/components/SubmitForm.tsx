@@ -89,7 +89,7 @@ export function SubmitForm({ schema, initial, source, view, onView, onSource, on
         issues={draft.issues}
         isUnplanned={draft.planError !== null}
         ready={draft.sound}
-        busy={submit.isPending}
+        busy={submit.isPending || submit.isSuccess} // the next page may take a moment to come
         onSubmit={send}
         onShow={show}
       />
