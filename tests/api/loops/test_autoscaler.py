@@ -12,6 +12,7 @@ import pytest
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.loops.autoscaler import Autoscaler
+from paceline.api.loops.elasticity import Elasticity
 from paceline.api.loops.launches import LaunchKeeper
 from paceline.api.services.lifecycle import node_lifecycle
 from paceline.api.services.nodes import scaling
@@ -21,7 +22,7 @@ from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerEr
 from paceline.cluster.states import JobState, LaunchState, NodeState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.repositories import nodes as node_rows
-from paceline.db.repositories import provisioning
+from paceline.db.repositories import provisioning, slots
 from tests import factories
 from tests.fake_provisioner import FakeProvisioner
 
@@ -33,6 +34,7 @@ POOL = {
     "autoscale": {"device": "cpu", "idle_seconds": 60},
 }
 FOUR_SLOTS = {"resources": {"slots": 4}, "parallelism": {"strategy": "ddp"}}
+GROWS = {"resources": {"slots": 4, "min_slots": 1}, "parallelism": {"strategy": "ddp"}}
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Grown:
     client: httpx.AsyncClient
     provider: FakeProvisioner
     now: datetime
+    joined: set[str] = field(default_factory=set)
     autoscaler: Autoscaler = field(init=False)
     keeper: LaunchKeeper = field(init=False)
 
@@ -64,9 +67,12 @@ class Grown:
             return await factories.create_job(session, spec=factories.job_spec(**changes), queued_at=self.now)
 
     async def join_all(self, *, ready: bool = True) -> list[str]:
-        """Let the agents of all nodes that were asked for join. Returns the nodes."""
+        """Let the agents of all nodes that were asked for and have not joined join. Returns the new nodes."""
         ids = []
         for name, request in self.provider.requests.items():
+            if name in self.joined:
+                continue
+            self.joined.add(name)
             self.provider.seen[f"fake/{name}"] = SeenLaunch(LaunchPhase.RUNNING)
             joined = await self.client.post(JOIN_PATH, json={"token": request.join_token, "name": name})
             ids.append(joined.json()["node_id"])
@@ -75,7 +81,7 @@ class Grown:
             async with self.services.write() as session:
                 node = await node_rows.get_locked(session, ids[-1])
                 assert node is not None
-                node.slots, node.device = 2, "cpu"
+                node.slots, node.device, node.channel_id = 2, "cpu", name
                 await node_lifecycle.move(session, node, NodeState.READY, SYSTEM, "its agent is there", self.now)
         return ids
 
@@ -84,7 +90,7 @@ class Grown:
         async with self.services.write() as session:
             found = await session.get(JobRow, job.id)
             assert found is not None
-            found.state = JobState.RUNNING
+            found.state, found.generation = JobState.RUNNING, 1
             session.add(GenerationRow(job_id=job.id, generation=1, world_size=job.world_size, started_at=self.now, store_token="t"))
             await session.flush()
             places = [(node, slot) for node in node_ids for slot in range(2)]
@@ -158,6 +164,54 @@ async def test_a_pool_grows_by_what_a_gang_needs_and_goes_when_nobody_uses_it(gr
     (pool,) = (await grown.client.get(POOLS)).json()["items"]
     assert (pool["nodes"], pool["coming"], pool["autoscale"]["idle_seconds"]) == (0, 0, 60)
     assert pool["node_hours"] == pytest.approx(2 * 180 / 3600, rel=0.2)
+
+
+async def test_a_job_that_runs_with_fewer_ranks_than_it_wants_makes_the_pool_grow_and_grows_onto_the_node(grown: Grown) -> None:
+    """Only jobs that waited did: one that had lost a node, or was made larger, ran on with what it had."""
+    await grown.apply(min_nodes=1)
+    await grown.step()
+    await grown.step()
+    nodes = await grown.join_all()
+    job = await grown.submit(**GROWS)
+    await grown.run_on(job, nodes)
+    elasticity = Elasticity(grown.services)
+    await elasticity.step_once(grown.now)
+    await grown.step(5)
+    assert len(grown.provider.requests) == 1, "it may get slots in a moment"
+    await grown.step(11)
+    assert await grown.told() == [("launch.requested", "it is to have at least 1 node"), ("launch.requested", f"job {job.id} runs with 2 of 4 ranks")]
+    await grown.step(5)
+    assert len(grown.provider.requests) == 2, "what comes is counted"
+    (other,) = await grown.join_all()
+    await elasticity.step_once(grown.now)
+    async with grown.services.control.read() as session:
+        places = [(holder.node_id, holder.slot) for holder in await slots.holders(session, other)]
+    assert places == [(other, 0), (other, 1)], "the node that came for it is used by it"
+    await grown.step(600)
+    assert await grown.states() == ["ready", "ready"], "and is not idle"
+    assert len(grown.provider.requests) == 2
+
+
+async def test_a_node_that_a_running_job_does_not_use_is_drained_and_none_follows_at_once(grown: Grown) -> None:
+    await grown.apply(min_nodes=1)
+    await grown.step()
+    await grown.step()
+    nodes = await grown.join_all()
+    job = await grown.submit(**GROWS)
+    await grown.run_on(job, nodes)
+    await Elasticity(grown.services).step_once(grown.now)
+    await grown.step(2)
+    await grown.step(11)
+    await grown.step()
+    await grown.join_all()  # nobody lets the job grow from here on
+    for _ in range(30):
+        await grown.step(10)
+    drained = [cause for type, cause in await grown.told() if type == "node.state"]
+    assert len(drained) == 1
+    assert drained[0].startswith("no job has used it for")
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 2
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"].startswith("nodes were launched for it and it has not grown; tried again at")
 
 
 async def test_nodes_that_take_long_to_be_ready_are_waited_for(grown: Grown) -> None:
