@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from paceline.cluster.autoscaling.capacity import Capacity
 from paceline.cluster.autoscaling.decisions import DrainNode, LaunchNodes, ScalingDecision, Withheld
 from paceline.cluster.autoscaling.facts import GrowingGang, NodeFacts, PendingJob, PoolFacts, ScalingFacts
+from paceline.cluster.policy.requirements import CONTAINER_ENGINE
 from paceline.monitoring.words import plural
 
 #: A spot pool that lost a node is the last choice for so long.
@@ -165,7 +166,8 @@ def _obstacle(pool: PoolFacts, job: PendingJob) -> str | None:
         return f"it needs {plural(job.request.slots_per_block, 'slot')} on one node, and those of {pool.name} have {pool.slots}"
     if pool.spot and not job.survives_interruption:
         return f"nodes of {pool.name} can be taken away, and it would lose its work"
-    return job.request.requirements.obstacle(pool.device, pool.labels, pool.taints)
+    why = job.request.requirements.obstacle(pool.device, pool.labels, pool.taints)
+    return pool.no_engine or why if why == CONTAINER_ENGINE.obstacle else why
 
 
 def _why_no_pool(pools: Sequence[PoolFacts], job: PendingJob) -> Withheld:

@@ -24,6 +24,7 @@ class PoolFacts:
     device: str = "cpu"
     labels: frozenset[str] = frozenset()  # as `policy.requirements.facets` gives them
     taints: frozenset[str] = frozenset()
+    no_engine: str = ""  # why its nodes are expected to run no containers, and what to do
     spot: bool = False  # its nodes may be taken away at any time
     cost: float = 1.0  # of a node for an hour, in any unit that the pools have in common
     launch_seconds: float = DEFAULT_LAUNCH_SECONDS  # from a launch to a ready node, as it was of late

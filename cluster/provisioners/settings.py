@@ -162,6 +162,10 @@ class AutoscaleSettings(Part):
         allow_inf_nan=False,
         description="Price of a node for an hour, in any unit that your pools share: the cheapest pool grows first.",
     )
+    containers: bool = Field(
+        False,
+        description="Set if its nodes have podman, docker or apptainer, for jobs with `environment.image`. Default: as the nodes that it has had.",
+    )
     budget_node_hours: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="Grow no more once its nodes have run for so many hours in a calendar month (UTC)."
     )

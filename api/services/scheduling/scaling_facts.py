@@ -11,11 +11,12 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.api.services.nodes import pool_tools
 from paceline.api.services.nodes.node_hours import NodeHours
+from paceline.api.services.nodes.pool_tools import PoolTools
 from paceline.api.services.scheduling.growing_jobs import GrowthMemory, read_growing, survives_interruption
 from paceline.api.services.scheduling.job_snapshots import load_recovering
 from paceline.api.services.specs.job_views import request_for
-from paceline.api.services.specs.node_facets import tool_facets_of_new
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.autoscaling.decide import AVOID_SECONDS
 from paceline.cluster.autoscaling.facts import DEFAULT_LAUNCH_SECONDS, NodeFacts, PendingJob, PoolFacts, ScalingFacts
@@ -63,12 +64,13 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, now: datetime
     joining = [node for node in mine if node.state is NodeState.JOINING and node.id not in unwanted]
     nodes = [node for node in mine if node not in joining]
     held = Counter(holder.node_id for holder in await slot_rows.holders(session))
+    tools = {row.name: await pool_tools.read(session, row, all_nodes) for row in pools}
     memory.note_idle({node.id: node.joined_at for node in nodes if not held[node.id]}, now)
     ends = await rows.newest_ends(session, now - timedelta(seconds=max(AVOID_SECONDS, REST.total_seconds())))
     under_way = Counter(str(node.pool) for node in joining)
     under_way.update(str(each.pool) for group in launches.values() for each in group if each.wanted and each.state in COMING)
     return ScalingFacts(
-        pools=[_pool_facts(row, launches[row.name], mine, ends, memory, now) for row in pools],
+        pools=[_pool_facts(row, launches[row.name], mine, ends, memory, tools[row.name], now) for row in pools],
         nodes=[_node_facts(node, held[node.id], memory, unwanted) for node in nodes],
         pending=await _pending(session, now),
         growing=await read_growing(session, memory.growth, all_nodes, now),
@@ -83,6 +85,7 @@ def _pool_facts(
     nodes: Sequence[NodeRow],
     ends: Mapping[tuple[str, LaunchState], datetime],
     memory: ScalingMemory,
+    tools: PoolTools,
     now: datetime,
 ) -> PoolFacts:
     settings = AutoscaleSettings.model_validate(row.autoscale)
@@ -94,7 +97,8 @@ def _pool_facts(
         min_nodes=row.min_nodes,
         max_nodes=row.max_nodes,
         device=settings.device,
-        labels=facets({"pool": row.name} | row.labels) | tool_facets_of_new([node for node in nodes if node.pool == row.name]),
+        labels=facets({"pool": row.name} | row.labels) | tools.facets,
+        no_engine=tools.no_engine,
         spot=row.spot,
         cost=settings.cost,
         launch_seconds=_launch_seconds(launches, nodes),

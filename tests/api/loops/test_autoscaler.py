@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,6 +24,7 @@ from paceline.cluster.states import JobState, LaunchState, NodeState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import provisioning, slots
+from paceline.training.spec.job import JobSpec
 from tests import factories
 from tests.fake_provisioner import FakeProvisioner
 
@@ -34,6 +36,12 @@ POOL = {
     "autoscale": {"device": "cpu", "idle_seconds": 60},
 }
 FOUR_SLOTS = {"resources": {"slots": 4}, "parallelism": {"strategy": "ddp"}}
+IN_CONTAINER = {
+    "name": "script",
+    "script": {"command": ["python", "train.py"]},
+    "environment": {"image": "docker.io/library/python:3.11"},
+    "resources": {"slots": 1},
+}
 GROWS = {"resources": {"slots": 4, "min_slots": 1}, "parallelism": {"strategy": "ddp"}}
 
 
@@ -64,9 +72,10 @@ class Grown:
 
     async def submit(self, **changes: Any) -> JobRow:
         async with self.services.write() as session:
-            return await factories.create_job(session, spec=factories.job_spec(**changes), queued_at=self.now)
+            spec = JobSpec.model_validate(changes) if "script" in changes else factories.job_spec(**changes)
+            return await factories.create_job(session, spec=spec, queued_at=self.now)
 
-    async def join_all(self, *, ready: bool = True) -> list[str]:
+    async def join_all(self, *, ready: bool = True, inventory: Mapping[str, Any] | None = None) -> list[str]:
         """Let the agents of all nodes that were asked for and have not joined join. Returns the new nodes."""
         ids = []
         for name, request in self.provider.requests.items():
@@ -82,6 +91,7 @@ class Grown:
                 node = await node_rows.get_locked(session, ids[-1])
                 assert node is not None
                 node.slots, node.device, node.channel_id = 2, "cpu", name
+                node.inventory = dict(inventory) if inventory is not None else None
                 await node_lifecycle.move(session, node, NodeState.READY, SYSTEM, "its agent is there", self.now)
         return ids
 
@@ -212,6 +222,45 @@ async def test_a_node_that_a_running_job_does_not_use_is_drained_and_none_follow
     assert [type for type, _ in await grown.told()].count("launch.requested") == 2
     (held,) = (await grown.pool())["withheld"]
     assert held["reason"].startswith("nodes were launched for it and it has not grown; tried again at")
+
+
+async def test_a_pool_that_says_that_its_nodes_run_containers_grows_for_jobs_with_an_image(grown: Grown) -> None:
+    """No pool without nodes ever did: a container engine was looked for on nodes that there were."""
+    await grown.apply()
+    job = await grown.submit(**IN_CONTAINER)
+    await grown.step(11)
+    assert await grown.coming() == []
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"] == (
+        "lab has had no node, so it is not known whether its nodes have podman, docker or apptainer: if they do, set autoscale.containers of the pool "
+        "to true"
+    )
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True})
+    await grown.step()
+    assert await grown.coming() == ["lab-gpu1"]
+    assert await grown.told() == [("launch.requested", f"job {job.id} waits for 1 slot")]
+    assert (await grown.pool())["withheld"] == []
+    await grown.step()
+    await grown.join_all(inventory={"container_engines": ["podman"]})
+    for _ in range(10):
+        await grown.step(30)
+    assert await grown.states() == ["ready"], "it is kept for the job"
+
+
+async def test_a_pool_that_is_wrong_about_its_nodes_launches_one_and_no_more(grown: Grown) -> None:
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True})
+    await grown.submit(**IN_CONTAINER)
+    await grown.step(11)
+    await grown.step()
+    await grown.join_all(inventory={"container_engines": []})
+    for _ in range(40):
+        await grown.step(30)
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 1
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"].startswith("lab's newest node, lab-gpu1, has none of podman, docker or apptainer that works: install one, then")
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True, "idle_seconds": 61})
+    await grown.step()
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 2, "its owner says so anew"
 
 
 async def test_nodes_that_take_long_to_be_ready_are_waited_for(grown: Grown) -> None:
