@@ -62,7 +62,8 @@ class RayProvisioner:
     async def _call(self, call: str, **fields: Any) -> Any:
         """One call, and its answer. Raises ProvisionerError with what Ray says."""
         if importlib.util.find_spec("ray") is None:
-            raise ProvisionerError("the coordinator has no Ray", "pip install 'paceline[ray]' there, of the version that the cluster has")
+            remedy = "pip install 'paceline[ray]' there, of the version that the cluster has"
+            raise ProvisionerError("the coordinator has no Ray", remedy, nothing_began=True)
         async with self._lock:
             await self._reach()
             try:
