@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from paceline.cluster.provisioners.passed_names import pass_env_words
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError, SeenLaunch, WantedNode
 from paceline.cluster.provisioners.ray_settings import RaySettings
 from paceline.location import ROOT
@@ -123,6 +124,7 @@ def agent_command(settings: RaySettings, request: WantedNode) -> list[str]:
     ]
     words += ["--data", f"{settings.directory}/{request.name}", "--drain-on-term", str(settings.drain_seconds)]
     words += ["--checkpoints", settings.checkpoints] if settings.checkpoints else []
+    words += pass_env_words(settings.pass_env)
     words += [] if settings.gpus else ["--gpus", "none"]
     slots = request.slots if request.slots is not None or settings.gpus else settings.cpus
     words += ["--slots", str(slots)] if slots is not None else []

@@ -40,7 +40,10 @@ def make_provisioner(document: Mapping[str, Any], context: ProvisionerContext) -
     try:
         made: Callable[[Any, ProvisionerContext], Provisioner] = getattr(importlib.import_module(module), name)
     except ImportError as error:
-        message, remedy = f"the provider {kind} needs a package that the coordinator lacks: {error}", f"pip install 'paceline[{kind}]' there"
+        message, remedy = (
+            f"the provider {kind} needs a package that the coordinator lacks: {error}",
+            f"pip install 'paceline[{kind}]' there",
+        )
         raise ProvisionerError(message, remedy, nothing_began=True) from error
     try:
         settings = parse_settings(document)

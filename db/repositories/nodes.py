@@ -84,7 +84,9 @@ async def present(session: AsyncSession) -> Sequence[NodeRow]:
 
 async def newest_of_pool(session: AsyncSession, pool: str) -> NodeRow | None:
     """The node of a pool that has joined last and told what it has, although it may be gone."""
-    query = select(NodeRow).where(NodeRow.pool == pool, NodeRow.inventory.is_not(null())).order_by(NodeRow.joined_at.desc(), NodeRow.id.desc())
+    query = (
+        select(NodeRow).where(NodeRow.pool == pool, NodeRow.inventory.is_not(null())).order_by(NodeRow.joined_at.desc(), NodeRow.id.desc())
+    )
     return (await session.scalars(query.limit(1))).one_or_none()
 
 

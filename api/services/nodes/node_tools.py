@@ -39,7 +39,9 @@ def _refusal(tool: NodeTool, nodes: Sequence[NodeRow], pools: Mapping[str, PoolT
     if tool is CONTAINER_ENGINE:
         hints += [each.no_engine for each in pools.values()]
     hint = "; ".join(hints[: 1 + MOST_NAMED])
-    return ProblemError(tool.code, f"{pointer}: {why}; {hint}", errors=[FieldError(pointer=pointer, code=tool.code, message=why, hint=hint)])
+    return ProblemError(
+        tool.code, f"{pointer}: {why}; {hint}", errors=[FieldError(pointer=pointer, code=tool.code, message=why, hint=hint)]
+    )
 
 
 def _named(nodes: Sequence[NodeRow]) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import asyncssh
 
+from paceline.cluster.provisioners.passed_names import pass_env_words
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError, SeenLaunch, WantedNode
 from paceline.cluster.provisioners.settings import SshHost, SshSettings, ssh_node_name
 from paceline.cluster.provisioners.ssh.connection import SshTarget, call, connected, program, send
@@ -116,7 +117,8 @@ class SshProvisioner:
             "wheel": wheel.name if wheel else "",
             "constraints": wheel.constraints if wheel else "",
             "token": request.join_token,
-            "arguments": _agent_arguments(self.settings, host, request),
+            "variables_file": self.settings.variables_file or "",
+            "arguments": agent_arguments(self.settings, host, request),
             "program": program(),
         }
         return order, wheel
@@ -127,7 +129,7 @@ def _own_wheel() -> OwnWheel:
     return own_wheel()
 
 
-def _agent_arguments(settings: SshSettings, host: SshHost, request: WantedNode) -> list[str]:
+def agent_arguments(settings: SshSettings, host: SshHost, request: WantedNode) -> list[str]:
     """The agent's options, without the token and its folder."""
     arguments = [*request.server_words, "--name", request.name]
     for flag, value in (
@@ -137,6 +139,7 @@ def _agent_arguments(settings: SshSettings, host: SshHost, request: WantedNode) 
         ("--gpus", settings.gpus),
     ):
         arguments += [flag, str(value)] if value is not None else []
+    arguments += pass_env_words(settings.pass_env)
     return arguments + [word for key, value in sorted(request.labels.items()) for word in ("--label", f"{key}={value}")]
 
 

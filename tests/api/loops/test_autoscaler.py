@@ -189,7 +189,10 @@ async def test_a_job_that_runs_with_fewer_ranks_than_it_wants_makes_the_pool_gro
     await grown.step(5)
     assert len(grown.provider.requests) == 1, "it may get slots in a moment"
     await grown.step(11)
-    assert await grown.told() == [("launch.requested", "it is to have at least 1 node"), ("launch.requested", f"job {job.id} runs with 2 of 4 ranks")]
+    assert await grown.told() == [
+        ("launch.requested", "it is to have at least 1 node"),
+        ("launch.requested", f"job {job.id} runs with 2 of 4 ranks"),
+    ]
     await grown.step(5)
     assert len(grown.provider.requests) == 2, "what comes is counted"
     (other,) = await grown.join_all()

@@ -56,7 +56,10 @@ def test_a_pool_grows_for_a_job_that_runs_with_fewer_ranks_than_it_wants() -> No
     assert grow(gang(), nodes=(node("n1"),)) == ScalingDecision(), "it is about to grow there"
     assert grow(gang(waits=3)).launches == (), "it may get slots in a moment"
     assert grow(gang(24)).launches[0].count == 4, "as many as the pool may have"
-    assert grow(gang(24, sizes=(24, 20))).withheld[0].reason == "work may have 4 nodes more, and it lacks 6; work may have 4 nodes more, and it lacks 5"
+    assert (
+        grow(gang(24, sizes=(24, 20))).withheld[0].reason
+        == "work may have 4 nodes more, and it lacks 6; work may have 4 nodes more, and it lacks 5"
+    )
     assert grow(gang(), pool=replace(POOL, budget_node_hours=1.0, spent_node_hours=2.0)).withheld[0].pools == {
         "work": "work has used its budget of 1 node-hours"
     }
@@ -216,7 +219,9 @@ def test_never_above_the_maximum_nor_below_the_minimum_and_no_busy_node_is_drain
         assert all(each.idle_since is not None and not each.leaving for each in drained)
         if drained:
             assert sum(not each.leaving for each in here) - len(drained) >= pool.min_nodes
-    assert {each.job_id for each in decided.withheld} <= {each.request.job_id for each in (*facts.pending, *(gang.job for gang in facts.growing))}
+    assert {each.job_id for each in decided.withheld} <= {
+        each.request.job_id for each in (*facts.pending, *(gang.job for gang in facts.growing))
+    }
     reasons = [
         *(each.reason for each in decided.launches),
         *(each.reason for each in decided.drains),
