@@ -123,7 +123,7 @@ describe("the charts of a project", () => {
     await chartOf("Loss (3)");
     const names = screen.getAllByRole("region").map((region) => region.getAttribute("aria-label"));
     expect(names.filter((name) => name?.endsWith(" chart")).toSorted()).toEqual(
-      ["Images per second", "Loss", "Loss (2)", "Loss (3)", "Recall"].map((title) => `${title} chart`),
+      ["Loss (2)", "Loss (3)", "Loss", "images_per_second", "recall"].map((title) => `${title} chart`),
     );
   });
 
