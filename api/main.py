@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -86,7 +87,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await prepare_seals(services)
         app.state.failed_sign_ins = FailedSignIns(services)
         if settings.log_file is not None:
-            await stack.enter_async_context(in_background("log-file", partial(cap_periodically, [settings.log_file])))
+            await stack.enter_async_context(in_background("log-file", functools.partial(cap_periodically, [settings.log_file])))
         if settings.redis_url:
             await stack.enter_async_context(_redis_bus(settings.redis_url, services).running())
         await _start_writers(app, services, stack)
@@ -95,7 +96,19 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             await stack.enter_async_context(supervisor.run_all(app))
             if settings.mock_db:
                 await stack.enter_async_context(mode.running(app, services))
+        leave_loaded_uncollected()
         yield
+
+
+@functools.cache
+def leave_loaded_uncollected() -> None:
+    """Leave what the process has loaded by now out of the garbage collector's rounds.
+
+    Modules, schemas and mappers stay for as long as the process does. Looking through them all, which any large document sets off, takes a quarter of a
+    second in which no request is answered. Only once: what further apps of one process leave behind is to be collected.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 async def prepare_seals(services: Services) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import ipaddress
 import socket
 import sys
@@ -48,10 +47,7 @@ def configuration(application: FastAPI = app) -> uvicorn.Config:
 
 
 class CoordinatorServer(uvicorn.Server):
-    """uvicorn's server, which once it has started leaves what it has loaded out of the garbage collector's rounds.
-
-    Modules, schemas and mappers stay for as long as the process does. Looking through them all, which a large document of one request sets
-    off, takes a tenth of a second in which no other request is answered."""
+    """uvicorn's server, with TLS for other machines alone."""
 
     def __init__(self, config: uvicorn.Config, certificate: ServerCertificate | None = None) -> None:
         """Make a server. With `certificate`, sockets of other addresses than loopback have TLS."""
@@ -65,8 +61,6 @@ class CoordinatorServer(uvicorn.Server):
         if self._certificate is not None and self.started:
             await self._answer_over_tls(secured, self._certificate)
             self._renewal = asyncio.create_task(self._certificate.keep(), name="certificate")
-        gc.collect()
-        gc.freeze()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._renewal is not None:

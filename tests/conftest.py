@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -23,7 +24,7 @@ from paceline.api.main import create_app
 from paceline.api.settings import Settings
 from paceline.db.migrate import upgrade_all
 from paceline.db.session import open_databases
-from tests import factories, published_parity, release_only
+from tests import factories, published_parity, release_only, shared_statements
 from tests.private_redis import PrivateRedis
 
 if TYPE_CHECKING:
@@ -38,11 +39,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as `make test &` has it: commands that tests start would ignore Ctrl-C too
         signal.signal(signal.SIGINT, signal.default_int_handler)
     published_parity.register(config)
+    shared_statements.share()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     release_only.mark(items)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests and all modules stay: the garbage collector need not look through them again and again
 
 
 @pytest.hookimpl(optionalhook=True)

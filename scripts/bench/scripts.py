@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from scripts.steps import ROOT, say
 PROGRAM = Path(__file__).parent / "programs" / "plain_ddp.py"
 STEPS = 1000
 PAIRS = 5
+RANKS = 2
 FAULTS = ("exception", "early", "exit", "segfault", "memory")
 REPEATS = 10
 TIMEOUT_S = 120.0
@@ -40,9 +42,18 @@ _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
 Launch = Callable[..., str]
 
 
-def under_torchrun(*arguments: str, restarts: int = 0) -> str:
+def under_torchrun(*arguments: str, restarts: int = 0, ranks: int = RANKS) -> str:
     """Run torchrun to its end and return everything it printed. Raises RuntimeError if it has not ended after TIMEOUT_S."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+        "--max-restarts",
+        str(restarts),
+    ]
     with subprocess.Popen(
         [*command, str(PROGRAM), *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
@@ -61,16 +72,16 @@ def kill_tree(root: int) -> None:
             process.kill()
 
 
-def under_paceline(client: RestClient, *arguments: str, restarts: int = 0) -> str:
-    job = ended(client, arguments, restarts)
+def under_paceline(client: RestClient, *arguments: str, restarts: int = 0, ranks: int = RANKS) -> str:
+    job = ended(client, arguments, restarts, ranks)
     return "\n".join(line["text"] for line in client.get(f"/training/jobs/{job.id}/logs", limit=1000)["items"])
 
 
-def ended(client: RestClient, arguments: tuple[str, ...], restarts: int = 0) -> Job:
+def ended(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ranks: int = RANKS) -> Job:
     spec: dict[str, Any] = {
         "name": "bench",
         "script": {"path": str(PROGRAM), "args": list(arguments)},
-        "resources": {"nodes": 2},
+        "resources": {"nodes": ranks},
         "fault_tolerance": {"max_restarts": restarts},
     }
     job_id = client.create("/training/jobs", spec)["id"]
@@ -98,6 +109,10 @@ def steps_seconds(launch: Launch) -> float:
     return number(r"steps in (\S+) s", launch(str(STEPS)))
 
 
+def steps_seconds_alone(launch: Launch) -> float:
+    return number(r"steps in (\S+) s", launch(str(STEPS), ranks=1))
+
+
 def restart(launch: Launch) -> float:
     """Return the seconds from the kill of a rank to the first step of the next attempt."""
     text = launch("20", "killed", restarts=1)
@@ -111,6 +126,11 @@ def pairs(measure_one: Callable[[Launch], float], ours: Launch) -> tuple[list[fl
         for launch in (ours, under_torchrun) if turn % 2 else (under_torchrun, ours):
             found[launch].append(measure_one(launch))
     return found[ours], found[under_torchrun]
+
+
+def ratios(ours: list[float], theirs: list[float]) -> list[float]:
+    """Return torchrun's seconds over Paceline's, pair by pair."""
+    return [their / our for our, their in zip(ours, theirs, strict=True)]
 
 
 def restarts_of(launch: Launch) -> tuple[list[float], int]:
@@ -152,24 +172,22 @@ def named_by_torchrun(*arguments: str) -> int | None:
 
 def measure() -> list[Figure]:
     with stack() as client:
-
-        def ours(*arguments: str, restarts: int = 0) -> str:
-            return under_paceline(client, *arguments, restarts=restarts)
-
+        ours: Launch = partial(under_paceline, client)
         ours("1")
         say("first step")
         starts, their_starts = pairs(first_step, ours)
         say("speed")
-        seconds, their_seconds = pairs(steps_seconds, ours)
+        speeds = ratios(*pairs(steps_seconds, ours))
+        speeds_alone = ratios(*pairs(steps_seconds_alone, ours))
         say("restart")
         restarts, failed = restarts_of(ours)
         their_restarts, their_failed = restarts_of(under_torchrun)
         say("culprits")
         blamed = culprits(client)
-    ratios = [theirs / mine for mine, theirs in zip(seconds, their_seconds, strict=True)]
     return [
         summarize("script_first_step_s", "s", starts, f"torchrun {statistics.median(their_starts):.2f} s; goal 1.5 s"),
-        summarize("script_vs_torchrun", "1", ratios, f"steps per second over torchrun's, {STEPS} steps of DDP; goal 1.00"),
+        summarize("script_vs_torchrun", "1", speeds, f"steps per second over torchrun's, {STEPS} steps of DDP on {RANKS} ranks; goal 1.00"),
+        summarize("script_vs_torchrun_alone", "1", speeds_alone, "on one rank: a core is left for what watches over it"),
         summarize(
             "script_restart_s",
             "s",

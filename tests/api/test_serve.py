@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 
 import pytest
-import uvicorn
 
-from paceline.api.serve import CoordinatorServer, configuration, listen, main
+from paceline.api.serve import configuration, listen, main
 from tests.ports import free_port
 
 
@@ -37,19 +35,3 @@ def test_connections_are_guarded() -> None:
     config.load()
     assert config.http_protocol_class.__name__ == "GuardedProtocol"
     assert (config.limit_concurrency, config.ws_per_message_deflate) == (4096, False)
-
-
-async def test_what_a_started_server_has_loaded_is_left_out_of_the_garbage_collectors_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round through all of it holds every request up for a tenth of a second, and a large document is enough to set one off."""
-    order: list[str] = []
-
-    async def start(*_: object, **__: object) -> None:
-        order.append(f"started with {gc.get_freeze_count()}")
-
-    monkeypatch.setattr(uvicorn.Server, "startup", start)
-    try:
-        await CoordinatorServer(configuration()).startup()
-        assert order == ["started with 0"]
-        assert gc.get_freeze_count() > 10_000
-    finally:
-        gc.unfreeze()

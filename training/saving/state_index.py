@@ -43,8 +43,8 @@ class KnownNames:
 
 def values_of(state: Trained, own: Mapping[str, Any]) -> list[Any]:
     """Return all values of the model, then what the optimizer keeps of each parameter, then the settings of its groups."""
-    kept, groups = state.optimizer.state.values(), state.optimizer.param_groups
-    return [*own.values(), *chain.from_iterable(map(dict.values, kept)), *chain.from_iterable(map(dict.values, groups))]
+    held = [*state.optimizer.state.values(), *state.optimizer.param_groups]
+    return [*own.values(), *chain.from_iterable(each.values() for each in held)]
 
 
 class StateIndex:
