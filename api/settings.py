@@ -46,11 +46,6 @@ class Settings(BaseSettings):
         "agents believe it alone. Empty: agents believe the authorities that their machines know",
     )
     print_login_link: bool = Field(True, description="print a login link at the very first start; `paceline up` prints its own")
-    first_key_name: str = Field(
-        "",
-        description="name of an admin's API key that the very first start makes, in first_key.json of the data folder, which its owner alone can "
-        "read; `paceline up` takes it from there. Empty: none",
-    )
     log_file: Path | None = Field(None, description="where this process's output goes; cut when it is large")
     secrets_key: SecretStr = Field(
         SecretStr(""),

@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.api.first_key import FIRST_KEY
 from paceline.cli.settings import CREDENTIALS
 
 #: Processes that a stack starts carry this variable with `Layout.mark`, and so does whatever they start.
@@ -60,11 +59,6 @@ class Layout:
     @property
     def credentials(self) -> Path:
         return self.data / CREDENTIALS
-
-    @property
-    def first_key(self) -> Path:
-        """The API key that the coordinator makes at its very first start, until `up` has taken it."""
-        return self.data / FIRST_KEY
 
     @property
     def checkpoints(self) -> Path:

@@ -207,7 +207,6 @@ def _ensure_coordinator(layout: Layout, plan: StackPlan, report: Report) -> list
 def _coordinator(layout: Layout, hosts: Sequence[str], port: int, exposure: Exposure | None) -> BackgroundProgram:
     arguments = ["-m", "paceline.api.serve", "--port", str(port), *(word for host in hosts for word in ("--host", host))]
     environment = {"PACELINE_DATA": str(layout.data), "PACELINE_PRINT_LOGIN_LINK": "false"}  # `up` prints one that no log keeps
-    environment["PACELINE_FIRST_KEY_NAME"] = _key_name(layout)
     if exposure is not None:
         arguments += exposure.arguments
         environment |= exposure.environment(port)
@@ -229,22 +228,15 @@ def _runs_otherwise(kept: Exposure | None) -> StackError:
 
 
 def _ensure_credentials(layout: Layout, report: Report) -> ClientSettings:
-    """The stored key while the coordinator accepts it, else the one of its very first start, else a new one in its place: the old one is revoked."""
-    known = (key for key in (_stored_key(layout), _first_key(layout)) if key is not None)
-    key = next((key for key in known if _accepted(_settings(layout, key))), None)
-    if key is None:
+    """The stored key while the coordinator accepts it, else a new one in its place: the old one is revoked."""
+    stored = _stored_key(layout)
+    if stored is not None and _accepted(_settings(layout, stored)):
+        key = stored
+    else:
         report("minting an API key for this machine")
         key = ask_admin(layout.data, "api-key", "--name", _key_name(layout), "--replace")["key"]
     store(layout.credentials, _url(layout), key)
-    layout.first_key.unlink(missing_ok=True)
     return _settings(layout, key)
-
-
-def _first_key(layout: Layout) -> str | None:
-    try:
-        return str(json.loads(layout.first_key.read_text())["key"])
-    except (OSError, ValueError, KeyError):
-        return None  # the administration command makes one
 
 
 def _key_name(layout: Layout) -> str:

@@ -66,7 +66,7 @@ class StateIndex:
 
 @dataclass(frozen=True)
 class Form:
-    """What decides which names a state has: those of its model, and which parameters its optimizer has, by identity. Keeps none of them alive."""
+    """Names of a model's values and an optimizer's parameters by identity, which decide what names a state has. Keeps none of them alive."""
 
     own: tuple[str, ...]
     groups: tuple[tuple[str, ...], ...]  # the settings of each

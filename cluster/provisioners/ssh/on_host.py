@@ -362,15 +362,13 @@ def read_variables(path: str) -> Order:
     place = Path(os.path.expanduser(path))
     if place.stat().st_mode & 0o077:
         raise RuntimeError(f"variables_file {path} can be read or written by other accounts; run 'chmod 600 {path}' there")
-    found = {}
-    for number, line in enumerate(place.read_text(errors="replace").splitlines(), 1):
-        name, separator, value = line.strip().partition("=")
-        if not name or name.startswith("#"):
-            continue
-        if not separator or not name.isidentifier():
+    found, lines = {}, [line.strip() for line in place.read_text(errors="replace").splitlines()]
+    for number, line in enumerate(lines, 1):
+        name, separator, value = line.partition("=")
+        if line and not line.startswith("#") and not (separator and name.isidentifier()):
             raise RuntimeError(f"variables_file {path}: line {number} is not NAME=VALUE")
-        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-        found[name] = value[1:-1] if quoted else value
+        if separator and not line.startswith("#"):
+            found[name] = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
     return found
 
 

@@ -29,7 +29,7 @@ from tests import factories
 from tests.fake_provisioner import FakeProvisioner
 
 NODES, POOLS, LAUNCHES = "/api/v1/cluster/nodes", "/api/v1/cluster/pools", "/api/v1/cluster/launches"
-POOL = {
+POOL: dict[str, Any] = {
     "name": "lab",
     "provider": {"type": "ssh", "hosts": ["ada@gpu1", "ada@gpu2", "ada@gpu3"]},
     "slots": 2,

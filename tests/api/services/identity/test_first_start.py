@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from paceline.api.core.context import Services
-from paceline.api.first_key import FIRST_KEY
 from paceline.api.services.identity import first_start
 from tests.conftest import Connect
 
@@ -27,22 +25,6 @@ async def test_the_first_start_prints_a_link_that_signs_the_admin_in(
     assert (me.json()["name"], me.json()["role"]) == ("admin", "admin")
     await first_start.welcome(services)
     assert capsys.readouterr().err == ""
-
-
-async def test_the_first_start_makes_the_key_that_its_starter_asks_for_and_a_later_one_none(services: Services, connect: Connect) -> None:
-    asked = replace(services, settings=services.settings.model_copy(update={"print_login_link": False, "first_key_name": "local"}))
-    await first_start.welcome(asked)
-    file = services.settings.data / FIRST_KEY
-    assert file.stat().st_mode & 0o777 == 0o600
-    async with connect(json.loads(file.read_text())["key"]) as client:
-        me = (await client.get("/api/v1/auth/me")).json()
-        (key,) = (await client.get("/api/v1/keys")).json()["items"]
-        events = (await client.get("/api/v1/audit")).json()["items"]
-    assert (me["name"], me["role"], key["name"]) == ("admin", "admin", "local")
-    assert events == [], "nobody asked for it over the network"
-    file.unlink()
-    await first_start.welcome(asked)
-    assert not file.exists(), "there is a user: nobody gets a key by starting a coordinator again"
 
 
 @pytest.mark.parametrize(
