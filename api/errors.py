@@ -136,7 +136,7 @@ CATALOGUE: Mapping[str, ProblemKind] = {
         422,
         "No node can run containers",
         "The job names `environment.image`, and no node has podman, docker or apptainer that works. Install one on a node and start its agent again, "
-        "or use `environment.requirements`.",
+        "or use `environment.requirements`. A pool with `autoscale` that has had no node yet needs `containers: true`.",
     ),
     "no_uv": ProblemKind(
         422,

@@ -71,6 +71,8 @@ class AutoscaleSettings(Struct, frozen=True, kw_only=True):
 
     budget_node_hours: float | None = None
     """Grow no more once its nodes have run for so many hours in a calendar month (UTC)."""
+    containers: bool = False
+    """Set if its nodes have podman, docker or apptainer, for jobs with `environment.image`. Default: as the nodes that it has had."""
     cost: float = 1.0
     """Price of a node for an hour, in any unit that your pools share: the cheapest pool grows first."""
     device: str = "cuda"

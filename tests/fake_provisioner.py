@@ -25,6 +25,8 @@ class FakeProvisioner:
     seen: dict[str, SeenLaunch] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
     refusal: ProvisionerError | None = None
+    #: What follows once `gate` is open, in place of an answer.
+    late_refusal: ProvisionerError | None = None
     #: Set: a launch is taken, and its answer is held back until then.
     gate: asyncio.Event | None = None
 
@@ -39,6 +41,8 @@ class FakeProvisioner:
         self.seen.setdefault(f"fake/{request.name}", SeenLaunch(LaunchPhase.PENDING, "in the queue"))
         if self.gate is not None:
             await self.gate.wait()
+        if self.late_refusal is not None:
+            raise self.late_refusal
         return f"fake/{request.name}"
 
     async def poll(self, handles: Sequence[str]) -> Mapping[str, SeenLaunch]:

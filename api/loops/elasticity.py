@@ -13,15 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import gang_lifecycle, job_lifecycle
-from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load, lock_ranks, still_free, subject_of
-from paceline.api.services.specs.job_views import gang_view, join_failures_of, node_views, request_of
+from paceline.api.services.scheduling.job_snapshots import JobSnapshot, join_failures, load, lock_ranks, still_free, subject_of
+from paceline.api.services.specs.job_views import gang_view, node_views, request_of
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.policy.decisions import GangChange, Members, ResizeGang, Stop
-from paceline.cluster.policy.elastic import FORGIVEN_SECONDS, JoinFailure, RunningGang, is_steady
+from paceline.cluster.policy.elastic import JoinFailure, RunningGang
 from paceline.cluster.policy.growth import Step, next_steps
 from paceline.cluster.policy.placement import NodeView
 from paceline.cluster.policy.script_worlds import RECENT_SECONDS
-from paceline.cluster.states import EndReason, JobState, RankState
+from paceline.cluster.states import RankState
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
@@ -56,7 +56,7 @@ class Elasticity:
         async with self.services.control.read() as session:
             known = await load(session)
             self.services.troubles.forget_all_but(turns.task, {each.job.id for each in known})
-            steady = [each for each in sorted(known, key=_turn) if await turns.look(each.subject, partial(_is_steady, each))]
+            steady = [each for each in sorted(known, key=_turn) if await turns.look(each.subject, each.can_change_members)]
             if not steady:
                 return
             nodes = node_views(await node_rows.present(session), await slot_rows.holders(session))
@@ -69,7 +69,7 @@ class Elasticity:
             waiting = [job for job in [*await job_rows.queued(session), *recovering] if readable_spec_of(job)]
         requests = [request for job in waiting if (request := await turns.look(subject_of(job), partial(request_of, job)))]
         by_id = {each.job.id: each for each in steady}
-        steps = next_steps(situation.gangs, requests, nodes, now, restarting=any(map(_is_restarting, known)))
+        steps = next_steps(situation.gangs, requests, nodes, now, restarting=any(each.is_restarting for each in known))
         done = [
             await turns.take(by_id[step.job_id].subject, partial(_carry_out, self.services, by_id[step.job_id], step, now))
             for step in steps
@@ -78,25 +78,14 @@ class Elasticity:
         self._at_rest = situation if timeless and all(each is False for each in done) else None
 
 
-def _is_steady(known: JobSnapshot) -> bool:
-    return known.is_readable and is_steady(known.view)
-
-
-def _is_restarting(known: JobSnapshot) -> bool:
-    """Whether the job is an elastic script whose ranks end, to start again with another world."""
-    return (
-        known.job.state is JobState.STOPPING and known.job.end_reason is EndReason.RESIZED and known.is_readable and known.view.is_elastic
-    )
-
-
 async def _gangs(
     session: AsyncSession, turns: PhaseTurns, steady: Sequence[JobSnapshot], nodes: Sequence[NodeView], now: datetime
 ) -> dict[str, RunningGang]:
     devices = {node.id: node.device for node in nodes}
     job_ids = [each.job.id for each in steady]
-    join_failures = await _join_failures(session, job_ids, now)
+    failures = await join_failures(session, job_ids, now)
     changes = await job_rows.resized_since(session, job_ids, now - timedelta(seconds=RECENT_SECONDS))
-    found = {each.job.id: await turns.look(each.subject, partial(_gang, each, devices, join_failures, changes)) for each in steady}
+    found = {each.job.id: await turns.look(each.subject, partial(_gang, each, devices, failures, changes)) for each in steady}
     return {job_id: gang for job_id, gang in found.items() if gang is not None}
 
 
@@ -105,15 +94,10 @@ def _turn(known: JobSnapshot) -> tuple[int, datetime, str]:
 
 
 def _gang(
-    known: JobSnapshot, devices: Mapping[str, str], join_failures: Mapping[str, Sequence[JoinFailure]], changes: Mapping[str, int]
+    known: JobSnapshot, devices: Mapping[str, str], failures: Mapping[str, Sequence[JoinFailure]], changes: Mapping[str, int]
 ) -> RunningGang:
     device = devices.get(known.members[0].node_id, "cpu")
-    return gang_view(known.job, known.view, known.ranks, device, join_failures.get(known.job.id, ()), changes.get(known.job.id, 0))
-
-
-async def _join_failures(session: AsyncSession, job_ids: Sequence[str], now: datetime) -> Mapping[str, Sequence[JoinFailure]]:
-    joiners = await job_rows.joiners(session, job_ids, now - timedelta(seconds=FORGIVEN_SECONDS))
-    return {job_id: join_failures_of([each for each in joiners if each[0].job_id == job_id], now) for job_id in job_ids}
+    return gang_view(known.job, known.view, known.ranks, device, failures.get(known.job.id, ()), changes.get(known.job.id, 0))
 
 
 async def _carry_out(services: Services, known: JobSnapshot, step: Step, now: datetime) -> bool:

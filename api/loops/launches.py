@@ -63,6 +63,7 @@ class LaunchKeeper:
     services: Services
     factory: ProvisionerFactory = make_provisioner
     _calls: set[asyncio.Task[None]] = field(default_factory=set)
+    _asking: set[str] = field(default_factory=set)  # launches that a provider is being asked for: what was started is known in a moment
     _began: bool = False
 
     async def step_once(self, now: datetime) -> None:
@@ -88,6 +89,9 @@ class LaunchKeeper:
         states = await rows.node_states(session, [row.node_id for row in due if row.node_id is not None])
         claimed = []
         for row in due:
+            if row.id in self._asking:
+                await launch_lifecycle.note(session, row, now, progress.LOOK_SECONDS)
+                continue
             view = _view(row, states)
             move = progress.before_call(view, now)
             if move is not None:
@@ -108,11 +112,14 @@ class LaunchKeeper:
             for each in members:
                 await self._refused(each, error)
             return
+        asking = {each.row.id for each in members if each.call is ProviderCall.LAUNCH}
+        self._asking |= asking
         try:
             turns = asyncio.Semaphore(CALLS_AT_ONCE)
             single = [each for each in members if each.call is not ProviderCall.POLL]
             await asyncio.gather(self._poll(provisioner, members), *(self._ask(provisioner, each, turns) for each in single))
         finally:
+            self._asking -= asking
             close: Callable[[], Awaitable[None]] | None = getattr(provisioner, "close", None)
             if close is not None:
                 await close()
@@ -155,7 +162,7 @@ class LaunchKeeper:
         return WantedNode(row.name, row.pool or "", row.server, shown, row.labels, row.slots)
 
     async def _refused(self, each: ClaimedLaunch, error: ProvisionerError) -> None:
-        await self._change(each, partial(_note_refused, error=error))
+        await self._change(each, partial(_note_refused, error=error, asked=each.view.asked))
 
     async def _change(self, each: ClaimedLaunch, change: Change) -> None:
         """Apply what a provider has answered to a launch as it is by now, and drain its node if that follows."""
@@ -236,8 +243,13 @@ async def _note_seen(session: AsyncSession, row: LaunchRow, view: LaunchView, no
     return move.drain
 
 
-async def _note_refused(session: AsyncSession, row: LaunchRow, view: LaunchView, now: datetime, error: ProvisionerError) -> str:
-    move = replace(progress.after_failure(view, str(error)[:MOST_CHARACTERS]), remedy=error.remedy[:MOST_CHARACTERS])
+async def _note_refused(
+    session: AsyncSession, row: LaunchRow, view: LaunchView, now: datetime, error: ProvisionerError, asked: bool
+) -> str:
+    """Note a refusal. `asked`: whether the provider had been called before the call that it refused."""
     logger.info("the provider %s refused %s: %s", row.provider, row.name, error)
-    await _settle(session, row, move, now, **({} if move.to is not row.state else {"failures": row.failures + 1}))
+    over = progress.after_empty_refusal(view, asked) if error.nothing_began else None
+    move = over or replace(progress.after_failure(view, str(error)[:MOST_CHARACTERS]), remedy=error.remedy[:MOST_CHARACTERS])
+    known: dict[str, Any] = {"asked": asked} if error.nothing_began and row.state is LaunchState.REQUESTED else {}
+    await _settle(session, row, move, now, **known, **({} if move.to is not row.state else {"failures": row.failures + 1}))
     return ""

@@ -68,10 +68,10 @@ async def create_login_link(user_id: str, request: Request, session: WriteSessio
 async def list_keys(
     session: ReadSession, caller: Viewer, cursor: Cursor = None, limit: Limit = 50, fields: Fields = None
 ) -> Page[ApiKey] | JSONResponse:
-    """The caller's own keys; an admin gets those of all users."""
-    after = decode(cursor, str)
+    """The caller's own keys, the newest first; an admin gets those of all users."""
+    before = decode(cursor, str)
     whose = None if caller.may("admin") else caller.user_id
-    rows = await repository.keys_page(session, whose, str(after[0]) if after else None, limit + 1)
+    rows = await repository.keys_page(session, whose, str(before[0]) if before else None, limit + 1)
     page = page_of(rows, limit, lambda row: accounts.describe_key(*row), lambda row: (row[0].id,))
     return only(page, ApiKey, fields)
 

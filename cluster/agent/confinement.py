@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
+from paceline.cluster.passed_variables import NEVER
 
 _NAMES = """
     PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM TMPDIR TMP TEMP HOSTNAME XDG_CACHE_HOME XDG_DATA_HOME XDG_RUNTIME_DIR
@@ -33,8 +34,6 @@ PREFIXES = tuple(_PREFIXES.split())
 #: What a name with one of these in it holds is taken for a secret, unless it is in NAMES or given by --pass-env.
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "_KEY", "_AUTH", "_JWT")
 _HARMLESS = ("TOKENIZERS_",)
-#: Never passed on, not even by --pass-env: they speak for the node, or for its owner, to the coordinator.
-NEVER = frozenset({"PACELINE_JOIN_TOKEN", "PACELINE_API_KEY", "PACELINE_SECRETS_KEY", "PACELINE_SECRETS_KEY_FILE"})
 
 
 @dataclass(frozen=True)

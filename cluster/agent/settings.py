@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from paceline.cluster.agent.confinement import NEVER, Confinement
+from paceline.cluster.agent.confinement import Confinement
 from paceline.cluster.agent.notices import NoticeSettings, add_notice_options, read_notice_options
 from paceline.cluster.agent.spawner import DEFAULT_ORPHAN_SECONDS, DEFAULT_TRAINER
 from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES, MIN_CAP_BYTES
+from paceline.cluster.passed_variables import why_not_passed
 from paceline.cluster.policy.quiet import PATIENCE_SECONDS
 from paceline.monitoring.cards import VARIABLE, CardChoice, CardChoiceError, read_option, read_variable
 from paceline.tls.trust import TrustError, fingerprint_of, travels_readable
@@ -27,7 +28,6 @@ MIN_MEMORY_BYTES = 64 << 20
 LEAST_QUIET_SECONDS = 1.0
 _SIZE = re.compile(r"(?P<number>[0-9]{1,9}) ?(?P<unit>[KMGT]iB)", re.IGNORECASE)
 _SHIFTS = {"kib": 10, "mib": 20, "gib": 30, "tib": 40}
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NO_NOTICES = NoticeSettings()
 LOG_VARIABLE = "PACELINE_LOG_FILE"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
@@ -228,11 +228,8 @@ def _name(value: str) -> str:
 def _names(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(",") if name.strip())
     for name in names:
-        if not _VARIABLE.fullmatch(name.removesuffix("*")):
-            way_out = "give NAME, or PREFIX* for all whose names begin so, without values"
-            raise argparse.ArgumentTypeError(f"{name!r} is not the name of a variable; {way_out}")
-        if name in NEVER:
-            raise argparse.ArgumentTypeError(f"{name} is never passed to ranks: it speaks for this node or its owner")
+        if (why := why_not_passed(name)) is not None:
+            raise argparse.ArgumentTypeError(why)
     return names
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from paceline.cluster.autoscaling.facts import NodeFacts, PoolFacts, ScalingFacts
@@ -28,7 +28,8 @@ class Capacity:
     rooms: list[NodeRoomLeft]
     ending: Mapping[str, int] = field(default_factory=dict)  # nodes of each pool that have left and still take a place
     new: Counter[str] = field(default_factory=Counter)
-    needed: set[str] = field(default_factory=set)  # ids of idle nodes that a pending job will use
+    needed: set[str] = field(default_factory=set)  # ids of nodes that a pending job will use
+    offered: set[str] = field(default_factory=set)  # ids of nodes that a running job can grow onto
 
     @classmethod
     def of(cls, facts: ScalingFacts) -> Capacity:
@@ -47,21 +48,19 @@ class Capacity:
         """How many more nodes this pool may have."""
         return max(0, pool.max_nodes - self.count[pool.name] - self.ending.get(pool.name, 0))
 
-    def take(self, request: Request, blocks: int, pool: PoolFacts, *, coming: bool) -> bool:
-        """Place `blocks` of the job on present nodes of this pool, and with `coming` on those under way too. Returns whether they all fit; if not,
-        nothing is taken."""
-        taken = self._fitting(request, blocks, pool, coming=coming)
+    def take(self, request: Request, blocks: int, pool: PoolFacts, *, coming: bool, occupied: Collection[str] = ()) -> set[str] | None:
+        """Place `blocks` of the job on present nodes of this pool that are not `occupied` by it, and with `coming` on those under way too. Returns
+        the ids of the present ones; None: they do not all fit, and nothing is taken."""
+        taken = self._fitting(request, blocks, pool, coming=coming, occupied=occupied)
         if taken is None:
-            return False
+            return None
         for room, count in taken:
             room.free -= count * request.slots_per_block
-            if room.node is not None:
-                self.needed.add(room.node.id)
-        return True
+        return {room.node.id for room, _ in taken if room.node is not None}
 
-    def lacking(self, request: Request, blocks: int, pool: PoolFacts) -> int:
+    def lacking(self, request: Request, blocks: int, pool: PoolFacts, occupied: Collection[str] = ()) -> int:
         """How many new nodes of this pool would make `blocks` of the job fit."""
-        here = sum(self._blocks_in(request, room.free) for room in self.rooms if room.pool is pool)
+        here = sum(self._blocks_in(request, room.free) for room in self._rooms_of(pool, occupied))
         per_node = 1 if request.spread else pool.slots // request.slots_per_block
         return -(-max(0, blocks - here) // per_node)
 
@@ -71,10 +70,15 @@ class Capacity:
         self.new[pool.name] += count
         self.rooms += [NodeRoomLeft(pool, pool.slots) for _ in range(count)]
 
-    def _fitting(self, request: Request, blocks: int, pool: PoolFacts, *, coming: bool) -> list[tuple[NodeRoomLeft, int]] | None:
+    def _rooms_of(self, pool: PoolFacts, occupied: Collection[str]) -> list[NodeRoomLeft]:
+        return [each for each in self.rooms if each.pool is pool and (each.node is None or each.node.id not in occupied)]
+
+    def _fitting(
+        self, request: Request, blocks: int, pool: PoolFacts, *, coming: bool, occupied: Collection[str]
+    ) -> list[tuple[NodeRoomLeft, int]] | None:
         """The nodes that take the blocks, the fullest first, so that whole nodes stay free."""
         left, taken = blocks, list[tuple[NodeRoomLeft, int]]()
-        rooms = (each for each in self.rooms if each.pool is pool and (coming or each.node is not None))
+        rooms = [each for each in self._rooms_of(pool, occupied) if coming or each.node is not None]
         for room in sorted(rooms, key=lambda each: (each.node is None, each.free)):
             count = min(left, self._blocks_in(request, room.free))
             if count:

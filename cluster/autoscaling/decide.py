@@ -1,74 +1,163 @@
 """Decides how many nodes each pool should have: a pure function of facts and the time, which says why.
 
-Jobs are taken by priority, then age. Each takes room on present nodes and on those under way first; for what does not fit, new nodes of the best
-pool are asked for, as many as make the whole gang fit or, where the pool may not grow so far, its smallest size. Nothing is launched for a job
-that will start sooner without. A node is drained once it has been idle for the pool's `idle_seconds` and no pending job can use it; a busy node
-never is: an interruption notice is the node's own affair (`cluster.agent.notices`).
+Pending jobs are taken by priority, then age. Each takes room on present nodes and on those under way first; for what does not fit, new nodes of the
+best pool are asked for, as many as make the whole gang fit or, where the pool may not grow so far, its smallest size. Nothing is launched for a job
+that will start sooner without. Then come jobs that run with fewer ranks than they are to have: new nodes are asked for what they lack, or for as much
+of it as there may be. One that has not grown although nodes came for it is left alone for a while, longer each time, so that a pool does not launch
+and drain for nothing.
+
+A node is drained once it has been idle for the pool's `idle_seconds` and no pending job can use it; one that a running job can grow onto has a moment
+for that at least. A busy node never is: an interruption notice is the node's own affair (`cluster.agent.notices`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from paceline.cluster.autoscaling.capacity import Capacity
 from paceline.cluster.autoscaling.decisions import DrainNode, LaunchNodes, ScalingDecision, Withheld
-from paceline.cluster.autoscaling.facts import NodeFacts, PendingJob, PoolFacts, ScalingFacts
+from paceline.cluster.autoscaling.facts import GrowingGang, NodeFacts, PendingJob, PoolFacts, ScalingFacts
+from paceline.cluster.policy.requirements import CONTAINER_ENGINE
 from paceline.monitoring.words import plural
 
 #: A spot pool that lost a node is the last choice for so long.
 AVOID_SECONDS = 1800.0
+#: An idle node that a running job can grow onto is kept for so long at least, although its pool has a shorter `idle_seconds`.
+OFFERED_SECONDS = 60.0
+
+
+@dataclass
+class _Look:
+    """One look at the cluster, and what it has led to so far."""
+
+    facts: ScalingFacts
+    now: datetime
+    capacity: Capacity
+    reasons: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # by pool: why it is to grow
+
+    def waited(self, job: PendingJob) -> float:
+        return (self.now - job.request.queued_at).total_seconds()
 
 
 def decide(facts: ScalingFacts, now: datetime) -> ScalingDecision:
     """Decide which nodes to launch and which to drain."""
-    capacity = Capacity.of(facts)
-    reasons: dict[str, list[str]] = defaultdict(list)
+    look = _Look(facts, now, Capacity.of(facts))
     for pool in facts.pools:
-        _fill_up(capacity, pool, reasons[pool.name], now)
-    withheld = []
-    for job in sorted(facts.pending, key=lambda each: (-each.request.priority, each.request.queued_at, each.request.job_id)):
-        refused = _make_room(capacity, facts, job, reasons, now)
+        _fill_up(look, pool)
+    withheld = [refused for job in sorted(facts.pending, key=_turn) if (refused := _make_room(look, job))]
+    grows_for = list[str]()
+    for gang in sorted(facts.growing, key=lambda each: _turn(each.job)):
+        before = look.capacity.new.total()
+        refused = _grow(look, gang)
         withheld += [refused] if refused else []
-    launches = tuple(LaunchNodes(name, count, "; ".join(reasons[name])) for name, count in sorted(capacity.new.items()) if count)
-    return ScalingDecision(launches, _superfluous(capacity, facts, now), tuple(withheld))
+        grows_for += [gang.job.request.job_id] if look.capacity.new.total() > before else []
+    news = sorted(look.capacity.new.items())
+    launches = tuple(LaunchNodes(name, count, "; ".join(look.reasons[name])) for name, count in news if count)
+    return ScalingDecision(launches, _superfluous(look), tuple(withheld), tuple(grows_for))
 
 
-def _fill_up(capacity: Capacity, pool: PoolFacts, reasons: list[str], now: datetime) -> None:
+def _turn(job: PendingJob) -> tuple[int, datetime, str]:
+    return -job.request.priority, job.request.queued_at, job.request.job_id
+
+
+def _fill_up(look: _Look, pool: PoolFacts) -> None:
     """Bring the pool to its minimum, which counts even where its budget is spent."""
-    lacking = pool.min_nodes - capacity.count[pool.name]
-    if lacking > 0 and not _rests(pool, now):
-        capacity.launch(pool, lacking)
-        reasons.append(f"it is to have at least {plural(pool.min_nodes, 'node')}")
+    lacking = pool.min_nodes - look.capacity.count[pool.name]
+    if lacking > 0 and not _rests(pool, look.now):
+        look.capacity.launch(pool, lacking)
+        look.reasons[pool.name].append(f"it is to have at least {plural(pool.min_nodes, 'node')}")
 
 
-def _make_room(capacity: Capacity, facts: ScalingFacts, job: PendingJob, reasons: dict[str, list[str]], now: datetime) -> Withheld | None:
-    """Take room for the job, with new nodes if need be. Returns why nothing is launched for it, or None."""
-    request = job.request
-    pools = [pool for pool in facts.pools if _obstacle(pool, job) is None]
+def _make_room(look: _Look, job: PendingJob) -> Withheld | None:
+    """Take room for the pending job, with new nodes if need be. Returns why nothing is launched for it, or None."""
+    request, capacity = job.request, look.capacity
+    pools = [pool for pool in look.facts.pools if _obstacle(pool, job) is None]
     if not pools:
-        return _why_no_pool(facts.pools, job)
-    sizes = dict.fromkeys((request.blocks, request.fewest_blocks))
+        return _why_no_pool(look.facts.pools, job)
+    sizes = tuple(dict.fromkeys((request.blocks, request.fewest_blocks)))
     # Present nodes of any pool before those under way of another: these would be left idle, and drained, as soon as new ones are on their way.
-    if any(capacity.take(request, blocks, pool, coming=coming) for blocks in sizes for coming in (False, True) for pool in pools):
-        return None
-    if (now - request.queued_at).total_seconds() < facts.patience_seconds:
-        return Withheld(request.job_id, f"it waits for less than {facts.patience_seconds:g} s, and may start in a moment")
+    turns = ((blocks, pool, coming) for blocks in sizes for coming in (False, True) for pool in pools)
+    for blocks, pool, coming in turns:
+        if (used := capacity.take(request, blocks, pool, coming=coming)) is not None:
+            capacity.needed |= used
+            return None
+    if look.waited(job) < look.facts.patience_seconds:
+        return Withheld(request.job_id, f"it waits for less than {look.facts.patience_seconds:g} s, and may start in a moment")
     refusals: dict[str, list[str]] = {pool.name: [] for pool in pools}
     for blocks in sizes:
-        for pool in sorted(pools, key=lambda each: _rank(capacity, job, blocks, each, now)):
-            count = capacity.lacking(request, blocks, pool)
-            refusal = _refusal(capacity, job, pool, count, now)
-            if refusal is None:
-                capacity.launch(pool, count)
-                capacity.take(request, blocks, pool, coming=True)
-                reasons[pool.name].append(f"job {request.job_id} waits for {plural(blocks * request.slots_per_block, 'slot')}")
+        if _launch(look, job, blocks, pools, f"waits for {plural(blocks * request.slots_per_block, 'slot')}", refusals):
+            return None
+    return _withheld(look, job, refusals)
+
+
+def _grow(look: _Look, gang: GrowingGang) -> Withheld | None:
+    """Take room for the ranks that a running job lacks, with new nodes if need be. Returns why nothing is launched for it, or None."""
+    job, capacity = gang.job, look.capacity
+    pools = [pool for pool in look.facts.pools if _obstacle(pool, job) is None]
+    if not pools:
+        return None if gang.restarting else _why_no_pool(look.facts.pools, job)
+    refusals: dict[str, list[str]] = {pool.name: [] for pool in pools}
+    hindered = _why_not_now(look, gang)
+    for blocks in gang.sizes:
+        turns = ((pool, coming) for coming in (False, True) for pool in pools)
+        for pool, coming in turns:
+            used = capacity.take(job.request, blocks, pool, coming=coming and not gang.restarting, occupied=gang.occupied)
+            if used is not None:
+                kept = capacity.needed if gang.restarting else capacity.offered
+                kept |= used
                 return None
-            refusals[pool.name].append(refusal)
+        if hindered is None and _launch(look, job, blocks, pools, gang.why, refusals, gang.occupied):
+            return None
+    return _withheld(look, job, refusals) if hindered is None else hindered
+
+
+def _why_not_now(look: _Look, gang: GrowingGang) -> Withheld | None:
+    """Why no node is launched for a running job, whatever pools there are; None: it may be."""
+    job_id, soonest = gang.job.request.job_id, min((pool.launch_seconds for pool in look.facts.pools), default=0.0)
+    if look.waited(gang.job) < look.facts.patience_seconds:
+        return Withheld(job_id, f"it has lacked ranks for less than {look.facts.patience_seconds:g} s, and may get slots in a moment")
+    if gang.restarting:
+        return Withheld(job_id, "it starts again with more ranks")
+    if gang.retry_at is not None and look.now < gang.retry_at:
+        told = f"nodes were launched for it and it has not grown; tried again at {gang.retry_at:%H:%M:%S} UTC"
+        return Withheld(job_id, told, {pool.name: told for pool in look.facts.pools})
+    if gang.rests_until is not None and look.now + timedelta(seconds=soonest) < gang.rests_until:
+        told = f"it takes no more ranks before {gang.rests_until:%H:%M:%S} UTC"
+        return Withheld(job_id, told, {pool.name: told for pool in look.facts.pools})
+    return None
+
+
+def _launch(
+    look: _Look,
+    job: PendingJob,
+    blocks: int,
+    pools: Sequence[PoolFacts],
+    why: str,
+    refusals: dict[str, list[str]],
+    occupied: Collection[str] = (),
+) -> bool:
+    """Launch nodes of the best pool, so that `blocks` of the job fit. Returns whether any pool may; why not is added to `refusals`."""
+    capacity = look.capacity
+    lacking = {pool.name: capacity.lacking(job.request, blocks, pool, occupied) for pool in pools}
+    for pool in sorted(pools, key=lambda each: _rank(each, lacking[each.name], look.now)):
+        refusal = _refusal(capacity, job, pool, lacking[pool.name], look.now)
+        if refusal is None:
+            capacity.launch(pool, lacking[pool.name])
+            used = capacity.take(job.request, blocks, pool, coming=True, occupied=occupied)
+            capacity.needed |= used or set()
+            look.reasons[pool.name].append(f"job {job.request.job_id} {why}")
+            return True
+        refusals[pool.name].append(refusal)
+    return False
+
+
+def _withheld(look: _Look, job: PendingJob, refusals: dict[str, list[str]]) -> Withheld:
     by_pool = {name: "; ".join(dict.fromkeys(told)) for name, told in refusals.items()}
-    unfit = {pool.name: why for pool in facts.pools if (why := _obstacle(pool, job)) is not None}
-    return Withheld(request.job_id, "; ".join(by_pool.values()), by_pool | unfit)
+    unfit = {pool.name: why for pool in look.facts.pools if (why := _obstacle(pool, job)) is not None}
+    return Withheld(job.request.job_id, "; ".join(by_pool.values()), by_pool | unfit)
 
 
 def _obstacle(pool: PoolFacts, job: PendingJob) -> str | None:
@@ -77,7 +166,8 @@ def _obstacle(pool: PoolFacts, job: PendingJob) -> str | None:
         return f"it needs {plural(job.request.slots_per_block, 'slot')} on one node, and those of {pool.name} have {pool.slots}"
     if pool.spot and not job.survives_interruption:
         return f"nodes of {pool.name} can be taken away, and it would lose its work"
-    return job.request.requirements.obstacle(pool.device, pool.labels, pool.taints)
+    why = job.request.requirements.obstacle(pool.device, pool.labels, pool.taints)
+    return pool.no_engine or why if why == CONTAINER_ENGINE.obstacle else why
 
 
 def _why_no_pool(pools: Sequence[PoolFacts], job: PendingJob) -> Withheld:
@@ -86,10 +176,10 @@ def _why_no_pool(pools: Sequence[PoolFacts], job: PendingJob) -> Withheld:
     return Withheld(job.request.job_id, f"no pool has nodes for it ({listed})" if told else "there is no pool that could grow", told)
 
 
-def _rank(capacity: Capacity, job: PendingJob, blocks: int, pool: PoolFacts, now: datetime) -> tuple[bool, float, float, str]:
+def _rank(pool: PoolFacts, lacking: int, now: datetime) -> tuple[bool, float, float, str]:
     """The order of pools for a job: not one that has just lost a node, then the cheapest for the nodes it lacks, then the soonest."""
     shaky = pool.interrupted_at is not None and now - pool.interrupted_at < timedelta(seconds=AVOID_SECONDS)
-    return shaky, capacity.lacking(job.request, blocks, pool) * pool.cost, pool.launch_seconds, pool.name
+    return shaky, lacking * pool.cost, pool.launch_seconds, pool.name
 
 
 def _refusal(capacity: Capacity, job: PendingJob, pool: PoolFacts, count: int, now: datetime) -> str | None:
@@ -110,20 +200,26 @@ def _rests(pool: PoolFacts, now: datetime) -> bool:
     return pool.retry_at is not None and now < pool.retry_at
 
 
-def _superfluous(capacity: Capacity, facts: ScalingFacts, now: datetime) -> tuple[DrainNode, ...]:
-    """Idle nodes to drain, the longest idle first; never below the minimum, and none that a pending job will use."""
+def _superfluous(look: _Look) -> tuple[DrainNode, ...]:
+    """Idle nodes to drain, the longest idle first; never below the minimum, and none that a job will use."""
     drains = []
-    for pool in facts.pools:
-        mine = [node for node in facts.nodes if node.pool == pool.name]
+    for pool in look.facts.pools:
+        mine = [node for node in look.facts.nodes if node.pool == pool.name]
         staying = sum(not node.leaving for node in mine)
-        over = staying + facts.launching.get(pool.name, 0) - pool.max_nodes
+        over = staying + look.facts.launching.get(pool.name, 0) - pool.max_nodes
         for node in sorted(mine, key=_idle_order):
-            why = _why_drain(pool, node, over, now)
-            if why is None or staying <= pool.min_nodes or node.id in capacity.needed or capacity.new[pool.name]:
+            why = _why_drain(pool, node, over, look.now)
+            if why is None or staying <= pool.min_nodes or _has_a_use(look, node) or look.capacity.new[pool.name]:
                 continue
             drains.append(DrainNode(node.id, pool.name, why))
             staying, over = staying - 1, over - 1
     return tuple(drains)
+
+
+def _has_a_use(look: _Look, node: NodeFacts) -> bool:
+    """Whether a pending job will use an idle node, or a running one has not yet had the time to grow onto it."""
+    fresh = node.idle_since is not None and look.now - node.idle_since < timedelta(seconds=OFFERED_SECONDS)
+    return node.id in look.capacity.needed or (fresh and node.id in look.capacity.offered)
 
 
 def _idle_order(node: NodeFacts) -> tuple[bool, float, str]:

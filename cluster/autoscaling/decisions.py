@@ -26,7 +26,7 @@ class DrainNode:
 
 @dataclass(frozen=True)
 class Withheld:
-    """A pending job that no node is launched for now, and why. `pools`: each pool's own reason; empty where none was asked yet."""
+    """A job that waits or lacks ranks, that no node is launched for now, and why. `pools`: each pool's own reason; empty where none was asked yet."""
 
     job_id: str
     reason: str
@@ -40,3 +40,4 @@ class ScalingDecision:
     launches: tuple[LaunchNodes, ...] = ()
     drains: tuple[DrainNode, ...] = ()
     withheld: tuple[Withheld, ...] = ()
+    grows_for: tuple[str, ...] = ()  # running jobs that nodes are launched for

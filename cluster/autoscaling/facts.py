@@ -24,6 +24,7 @@ class PoolFacts:
     device: str = "cpu"
     labels: frozenset[str] = frozenset()  # as `policy.requirements.facets` gives them
     taints: frozenset[str] = frozenset()
+    no_engine: str = ""  # why its nodes are expected to run no containers, and what to do
     spot: bool = False  # its nodes may be taken away at any time
     cost: float = 1.0  # of a node for an hour, in any unit that the pools have in common
     launch_seconds: float = DEFAULT_LAUNCH_SECONDS  # from a launch to a ready node, as it was of late
@@ -62,6 +63,19 @@ class PendingJob:
 
 
 @dataclass(frozen=True)
+class GrowingGang:
+    """A job that runs with fewer ranks than it is to have, because no present node has room for more."""
+
+    job: PendingJob  # its request is for the blocks that it lacks; `queued_at`: since when it is known to lack them
+    sizes: tuple[int, ...]  # numbers of further blocks with which it could run, the largest first
+    why: str  # its size, as in "runs with 2 of 4 ranks"
+    occupied: frozenset[str] = frozenset()  # nodes that it takes no further block of
+    rests_until: datetime | None = None  # it takes no ranks before
+    retry_at: datetime | None = None  # nodes were launched for it, and it has not grown: no more before
+    restarting: bool = False  # on its way to a larger world on present nodes: these are kept for it, and none is launched
+
+
+@dataclass(frozen=True)
 class ScalingFacts:
     """All that one decision is made from. `launching`: how many nodes of each pool were asked for and were not ready yet;
     `ending`: how many have left and are not yet ended by their provider, so that their places are taken."""
@@ -71,4 +85,5 @@ class ScalingFacts:
     pending: Sequence[PendingJob]
     launching: dict[str, int]
     ending: Mapping[str, int] = field(default_factory=dict)
+    growing: Sequence[GrowingGang] = ()
     patience_seconds: float = DEFAULT_PATIENCE_SECONDS  # how long a job waits before nodes are launched for it: it may start in a moment

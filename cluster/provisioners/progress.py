@@ -13,6 +13,7 @@ from enum import StrEnum
 from paceline.cluster.provisioners.provisioner import LaunchPhase, SeenLaunch
 from paceline.cluster.states import LaunchState, NodeState
 
+CANCELLED_EARLY = "it was cancelled before anything of it was started"
 MOST_TRIES = 5
 MOST_ENDINGS = 12
 #: A queue may be long; an agent that was started joins within seconds.
@@ -42,7 +43,7 @@ class LaunchView:
     state: LaunchState
     since: datetime
     wanted: bool
-    asked: bool  # whether the provider was ever called for it
+    asked: bool  # whether the provider was ever called for it, in a way that may have started something
     has_handle: bool
     failures: int = 0  # calls that failed in a row
     node: NodeState | None = None  # of the node that has joined as it
@@ -78,7 +79,7 @@ def before_call(view: LaunchView, now: datetime) -> LaunchMove | None:
     """A move that needs no answer of the provider; None: ask it first."""
     if not view.wanted and view.state is not LaunchState.TERMINATING:
         if view.state is LaunchState.REQUESTED:
-            return None if view.asked else LaunchMove(LaunchState.ENDED, "it was cancelled before its provider was asked")
+            return None if view.asked else LaunchMove(LaunchState.ENDED, CANCELLED_EARLY)
         if view.state is LaunchState.JOINED and view.node not in (NodeState.GONE, None):
             return LaunchMove(LaunchState.JOINED, "its node is being drained")
         return LaunchMove(LaunchState.TERMINATING, "it is wanted no more") if view.has_handle else None
@@ -127,6 +128,13 @@ def after_failure(view: LaunchView, message: str) -> LaunchMove:
     if view.state is LaunchState.TERMINATING and tries >= MOST_ENDINGS:
         return LaunchMove(LaunchState.FAILED, failure=f"it may still run there, since it could not be ended: {message}")
     return LaunchMove(view.state, message)
+
+
+def after_empty_refusal(view: LaunchView, asked: bool) -> LaunchMove | None:
+    """Where a refusal leads by which nothing was started, of a launch that is wanted no more. `asked`: an earlier call may have started something, and
+    the launch is asked for until that is known. None: as after any other refusal."""
+    over = view.state is LaunchState.REQUESTED and not view.wanted and not asked
+    return LaunchMove(LaunchState.ENDED, CANCELLED_EARLY) if over else None
 
 
 def seconds_to_next_look(state: LaunchState, failures: int) -> float:

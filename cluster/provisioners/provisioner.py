@@ -47,11 +47,12 @@ class SeenLaunch:
 
 
 class ProvisionerError(Exception):
-    """A provider refuses or cannot be reached. `remedy` is the way out, for people."""
+    """A provider refuses or cannot be reached. `remedy` is the way out, for people. `nothing_began`: a launch was refused before anything of it could
+    have been started, so that there is nothing to end."""
 
-    def __init__(self, message: str, remedy: str = "") -> None:
+    def __init__(self, message: str, remedy: str = "", *, nothing_began: bool = False) -> None:
         super().__init__(message)
-        self.remedy = remedy
+        self.remedy, self.nothing_began = remedy, nothing_began
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from paceline.cluster.provisioners.passed_names import DESCRIPTION, PassedNames
 from paceline.training.schema.parts import Part, Text, Whole, at_most
 from paceline.training.schema.spelling import Spelling
 
@@ -36,4 +37,5 @@ class RaySettings(Part):
     checkpoints: Annotated[Text, Field(min_length=1, max_length=4096)] | None = Field(
         None, description="Folder for checkpoints that the nodes share. Default: a folder of each node."
     )
+    pass_env: PassedNames = Field([], description=DESCRIPTION)
     drain_seconds: Whole = Field(120, ge=10, le=86400, description="Seconds that a node has to move its jobs away before it is ended.")

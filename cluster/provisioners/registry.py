@@ -35,16 +35,19 @@ def make_provisioner(document: Mapping[str, Any], context: ProvisionerContext) -
     kind = str(document.get("type"))
     place = PROVIDERS.get(kind)
     if place is None:
-        raise ProvisionerError(f"there is no provider {kind!r}", f"use one of {', '.join(sorted(PROVIDERS))}")
+        raise ProvisionerError(f"there is no provider {kind!r}", f"use one of {', '.join(sorted(PROVIDERS))}", nothing_began=True)
     module, _, name = place.partition(":")
     try:
         made: Callable[[Any, ProvisionerContext], Provisioner] = getattr(importlib.import_module(module), name)
     except ImportError as error:
-        raise ProvisionerError(
-            f"the provider {kind} needs a package that the coordinator lacks: {error}", f"pip install 'paceline[{kind}]' there"
-        ) from error
+        message, remedy = (
+            f"the provider {kind} needs a package that the coordinator lacks: {error}",
+            f"pip install 'paceline[{kind}]' there",
+        )
+        raise ProvisionerError(message, remedy, nothing_began=True) from error
     try:
         settings = parse_settings(document)
     except ValueError as error:
-        raise ProvisionerError(f"the stored settings of the provider {kind} are refused by this version: {error}") from error
+        message = f"the stored settings of the provider {kind} are refused by this version: {error}"
+        raise ProvisionerError(message, nothing_began=True) from error
     return made(settings, context)

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from paceline.cluster.autoscaling.facts import DEFAULT_IDLE_SECONDS
 from paceline.cluster.provisioners.kubernetes_settings import KubernetesSettings
+from paceline.cluster.provisioners.passed_names import DESCRIPTION, PassedNames
 from paceline.cluster.provisioners.ray_settings import RaySettings
 from paceline.cluster.provisioners.slurm_settings import SlurmSettings
 from paceline.training.schema.parts import Part, Text, Whole, at_most, inconsistent
@@ -109,6 +110,10 @@ class SshSettings(Part):
         [], description="Options of pip install, such as --index-url and its address."
     )
     checkpoints: FilePath | None = Field(None, description="Folder for checkpoints that the nodes share. Default: a folder of each node.")
+    pass_env: PassedNames = Field([], description=DESCRIPTION)
+    variables_file: FilePath | None = Field(
+        None, description="File on each machine with variables of its agent, NAME=VALUE a line, that its account alone can read."
+    )
     gpus: Annotated[Text, Field(max_length=1000)] | None = Field(None, description="GPUs to offer, as 'paceline worker --gpus' takes them.")
 
     @model_validator(mode="before")
@@ -161,6 +166,10 @@ class AutoscaleSettings(Part):
         ge=0,
         allow_inf_nan=False,
         description="Price of a node for an hour, in any unit that your pools share: the cheapest pool grows first.",
+    )
+    containers: bool = Field(
+        False,
+        description="Set if its nodes have podman, docker or apptainer, for jobs with `environment.image`. Default: as the nodes that it has had.",
     )
     budget_node_hours: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="Grow no more once its nodes have run for so many hours in a calendar month (UTC)."

@@ -117,6 +117,7 @@ async def _run(command: Sequence[str], text: str = "", variables: Mapping[str, s
         raise ProvisionerError(
             f"{command[0]} cannot be started on the coordinator's machine: {error.strerror}",
             "install Slurm's client commands there (Debian: slurm-client), or put their folder on the coordinator's PATH",
+            nothing_began=True,
         ) from error
     try:
         async with asyncio.timeout(COMMAND_SECONDS):

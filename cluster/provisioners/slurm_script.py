@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from paceline.cluster.provisioners.passed_names import pass_env_words
 from paceline.cluster.provisioners.provisioner import WantedNode
 from paceline.cluster.provisioners.slurm_settings import SlurmSettings
 
@@ -66,6 +67,7 @@ def _agent(settings: SlurmSettings, request: WantedNode) -> list[str]:
     words = [_path(command), "worker", *map(shlex.quote, request.server_words), "--name", shlex.quote(request.name), "--data", '"$data"']
     words += ["--drain-seconds", str(settings.drain_seconds), "--drain-on-term", str(settings.kill_wait - END_SECONDS)]
     words += ["--checkpoints", _path(settings.checkpoints)] if settings.checkpoints else []
+    words += map(shlex.quote, pass_env_words(settings.pass_env))
     words += ["--slots", str(request.slots)] if request.slots is not None else []
     words += ["--returns"] if settings.requeue else []
     for key, value in sorted(request.labels.items()):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from paceline.cluster.provisioners.passed_names import DESCRIPTION, PassedNames
 from paceline.training.schema.parts import Part, Text, Whole, at_most
 from paceline.training.schema.spelling import Spelling
 
@@ -49,6 +50,7 @@ class SlurmSettings(Part):
     )
     checkpoints: FilePath | None = Field(None, description="Folder for checkpoints that the nodes share. Default: a folder of each node.")
     requeue: bool = Field(False, description="Set to queue a job again when its time limit has ended.")
+    pass_env: PassedNames = Field([], description=DESCRIPTION)
     drain_seconds: Whole = Field(120, ge=10, le=86400, description="Move jobs away this long before the time limit ends. In seconds.")
     kill_wait: Whole = Field(
         KILL_WAIT_SECONDS,

@@ -180,13 +180,13 @@ async def users_page(session: AsyncSession, after: str | None, limit: int, name:
     return (await session.scalars(query)).all()
 
 
-async def keys_page(session: AsyncSession, user_id: str | None, after: str | None, limit: int) -> Sequence[tuple[ApiKeyRow, UserRow]]:
-    """A page of keys with their users. `user_id` None: the keys of all users."""
-    query = select(ApiKeyRow, UserRow).join(UserRow, UserRow.id == ApiKeyRow.user_id).order_by(ApiKeyRow.id).limit(limit)
+async def keys_page(session: AsyncSession, user_id: str | None, before: str | None, limit: int) -> Sequence[tuple[ApiKeyRow, UserRow]]:
+    """A page of keys with their users, the newest first: ids are in the order of time. `user_id` None: the keys of all users."""
+    query = select(ApiKeyRow, UserRow).join(UserRow, UserRow.id == ApiKeyRow.user_id).order_by(ApiKeyRow.id.desc()).limit(limit)
     if user_id is not None:
         query = query.where(ApiKeyRow.user_id == user_id)
-    if after is not None:
-        query = query.where(ApiKeyRow.id > after)
+    if before is not None:
+        query = query.where(ApiKeyRow.id < before)
     return [(row[0], row[1]) for row in await session.execute(query)]
 
 

@@ -196,6 +196,13 @@ async def in_state(session: AsyncSession, state: JobState) -> Sequence[JobRow]:
     return (await session.scalars(select(JobRow).where(JobRow.state == state).order_by(JobRow.id))).all()
 
 
+async def smaller_than_wanted(session: AsyncSession) -> Sequence[JobRow]:
+    """Running jobs of which it is known why they have no more ranks, and jobs that stop for another size."""
+    lacks = and_(JobRow.state == JobState.RUNNING, JobRow.pending.is_not(null()))
+    resizes = and_(JobRow.state == JobState.STOPPING, JobRow.end_reason == EndReason.RESIZED)
+    return (await session.scalars(select(JobRow).where(UNDECIDED, or_(lacks, resizes)).order_by(JobRow.id))).all()
+
+
 async def queued(session: AsyncSession) -> Sequence[JobRow]:
     """Jobs that only wait for slots."""
     return (await session.scalars(select(JobRow).where(WAITING).order_by(JobRow.id))).all()

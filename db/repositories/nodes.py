@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Select, Table, bindparam, func, or_, select, update
+from sqlalchemy import Select, Table, bindparam, func, null, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import NodeState
@@ -80,6 +80,14 @@ async def by_id(session: AsyncSession, node_ids: Collection[str]) -> dict[str, N
 
 async def present(session: AsyncSession) -> Sequence[NodeRow]:
     return (await session.scalars(select(NodeRow).where(NodeRow.state != NodeState.GONE).order_by(NodeRow.name))).all()
+
+
+async def newest_of_pool(session: AsyncSession, pool: str) -> NodeRow | None:
+    """The node of a pool that has joined last and told what it has, although it may be gone."""
+    query = (
+        select(NodeRow).where(NodeRow.pool == pool, NodeRow.inventory.is_not(null())).order_by(NodeRow.joined_at.desc(), NodeRow.id.desc())
+    )
+    return (await session.scalars(query.limit(1))).one_or_none()
 
 
 async def marks(session: AsyncSession, node_ids: Collection[str] | None = None) -> dict[str, Mark]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import Stack, wait_until
 from tests.ports import free_port
 from tests.sshd import needs_sshd, ssh_server
@@ -94,3 +95,42 @@ def test_a_pool_grows_for_a_job_that_waits_and_goes_when_it_has_ended(empty_stac
         causes = [each["cause"] for each in stack.get("/events", limit=200)["items"] if each["actor"]["name"] == "autoscaler"]
         assert sum("waits for 2 slots" in cause for cause in causes) == 2
         assert sum("no job has used it for" in cause for cause in causes) >= 2
+
+
+def test_a_pool_grows_for_a_job_that_runs_with_fewer_ranks_and_its_ranks_get_the_named_variables(
+    empty_stack: Stack, tmp_path: Path
+) -> None:
+    """The job grows onto the node that came for it, and the node goes when it is idle. Its agent has variables of a file on its machine."""
+    with ssh_server(tmp_path / "one", "127.0.0.2") as one:
+        variables = one.home / "agent.env"
+        variables.write_text("BUCKET_KEY='of the bucket'\nOTHER_KEY=hidden\n")
+        variables.chmod(0o600)
+        provider = {"type": "ssh", "hosts": [one.host], "key_file": str(one.key_file), "environment": sys.executable}
+        provider |= {"pass_env": ["BUCKET_*"], "variables_file": "~/agent.env"}
+        pool = {"name": "grown", "provider": provider, "slots": 1, "autoscale": {"device": "cpu", "idle_seconds": 5}}
+        file = tmp_path / "pools.yaml"
+        file.write_text(yaml.safe_dump({"pools": [pool]}))
+        stack = empty_stack
+        stack.up(free_port(), agents=1)
+        run(stack, "pools", "apply", str(file))
+        document = tiny_gpt("small", 100_000, nodes=2, checkpoint={"directory": str(tmp_path / "checkpoints")})
+        document["resources"] = {"nodes": 2, "min_nodes": 1}
+        job = stack.submit(document)
+        wait_until("it runs with one rank", lambda: len(ranks(stack, job)) == 1, 120)
+        wait_until("it has grown", lambda: len(ranks(stack, job)) == 2, 240)
+        causes = [each["cause"] for each in stack.get("/events", limit=200)["items"] if each["actor"]["name"] == "autoscaler"]
+        assert f"job {job} runs with 1 of 2 ranks" in causes
+        (grown,) = [node for node in stack.get("/cluster/nodes")["items"] if node["pool"] == "grown"]
+        told = stack.paceline("exec", job, "--rank", "1", "--server", stack.server, "--api-key", stack.api_key, "--", "env", timeout=60)
+        assert "BUCKET_KEY=of the bucket" in told.stdout
+        assert "OTHER_KEY" not in told.stdout
+        stack.cancel(job)
+        wait_until("its node is gone", lambda: len(ready(stack)) == 1, 120)
+        assert grown["name"] not in ready(stack)
+        again = [each["type"] for each in stack.get("/events", limit=200)["items"] if each["actor"]["name"] == "autoscaler"]
+        assert again.count("launch.requested") == 1, "and none follows"
+
+
+def ranks(stack: Stack, job: str) -> list[dict[str, object]]:
+    """The ranks of a job that have a place and run."""
+    return [each for each in stack.job(job)["ranks"] if each["state"] == "running"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import FieldError
+from paceline.api.services.nodes import pool_tools
+from paceline.api.services.nodes.pool_tools import PoolTools
 from paceline.api.services.specs.node_facets import label_facets_of, tools_for
-from paceline.cluster.policy.requirements import CONTAINER_ENGINE, UV
+from paceline.cluster.policy.requirements import CONTAINER_ENGINE, UV, NodeTool
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
 from paceline.training.spec.job import JobSpec
@@ -18,20 +20,28 @@ MOST_NAMED = 3
 _POINTERS = {CONTAINER_ENGINE.code: "/environment/image", UV.code: "/environment/requirements"}
 
 
-async def check(session: AsyncSession, spec: JobSpec) -> None:
-    """Raises ProblemError where no present node has a program that the job needs."""
-    if tools_for(spec):
-        refuse_without(spec, await node_rows.present(session))
+async def check(session: AsyncSession, spec: JobSpec, nodes: Sequence[NodeRow] | None = None) -> None:
+    """Raises ProblemError `no_container_engine` or `no_uv` where none of the present `nodes` (default: they are read) has a program that the job needs,
+    and no pool would launch one that has it. Without any node the job may wait for one."""
+    if not (tools := tools_for(spec)):
+        return
+    nodes = await node_rows.present(session) if nodes is None else nodes
+    lacking = [tool for tool in tools if nodes and not any(tool.facet in label_facets_of(node) for node in nodes)]
+    pools = await pool_tools.of_autoscaled(session, nodes) if lacking else {}
+    for tool in lacking:
+        if not any(tool.facet in each.facets for each in pools.values()):
+            raise _refusal(tool, nodes, pools)
 
 
-def refuse_without(spec: JobSpec, nodes: Sequence[NodeRow]) -> None:
-    """Raises ProblemError `no_container_engine` or `no_uv` where none of `nodes` has a program that the job needs. Without any node the job may wait
-    for one."""
-    for tool in tools_for(spec):
-        if nodes and not any(tool.facet in label_facets_of(node) for node in nodes):
-            pointer, why = _POINTERS[tool.code], f"{tool.lacking}; here: {_named(nodes)}"
-            errors = [FieldError(pointer=pointer, code=tool.code, message=why, hint=tool.way_out)]
-            raise ProblemError(tool.code, f"{pointer}: {why}; {tool.way_out}", errors=errors)
+def _refusal(tool: NodeTool, nodes: Sequence[NodeRow], pools: Mapping[str, PoolTools]) -> ProblemError:
+    pointer, why = _POINTERS[tool.code], f"{tool.lacking}; here: {_named(nodes)}"
+    hints = [tool.way_out]
+    if tool is CONTAINER_ENGINE:
+        hints += [each.no_engine for each in pools.values()]
+    hint = "; ".join(hints[: 1 + MOST_NAMED])
+    return ProblemError(
+        tool.code, f"{pointer}: {why}; {hint}", errors=[FieldError(pointer=pointer, code=tool.code, message=why, hint=hint)]
+    )
 
 
 def _named(nodes: Sequence[NodeRow]) -> str:

@@ -58,7 +58,7 @@ async def plan(services: Services, resolved: Resolved, *, sees_folders: bool) ->
     spec = resolved.spec
     async with services.control.read() as session:
         nodes = await node_rows.present(session)
-        node_tools.refuse_without(spec, nodes)
+        await node_tools.check(session, spec, nodes)
         shared_folder.refuse_apart(spec, nodes)
         verdict = await _verdict(session, spec, nodes, services.now())
     estimates = await _estimates(services.planner, spec, kernels_of(nodes))

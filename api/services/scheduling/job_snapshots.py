@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.troubles import Subject
-from paceline.api.services.specs.job_views import job_view
+from paceline.api.services.specs.job_views import job_view, join_failures_of
 from paceline.api.services.specs.stored_specs import why_unreadable
 from paceline.cluster.policy.culprits import is_awaited
 from paceline.cluster.policy.decide import decide, wants_slots
 from paceline.cluster.policy.decisions import Decision
+from paceline.cluster.policy.elastic import FORGIVEN_SECONDS, JoinFailure, is_steady
 from paceline.cluster.policy.placement import NodeShare
 from paceline.cluster.policy.views import JobView
 from paceline.cluster.states import EndReason, JobState, NodeState
@@ -54,6 +55,16 @@ class JobSnapshot:
             return None
         return decision if self.is_readable or _needs_no_spec(self.view, decision) else None
 
+    def can_change_members(self) -> bool:
+        """Whether ranks may come and go."""
+        return self.is_readable and is_steady(self.view)
+
+    @property
+    def is_restarting(self) -> bool:
+        """Whether the job is an elastic script whose ranks end, to start again with another world."""
+        stops = self.job.state is JobState.STOPPING and self.job.end_reason is EndReason.RESIZED
+        return stops and self.is_readable and self.view.is_elastic
+
     def wants_slots(self, now: datetime) -> bool:
         return self.is_readable and wants_slots(self.view, now)
 
@@ -85,6 +96,17 @@ async def load_among(session: AsyncSession, job_ids: Collection[str]) -> list[Jo
 async def load_recovering(session: AsyncSession) -> list[JobSnapshot]:
     """The jobs among these that are between two generations: some of them wait for slots."""
     return await _known(session, await job_rows.in_state(session, JobState.RECOVERING))
+
+
+async def load_smaller(session: AsyncSession) -> list[JobSnapshot]:
+    """Load the running jobs that lack ranks, and jobs that stop to start again with another world."""
+    return await _known(session, await job_rows.smaller_than_wanted(session))
+
+
+async def join_failures(session: AsyncSession, job_ids: Collection[str], now: datetime) -> Mapping[str, Sequence[JoinFailure]]:
+    """The ranks of each job that were to join of late and did not make it."""
+    joiners = await job_rows.joiners(session, job_ids, now - timedelta(seconds=FORGIVEN_SECONDS))
+    return {job_id: join_failures_of([each for each in joiners if each[0].job_id == job_id], now) for job_id in job_ids}
 
 
 async def load_quiet(session: AsyncSession) -> list[JobSnapshot]:

@@ -1,4 +1,5 @@
-"""Reads what the autoscaler decides from: pools that have `autoscale`, their nodes, launches under way, and the jobs that wait."""
+"""Reads what the autoscaler decides from: pools that have `autoscale`, their nodes, launches under way, the jobs that wait, and those that lack
+ranks."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.api.services.nodes import pool_tools
 from paceline.api.services.nodes.node_hours import NodeHours
+from paceline.api.services.nodes.pool_tools import PoolTools
+from paceline.api.services.scheduling.growing_jobs import GrowthMemory, read_growing, survives_interruption
 from paceline.api.services.scheduling.job_snapshots import load_recovering
 from paceline.api.services.specs.job_views import request_for
-from paceline.api.services.specs.node_facets import tool_facets_of_new
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.autoscaling.decide import AVOID_SECONDS
 from paceline.cluster.autoscaling.facts import DEFAULT_LAUNCH_SECONDS, NodeFacts, PendingJob, PoolFacts, ScalingFacts
@@ -27,8 +30,6 @@ from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import provisioning as rows
 from paceline.db.repositories import slots as slot_rows
-from paceline.training.spec import derived
-from paceline.training.spec.workload import ScriptWorkload
 
 #: A pool rests so long after a launch that came to nothing, or that it refused.
 REST = timedelta(minutes=5)
@@ -43,6 +44,7 @@ class ScalingMemory:
 
     idle_since: dict[str, datetime] = field(default_factory=dict)  # by node
     rests_until: dict[str, datetime] = field(default_factory=dict)  # by pool that has refused
+    growth: GrowthMemory = field(default_factory=GrowthMemory)
 
     def note_idle(self, idle: Mapping[str, datetime], now: datetime) -> None:
         """Note the nodes that are idle, each with the earliest moment from which it can be."""
@@ -56,19 +58,22 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, now: datetime
         return None
     launches = {row.name: await rows.open_of_pool(session, row.name) for row in pools}
     unwanted = {launch.node_id for group in launches.values() for launch in group if not launch.wanted}
-    mine = [node for node in await node_rows.present(session) if node.pool in launches]
+    all_nodes = await node_rows.present(session)
+    mine = [node for node in all_nodes if node.pool in launches]
     present = {node.id for node in mine}
     joining = [node for node in mine if node.state is NodeState.JOINING and node.id not in unwanted]
     nodes = [node for node in mine if node not in joining]
     held = Counter(holder.node_id for holder in await slot_rows.holders(session))
+    tools = {row.name: await pool_tools.read(session, row, all_nodes) for row in pools}
     memory.note_idle({node.id: node.joined_at for node in nodes if not held[node.id]}, now)
     ends = await rows.newest_ends(session, now - timedelta(seconds=max(AVOID_SECONDS, REST.total_seconds())))
     under_way = Counter(str(node.pool) for node in joining)
     under_way.update(str(each.pool) for group in launches.values() for each in group if each.wanted and each.state in COMING)
     return ScalingFacts(
-        pools=[_pool_facts(row, launches[row.name], mine, ends, memory, now) for row in pools],
+        pools=[_pool_facts(row, launches[row.name], mine, ends, memory, tools[row.name], now) for row in pools],
         nodes=[_node_facts(node, held[node.id], memory, unwanted) for node in nodes],
         pending=await _pending(session, now),
+        growing=await read_growing(session, memory.growth, all_nodes, now),
         launching={name: under_way[name] for name in launches},
         ending={name: sum(not each.wanted and each.node_id not in present for each in group) for name, group in launches.items()},
     )
@@ -80,6 +85,7 @@ def _pool_facts(
     nodes: Sequence[NodeRow],
     ends: Mapping[tuple[str, LaunchState], datetime],
     memory: ScalingMemory,
+    tools: PoolTools,
     now: datetime,
 ) -> PoolFacts:
     settings = AutoscaleSettings.model_validate(row.autoscale)
@@ -91,7 +97,8 @@ def _pool_facts(
         min_nodes=row.min_nodes,
         max_nodes=row.max_nodes,
         device=settings.device,
-        labels=facets({"pool": row.name} | row.labels) | tool_facets_of_new([node for node in nodes if node.pool == row.name]),
+        labels=facets({"pool": row.name} | row.labels) | tools.facets,
+        no_engine=tools.no_engine,
         spot=row.spot,
         cost=settings.cost,
         launch_seconds=_launch_seconds(launches, nodes),
@@ -134,5 +141,5 @@ def _pending_job(job: JobRow) -> PendingJob | None:
     spec = readable_spec_of(job)
     if spec is None:
         return None  # it can never start: its own page says so
-    survives = not isinstance(spec.workload, ScriptWorkload) or derived.saves_when_stopped(spec)
-    return PendingJob(request_for(spec, job.id, job.world_size, job.priority, job.queued_at), survives_interruption=survives)
+    request = request_for(spec, job.id, job.world_size, job.priority, job.queued_at)
+    return PendingJob(request, survives_interruption=survives_interruption(spec))

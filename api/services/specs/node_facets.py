@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from paceline.cluster.policy.requirements import CONTAINER_ENGINE, UV, NodeTool, facets
 from paceline.db.models.nodes import NodeRow
 from paceline.training.spec.job import JobSpec
@@ -26,11 +24,6 @@ def tool_facets_of(node: NodeRow) -> frozenset[str]:
     engine = {CONTAINER_ENGINE.facet} if inventory.get("container_engines") else set()
     uv = {UV.facet} if inventory.get("has_uv") is not False else set()
     return frozenset(engine | uv)
-
-
-def tool_facets_of_new(nodes: Sequence[NodeRow]) -> frozenset[str]:
-    """The facets of the tools that another node of a pool will have: those of its present `nodes`. While it has none, uv."""
-    return frozenset().union(*map(tool_facets_of, nodes)) if nodes else frozenset({UV.facet})
 
 
 def tools_for(spec: JobSpec) -> list[NodeTool]:

@@ -357,6 +357,21 @@ def run(command: list[str], what: str) -> None:
         raise RuntimeError(f"{what}: {(errors[:1] or said[-1:] or ['no output'])[0].strip()[:400]}")
 
 
+def read_variables(path: str) -> Order:
+    """The variables of a file, NAME=VALUE a line; lines that are empty or begin with `#` say nothing. Raises RuntimeError with what is wrong with it."""
+    place = Path(os.path.expanduser(path))
+    if place.stat().st_mode & 0o077:
+        raise RuntimeError(f"variables_file {path} can be read or written by other accounts; run 'chmod 600 {path}' there")
+    found, lines = {}, [line.strip() for line in place.read_text(errors="replace").splitlines()]
+    for number, line in enumerate(lines, 1):
+        name, separator, value = line.partition("=")
+        if line and not line.startswith("#") and not (separator and name.isidentifier()):
+            raise RuntimeError(f"variables_file {path}: line {number} is not NAME=VALUE")
+        if separator and not line.startswith("#"):
+            found[name] = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
+    return found
+
+
 def run_node(folder: str) -> None:
     """Install what is needed, then become the agent. What goes wrong is the node's status."""
     order = read(Path(folder) / "order.json")
@@ -364,11 +379,12 @@ def run_node(folder: str) -> None:
         if not has_environment(order):
             note(order, "pending", "installing Paceline and its packages")
             with_lock(folder_of(order), order["key"], lambda: install(order))
+        variables = read_variables(order["variables_file"]) if order.get("variables_file") else {}
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         note(order, "ended", f"{error} (its log is kept there as {order['folder']}/logs/{order['name']}.log)")
         raise SystemExit(1) from error
     python = os.path.expanduser(order["environment"]) if order["environment"] else str(environment_folder(order) / "bin" / "python")
-    environment = dict(os.environ)
+    environment = {**os.environ, **variables}
     data = Path(folder) / "data"
     environment.update({TOKEN: order["token"]} if not (data / "credential.json").exists() else {})
     note(order, "running")

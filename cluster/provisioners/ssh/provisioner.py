@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import asyncssh
+
+from paceline.cluster.provisioners.passed_names import pass_env_words
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError, SeenLaunch, WantedNode
 from paceline.cluster.provisioners.settings import SshHost, SshSettings, ssh_node_name
 from paceline.cluster.provisioners.ssh.connection import SshTarget, call, connected, program, send
 from paceline.cluster.provisioners.ssh.wheel import OwnWheel, own_wheel
 
+#: What a machine is told, as `on_host.py` reads it.
+Order = dict[str, Any]
 _HANDLE = re.compile(r"ssh://(?:(?P<user>[^/]+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^/:]+)):(?P<port>[0-9]+)/(?P<name>.+)")
 
 
@@ -26,21 +31,29 @@ class SshProvisioner:
 
     async def launch(self, request: WantedNode) -> str:
         """Start the node of the host that has its name, behind the connection: installing goes on there. Raises ProvisionerError."""
-        host = self._host_of(request)
-        target = SshTarget.of(self.settings, host)
-        _check_reachable(request.server, target)
-        order, wheel = await self._order(request, host)
-        async with connected(self.settings, target, self.context.secret) as connection:
-            needed = await call(connection, self.settings.python, "prepare", {**order, "program": "", "token": ""})
-            if needed["state"] == "ending":
-                raise ProvisionerError(
-                    f"{target} still ends the node {request.name} that it had before", "wait; it is asked again by itself"
-                )
-            if needed["state"] == "wheel" and wheel is not None:
-                await send(connection, needed["path"], wheel.contents)
-            if needed["state"] != "there":
-                await call(connection, self.settings.python, "start", order)
+        began = False
+        try:
+            host = self._host_of(request)
+            target = SshTarget.of(self.settings, host)
+            _check_reachable(request.server, target)
+            order, wheel = await self._order(request, host)
+            async with connected(self.settings, target, self.context.secret) as connection:
+                if await self._prepare(connection, target, order, wheel):
+                    began = True
+                    await call(connection, self.settings.python, "start", order)
+        except ProvisionerError as error:
+            error.nothing_began = not began
+            raise
         return f"ssh://{target}/{request.name}"
+
+    async def _prepare(self, connection: asyncssh.SSHClientConnection, target: SshTarget, order: Order, wheel: OwnWheel | None) -> bool:
+        """Send the machine what it needs. Returns whether the node is to be started: it may run already."""
+        needed = await call(connection, self.settings.python, "prepare", {**order, "program": "", "token": ""})
+        if needed["state"] == "ending":
+            raise ProvisionerError(f"{target} still ends the node {order['name']} that it had before", "wait; it is asked again by itself")
+        if needed["state"] == "wheel" and wheel is not None:
+            await send(connection, needed["path"], wheel.contents)
+        return str(needed["state"]) != "there"
 
     async def poll(self, handles: Sequence[str]) -> Mapping[str, SeenLaunch]:
         """Look at nodes, with one connection to each machine. One that cannot be reached now says nothing: its nodes are left out.
@@ -90,7 +103,7 @@ class SshProvisioner:
         host_key = next((each.host_key for each in listed if (each.host, each.port) == (address, port)), None)
         return SshTarget(address, port, user, host_key), found["name"]
 
-    async def _order(self, request: WantedNode, host: SshHost) -> tuple[dict[str, Any], OwnWheel | None]:
+    async def _order(self, request: WantedNode, host: SshHost) -> tuple[Order, OwnWheel | None]:
         """What the machine is told, and the wheel that it may need."""
         wheel = None if self.settings.environment else await asyncio.to_thread(_own_wheel)
         order = {
@@ -104,7 +117,8 @@ class SshProvisioner:
             "wheel": wheel.name if wheel else "",
             "constraints": wheel.constraints if wheel else "",
             "token": request.join_token,
-            "arguments": _agent_arguments(self.settings, host, request),
+            "variables_file": self.settings.variables_file or "",
+            "arguments": agent_arguments(self.settings, host, request),
             "program": program(),
         }
         return order, wheel
@@ -115,7 +129,7 @@ def _own_wheel() -> OwnWheel:
     return own_wheel()
 
 
-def _agent_arguments(settings: SshSettings, host: SshHost, request: WantedNode) -> list[str]:
+def agent_arguments(settings: SshSettings, host: SshHost, request: WantedNode) -> list[str]:
     """The agent's options, without the token and its folder."""
     arguments = [*request.server_words, "--name", request.name]
     for flag, value in (
@@ -125,6 +139,7 @@ def _agent_arguments(settings: SshSettings, host: SshHost, request: WantedNode) 
         ("--gpus", settings.gpus),
     ):
         arguments += [flag, str(value)] if value is not None else []
+    arguments += pass_env_words(settings.pass_env)
     return arguments + [word for key, value in sorted(request.labels.items()) for word in ("--label", f"{key}={value}")]
 
 

@@ -830,7 +830,7 @@ export interface paths {
         };
         /**
          * List Keys
-         * @description The caller's own keys; an admin gets those of all users.
+         * @description The caller's own keys, the newest first; an admin gets those of all users.
          */
         get: operations["list_keys"];
         put?: never;
@@ -2614,6 +2614,12 @@ export interface components {
              * @description Grow no more once its nodes have run for so many hours in a calendar month (UTC).
              */
             budget_node_hours?: number | null;
+            /**
+             * Containers
+             * @description Set if its nodes have podman, docker or apptainer, for jobs with `environment.image`. Default: as the nodes that it has had.
+             * @default false
+             */
+            containers: boolean;
             /**
              * Cost
              * @description Price of a node for an hour, in any unit that your pools share: the cheapest pool grows first.
@@ -8132,6 +8138,12 @@ export interface components {
              */
             paceline?: string | null;
             /**
+             * Pass Env
+             * @description Variables of the agents that their ranks get besides the usual ones: names, or PREFIX* for all that begin so. No values.
+             * @default []
+             */
+            pass_env: string[];
+            /**
              * Resources
              * @description Ask for these custom resources for each node.
              * @default {}
@@ -8948,6 +8960,12 @@ export interface components {
              */
             partition?: string | null;
             /**
+             * Pass Env
+             * @description Variables of the agents that their ranks get besides the usual ones: names, or PREFIX* for all that begin so. No values.
+             * @default []
+             */
+            pass_env: string[];
+            /**
              * Qos
              * @description Ask for this quality of service.
              */
@@ -9100,6 +9118,12 @@ export interface components {
              */
             packages_of?: string | null;
             /**
+             * Pass Env
+             * @description Variables of the agents that their ranks get besides the usual ones: names, or PREFIX* for all that begin so. No values.
+             * @default []
+             */
+            pass_env: string[];
+            /**
              * Password Secret
              * @description Environment variable of the coordinator that holds the password. Default: keys alone.
              */
@@ -9132,6 +9156,11 @@ export interface components {
              * @description Sign in as this user. Default: the one that the coordinator runs as.
              */
             user?: string | null;
+            /**
+             * Variables File
+             * @description File on each machine with variables of its agent, NAME=VALUE a line, that its account alone can read.
+             */
+            variables_file?: string | null;
         };
         /** StackFrame */
         StackFrame: {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.loops.autoscaler import Autoscaler
+from paceline.api.loops.elasticity import Elasticity
 from paceline.api.loops.launches import LaunchKeeper
 from paceline.api.services.lifecycle import node_lifecycle
 from paceline.api.services.nodes import scaling
@@ -21,18 +23,26 @@ from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerEr
 from paceline.cluster.states import JobState, LaunchState, NodeState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.repositories import nodes as node_rows
-from paceline.db.repositories import provisioning
+from paceline.db.repositories import provisioning, slots
+from paceline.training.spec.job import JobSpec
 from tests import factories
 from tests.fake_provisioner import FakeProvisioner
 
 NODES, POOLS, LAUNCHES = "/api/v1/cluster/nodes", "/api/v1/cluster/pools", "/api/v1/cluster/launches"
-POOL = {
+POOL: dict[str, Any] = {
     "name": "lab",
     "provider": {"type": "ssh", "hosts": ["ada@gpu1", "ada@gpu2", "ada@gpu3"]},
     "slots": 2,
     "autoscale": {"device": "cpu", "idle_seconds": 60},
 }
 FOUR_SLOTS = {"resources": {"slots": 4}, "parallelism": {"strategy": "ddp"}}
+IN_CONTAINER = {
+    "name": "script",
+    "script": {"command": ["python", "train.py"]},
+    "environment": {"image": "docker.io/library/python:3.11"},
+    "resources": {"slots": 1},
+}
+GROWS = {"resources": {"slots": 4, "min_slots": 1}, "parallelism": {"strategy": "ddp"}}
 
 
 @dataclass
@@ -43,6 +53,7 @@ class Grown:
     client: httpx.AsyncClient
     provider: FakeProvisioner
     now: datetime
+    joined: set[str] = field(default_factory=set)
     autoscaler: Autoscaler = field(init=False)
     keeper: LaunchKeeper = field(init=False)
 
@@ -61,12 +72,16 @@ class Grown:
 
     async def submit(self, **changes: Any) -> JobRow:
         async with self.services.write() as session:
-            return await factories.create_job(session, spec=factories.job_spec(**changes), queued_at=self.now)
+            spec = JobSpec.model_validate(changes) if "script" in changes else factories.job_spec(**changes)
+            return await factories.create_job(session, spec=spec, queued_at=self.now)
 
-    async def join_all(self, *, ready: bool = True) -> list[str]:
-        """Let the agents of all nodes that were asked for join. Returns the nodes."""
+    async def join_all(self, *, ready: bool = True, inventory: Mapping[str, Any] | None = None) -> list[str]:
+        """Let the agents of all nodes that were asked for and have not joined join. Returns the new nodes."""
         ids = []
         for name, request in self.provider.requests.items():
+            if name in self.joined:
+                continue
+            self.joined.add(name)
             self.provider.seen[f"fake/{name}"] = SeenLaunch(LaunchPhase.RUNNING)
             joined = await self.client.post(JOIN_PATH, json={"token": request.join_token, "name": name})
             ids.append(joined.json()["node_id"])
@@ -75,7 +90,8 @@ class Grown:
             async with self.services.write() as session:
                 node = await node_rows.get_locked(session, ids[-1])
                 assert node is not None
-                node.slots, node.device = 2, "cpu"
+                node.slots, node.device, node.channel_id = 2, "cpu", name
+                node.inventory = dict(inventory) if inventory is not None else None
                 await node_lifecycle.move(session, node, NodeState.READY, SYSTEM, "its agent is there", self.now)
         return ids
 
@@ -84,7 +100,7 @@ class Grown:
         async with self.services.write() as session:
             found = await session.get(JobRow, job.id)
             assert found is not None
-            found.state = JobState.RUNNING
+            found.state, found.generation = JobState.RUNNING, 1
             session.add(GenerationRow(job_id=job.id, generation=1, world_size=job.world_size, started_at=self.now, store_token="t"))
             await session.flush()
             places = [(node, slot) for node in node_ids for slot in range(2)]
@@ -158,6 +174,96 @@ async def test_a_pool_grows_by_what_a_gang_needs_and_goes_when_nobody_uses_it(gr
     (pool,) = (await grown.client.get(POOLS)).json()["items"]
     assert (pool["nodes"], pool["coming"], pool["autoscale"]["idle_seconds"]) == (0, 0, 60)
     assert pool["node_hours"] == pytest.approx(2 * 180 / 3600, rel=0.2)
+
+
+async def test_a_job_that_runs_with_fewer_ranks_than_it_wants_makes_the_pool_grow_and_grows_onto_the_node(grown: Grown) -> None:
+    """Only jobs that waited did: one that had lost a node, or was made larger, ran on with what it had."""
+    await grown.apply(min_nodes=1)
+    await grown.step()
+    await grown.step()
+    nodes = await grown.join_all()
+    job = await grown.submit(**GROWS)
+    await grown.run_on(job, nodes)
+    elasticity = Elasticity(grown.services)
+    await elasticity.step_once(grown.now)
+    await grown.step(5)
+    assert len(grown.provider.requests) == 1, "it may get slots in a moment"
+    await grown.step(11)
+    assert await grown.told() == [
+        ("launch.requested", "it is to have at least 1 node"),
+        ("launch.requested", f"job {job.id} runs with 2 of 4 ranks"),
+    ]
+    await grown.step(5)
+    assert len(grown.provider.requests) == 2, "what comes is counted"
+    (other,) = await grown.join_all()
+    await elasticity.step_once(grown.now)
+    async with grown.services.control.read() as session:
+        places = [(holder.node_id, holder.slot) for holder in await slots.holders(session, other)]
+    assert places == [(other, 0), (other, 1)], "the node that came for it is used by it"
+    await grown.step(600)
+    assert await grown.states() == ["ready", "ready"], "and is not idle"
+    assert len(grown.provider.requests) == 2
+
+
+async def test_a_node_that_a_running_job_does_not_use_is_drained_and_none_follows_at_once(grown: Grown) -> None:
+    await grown.apply(min_nodes=1)
+    await grown.step()
+    await grown.step()
+    nodes = await grown.join_all()
+    job = await grown.submit(**GROWS)
+    await grown.run_on(job, nodes)
+    await Elasticity(grown.services).step_once(grown.now)
+    await grown.step(2)
+    await grown.step(11)
+    await grown.step()
+    await grown.join_all()  # nobody lets the job grow from here on
+    for _ in range(30):
+        await grown.step(10)
+    drained = [cause for type, cause in await grown.told() if type == "node.state"]
+    assert len(drained) == 1
+    assert drained[0].startswith("no job has used it for")
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 2
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"].startswith("nodes were launched for it and it has not grown; tried again at")
+
+
+async def test_a_pool_that_says_that_its_nodes_run_containers_grows_for_jobs_with_an_image(grown: Grown) -> None:
+    """No pool without nodes ever did: a container engine was looked for on nodes that there were."""
+    await grown.apply()
+    job = await grown.submit(**IN_CONTAINER)
+    await grown.step(11)
+    assert await grown.coming() == []
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"] == (
+        "lab has had no node, so it is not known whether its nodes have podman, docker or apptainer: if they do, set autoscale.containers of the pool "
+        "to true"
+    )
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True})
+    await grown.step()
+    assert await grown.coming() == ["lab-gpu1"]
+    assert await grown.told() == [("launch.requested", f"job {job.id} waits for 1 slot")]
+    assert (await grown.pool())["withheld"] == []
+    await grown.step()
+    await grown.join_all(inventory={"container_engines": ["podman"]})
+    for _ in range(10):
+        await grown.step(30)
+    assert await grown.states() == ["ready"], "it is kept for the job"
+
+
+async def test_a_pool_that_is_wrong_about_its_nodes_launches_one_and_no_more(grown: Grown) -> None:
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True})
+    await grown.submit(**IN_CONTAINER)
+    await grown.step(11)
+    await grown.step()
+    await grown.join_all(inventory={"container_engines": []})
+    for _ in range(40):
+        await grown.step(30)
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 1
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"].startswith("lab's newest node, lab-gpu1, has none of podman, docker or apptainer that works: install one, then")
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True, "idle_seconds": 61})
+    await grown.step()
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 2, "its owner says so anew"
 
 
 async def test_nodes_that_take_long_to_be_ready_are_waited_for(grown: Grown) -> None:

@@ -246,6 +246,52 @@ async def test_a_launch_is_cancelled_before_its_provider_is_asked(machinery: Mac
     assert machinery.provider.calls == []
 
 
+UNREACHED = ProvisionerError("gpu1 does not answer", "switch it on", nothing_began=True)
+
+
+async def test_a_launch_that_never_reached_its_host_ends_at_once_when_it_is_cancelled(machinery: Machinery) -> None:
+    """It was asked for five times, and then had failed."""
+    (launch,) = await machinery.ask()
+    machinery.provider.refusal = UNREACHED
+    await machinery.step(1)
+    await machinery.client.delete(f"{LAUNCHES}/{launch['id']}")
+    await machinery.step()
+    row = await machinery.row(launch["id"])
+    assert (row.state, row.reason) == (LaunchState.ENDED, "it was cancelled before anything of it was started")
+    assert machinery.provider.count("launch") == 1
+
+
+async def test_a_launch_that_is_cancelled_while_its_host_is_tried_ends_with_the_refusal(machinery: Machinery) -> None:
+    (launch,) = await machinery.ask()
+    machinery.provider.gate, machinery.provider.late_refusal = asyncio.Event(), UNREACHED
+    step = asyncio.create_task(machinery.step(1))
+    while not machinery.provider.calls:  # noqa: ASYNC110 - its answer is held back
+        await asyncio.sleep(0)
+    await machinery.client.delete(f"{LAUNCHES}/{launch['id']}")
+    async with machinery.services.write() as session:
+        again = await machinery.keeper._claim(session, machinery.now + timedelta(seconds=1))
+    assert again == [], "it is being asked for: what was started is known in a moment"
+    machinery.provider.gate.set()
+    await step
+    assert machinery.provider.count("launch") == 1
+    assert (await machinery.row(launch["id"])).state is LaunchState.ENDED
+
+
+async def test_a_cancelled_launch_is_asked_for_as_long_as_something_may_have_been_started(machinery: Machinery) -> None:
+    (launch,) = await machinery.ask()
+    machinery.provider.refusal = ProvisionerError("the connection broke")
+    await machinery.step(1)
+    machinery.provider.refusal = UNREACHED
+    await machinery.client.delete(f"{LAUNCHES}/{launch['id']}")
+    await machinery.step(1)
+    assert (await machinery.row(launch["id"])).state is LaunchState.REQUESTED, "an agent may run there"
+    machinery.provider.refusal = None
+    for _ in range(3):
+        await machinery.step(progress.LONGEST_WAIT_SECONDS)
+    assert machinery.provider.calls[-1] == ("terminate", HANDLE)
+    assert (await machinery.row(launch["id"])).state is LaunchState.ENDED
+
+
 async def test_a_pool_has_room_for_as_many_nodes_as_it_has_hosts(machinery: Machinery) -> None:
     await machinery.ask(2)
     refused = await machinery.client.post(NODES, json={"pool": "lab"})

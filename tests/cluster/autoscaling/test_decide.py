@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.cluster.autoscaling.decide import decide
 from paceline.cluster.autoscaling.decisions import DrainNode, LaunchNodes, ScalingDecision
-from paceline.cluster.autoscaling.facts import NodeFacts, PendingJob, PoolFacts, ScalingFacts
+from paceline.cluster.autoscaling.facts import GrowingGang, NodeFacts, PendingJob, PoolFacts, ScalingFacts
 from paceline.cluster.policy.placement import Request
 from paceline.cluster.policy.requirements import Requirements
 
@@ -36,6 +36,58 @@ def look(
     *pending: PendingJob, pools: tuple[PoolFacts, ...] = (POOL,), nodes: tuple[NodeFacts, ...] = (), **launching: int
 ) -> ScalingDecision:
     return decide(ScalingFacts(pools, nodes, pending, launching), NOW)
+
+
+def gang(lacks: int = 2, *, sizes: tuple[int, ...] = (), waits: float = 60.0, **known: Any) -> GrowingGang:
+    return GrowingGang(job("r", lacks, waits=waits), sizes or tuple(range(lacks, 0, -1)), "runs with 2 of 4 ranks", **known)
+
+
+def grow(
+    *growing: GrowingGang, pool: PoolFacts = POOL, nodes: tuple[NodeFacts, ...] = (), pending: tuple[PendingJob, ...] = (), coming: int = 0
+) -> ScalingDecision:
+    return decide(ScalingFacts((pool,), nodes, pending, {pool.name: coming}, growing=growing), NOW)
+
+
+def test_a_pool_grows_for_a_job_that_runs_with_fewer_ranks_than_it_wants() -> None:
+    decided = grow(gang())
+    assert decided.launches == (LaunchNodes("work", 1, "job r runs with 2 of 4 ranks"),)
+    assert decided.grows_for == ("r",)
+    assert grow(gang(), coming=1) == ScalingDecision(), "what comes is counted"
+    assert grow(gang(), nodes=(node("n1"),)) == ScalingDecision(), "it is about to grow there"
+    assert grow(gang(waits=3)).launches == (), "it may get slots in a moment"
+    assert grow(gang(24)).launches[0].count == 4, "as many as the pool may have"
+    assert (
+        grow(gang(24, sizes=(24, 20))).withheld[0].reason
+        == "work may have 4 nodes more, and it lacks 6; work may have 4 nodes more, and it lacks 5"
+    )
+    assert grow(gang(), pool=replace(POOL, budget_node_hours=1.0, spent_node_hours=2.0)).withheld[0].pools == {
+        "work": "work has used its budget of 1 node-hours"
+    }
+
+
+def test_jobs_that_wait_come_before_those_that_want_more() -> None:
+    decided = grow(gang(4), pool=replace(POOL, max_nodes=1), pending=(job("waits", 4),))
+    assert decided.launches == (LaunchNodes("work", 1, "job waits waits for 4 slots"),)
+    assert [(each.job_id, each.reason) for each in decided.withheld] == [("r", "work may have 0 nodes more, and it lacks 1")]
+
+
+def test_an_idle_node_that_a_running_job_can_grow_onto_has_a_moment_and_is_drained_then() -> None:
+    hasty = replace(POOL, idle_seconds=5.0)
+    assert grow(gang(), pool=hasty, nodes=(node("n1", idle=50),)).drains == ()
+    assert grow(gang(), pool=hasty, nodes=(node("n1", idle=61),)).drains == (DrainNode("n1", "work", "no job has used it for 61 s"),)
+    assert grow(gang(occupied=frozenset({"n1"})), pool=hasty, nodes=(node("n1", idle=50),), coming=1).drains, "it takes no more there"
+    assert grow(gang(restarting=True), pool=hasty, nodes=(node("n1", idle=500),)).drains == (), "it starts again on it"
+
+
+def test_a_job_that_has_not_grown_although_nodes_came_is_left_alone_for_a_while() -> None:
+    """A pool launched a node for it, drained it for being idle, and launched it again, on and on."""
+    decided = grow(gang(retry_at=NOW + timedelta(minutes=5)))
+    assert decided.launches == ()
+    assert decided.withheld[0].pools == {"work": "nodes were launched for it and it has not grown; tried again at 12:05:00 UTC"}
+    assert grow(gang(retry_at=NOW)).launches
+    assert grow(gang(rests_until=NOW + timedelta(seconds=300))).withheld[0].reason == "it takes no more ranks before 12:05:00 UTC"
+    assert grow(gang(rests_until=NOW + timedelta(seconds=30))).launches, "it takes them by the time that the node is ready"
+    assert grow(gang(restarting=True)).launches == ()
 
 
 def test_nodes_are_launched_for_a_whole_gang_and_one_more_for_nobody() -> None:
@@ -145,7 +197,11 @@ def any_facts(draw: st.DrawFn) -> ScalingFacts:
         job(f"j{number}", blocks, slots_per_block=size, priority=priority, waits=waits, spread=spread)
         for number, (blocks, size, priority, waits, spread) in enumerate(waiting)
     ]
-    return ScalingFacts(chosen, nodes, pending, launching)
+    growing = [
+        GrowingGang(job(f"g{number}", blocks, slots_per_block=size, waits=waits, spread=spread), tuple(range(blocks, 0, -1)), "runs")
+        for number, (blocks, size, _, waits, spread) in enumerate(draw(st.permutations(waiting))[:2])
+    ]
+    return ScalingFacts(chosen, nodes, pending, launching, growing=growing)
 
 
 @given(any_facts())
@@ -163,7 +219,9 @@ def test_never_above_the_maximum_nor_below_the_minimum_and_no_busy_node_is_drain
         assert all(each.idle_since is not None and not each.leaving for each in drained)
         if drained:
             assert sum(not each.leaving for each in here) - len(drained) >= pool.min_nodes
-    assert {each.job_id for each in decided.withheld} <= {each.request.job_id for each in facts.pending}
+    assert {each.job_id for each in decided.withheld} <= {
+        each.request.job_id for each in (*facts.pending, *(gang.job for gang in facts.growing))
+    }
     reasons = [
         *(each.reason for each in decided.launches),
         *(each.reason for each in decided.drains),

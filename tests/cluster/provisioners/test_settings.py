@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from paceline.cluster.provisioners import ray
+from paceline.cluster.provisioners.provisioner import WantedNode
+from paceline.cluster.provisioners.ray_settings import RaySettings
 from paceline.cluster.provisioners.settings import PoolSpec, SshSettings, new_names
+from paceline.cluster.provisioners.slurm_script import batch_script
+from paceline.cluster.provisioners.slurm_settings import SlurmSettings
+from paceline.cluster.provisioners.ssh.provisioner import agent_arguments
 
 
 def ssh(*hosts: Any, **fields: Any) -> SshSettings:
@@ -48,13 +55,47 @@ def test_other_nodes_get_names_that_nobody_has() -> None:
         ({"name": "Lab", "provider": {"type": "manual"}}, "lower-case letters"),
         ({"name": "lab", "provider": {"type": "cloud"}}, "'manual'"),
         ({"name": "lab", "provider": {"type": "manual"}, "server": "paceline.lab"}, "the coordinator's URL"),
+        ({"name": "lab", "provider": {"type": "ssh", "hosts": ["a"], "pass_env": ["AWS_KEY=secret"]}}, "is not the name of a variable"),
+        ({"name": "lab", "provider": {"type": "ssh", "hosts": ["a"], "pass_env": ["*"]}}, "is not the name of a variable"),
+        ({"name": "lab", "provider": {"type": "slurm", "pass_env": ["PACELINE_API_KEY"]}}, "is never passed to ranks"),
     ],
-    ids=["no-host", "host-twice", "no-host-name", "an-option-as-host", "any-variable", "sizes", "name", "provider", "server"],
+    ids=[
+        "no-host",
+        "host-twice",
+        "no-host-name",
+        "an-option-as-host",
+        "any-variable",
+        "sizes",
+        "name",
+        "provider",
+        "server",
+        "value",
+        "all",
+        "key",
+    ],
 )
 def test_a_refusal_says_what_would_do(document: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as refused:
         PoolSpec.model_validate(document)
     assert said in str(refused.value)
+
+
+REQUEST = WantedNode("lab-a", "lab", "https://paceline.lab", "token")
+NAMES = ["AWS_SECRET_ACCESS_KEY", "WANDB_*"]
+RAY, SLURM, SSH = RaySettings(address="head:1", pass_env=NAMES), SlurmSettings(pass_env=NAMES), ssh("a", pass_env=NAMES)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ray.agent_command(RAY, REQUEST),
+        shlex.split(next(line for line in batch_script(SLURM, REQUEST).splitlines() if " worker " in line)),
+        agent_arguments(SSH, SSH.hosts[0], REQUEST),
+    ],
+    ids=["ray", "slurm", "ssh"],
+)
+def test_the_agents_of_a_pool_are_told_which_variables_their_ranks_get(words: list[str]) -> None:
+    assert words[words.index("--pass-env") + 1] == "AWS_SECRET_ACCESS_KEY,WANDB_*"
 
 
 def test_a_pool_has_as_many_nodes_as_hosts_unless_it_says_otherwise() -> None:

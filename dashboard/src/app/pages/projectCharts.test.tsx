@@ -117,6 +117,16 @@ describe("the charts of a project", () => {
     await waitFor(() => expect(screen.queryByRole("region", { name: "Quality chart" })).toBeNull());
   });
 
+  it("have landmarks of different names where their titles are the same", async () => {
+    keeping(chart({ name: "Loss" }), chart({ id: "chart2", name: "Loss" }));
+    renderApp("/jobs/job1");
+    await chartOf("Loss (3)");
+    const names = screen.getAllByRole("region").map((region) => region.getAttribute("aria-label"));
+    expect(names.filter((name) => name?.endsWith(" chart")).toSorted()).toEqual(
+      ["Loss (2)", "Loss (3)", "Loss", "images_per_second", "recall"].map((title) => `${title} chart`),
+    );
+  });
+
   it("are offered those that this browser had alone, once", async () => {
     localStorage.setItem(
       `paceline-charts/${job().project}`,

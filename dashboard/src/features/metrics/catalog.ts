@@ -13,6 +13,9 @@ export interface ChartSpec {
   readonly units?: Readonly<Record<string, Unit>>;
 }
 
+/** The title of the chart of a step's parts. */
+export const SPLIT_TITLE = "Step time";
+
 export const STEP_PARTS = [
   "data_seconds",
   "forward_seconds",

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { PLAIN } from "./lines";
-import { drawnBy, movedBy, NEW_CHART, parseCharts, specOf } from "./ownCharts";
+import { drawnBy, movedBy, NEW_CHART, parseCharts, specOf, toldApart } from "./ownCharts";
 
 it("drops what is no chart from what was stored", () => {
   const chart = { id: "1", title: "Quality", names: ["loss", "recall"] };
@@ -31,4 +31,14 @@ it("moves a chart among the others, not over the ends", () => {
   expect(movedBy(["a", "b", "c"], "a", 1)).toEqual(["b", "a", "c"]);
   expect(movedBy(["a", "b"], "a", -1)).toEqual(["a", "b"]);
   expect(movedBy(["a", "b"], "gone", 1)).toEqual(["a", "b"]);
+});
+
+it("tells charts of one title apart, and from the other charts of the page", () => {
+  const titles = (given: string[], taken: string[] = []) =>
+    toldApart(
+      given.map((title) => ({ ...NEW_CHART, title })),
+      taken,
+    ).map(({ title }) => title);
+  expect(titles(["Loss", "Loss", "Quality", "Loss"])).toEqual(["Loss", "Loss (2)", "Quality", "Loss (3)"]);
+  expect(titles(["Loss", "Loss (2)", "Loss"], ["Loss"])).toEqual(["Loss (2)", "Loss (2) (2)", "Loss (3)"]);
 });

@@ -55,6 +55,17 @@ export function movedBy(ids: readonly string[], id: string, places: number): str
   return at < 0 ? rest : rest.toSpliced(Math.max(0, at + places), 0, id);
 }
 
+/** The charts with titles that nothing else on the page has, as landmarks and buttons are named by them: "Loss", "Loss (2)". */
+export function toldApart(charts: readonly OwnChart[], taken: readonly string[] = []): OwnChart[] {
+  const used = new Set(taken);
+  return charts.map((chart) => {
+    let title = chart.title;
+    for (let number = 2; used.has(title); number += 1) title = `${chart.title} (${number})`;
+    used.add(title);
+    return { ...chart, title };
+  });
+}
+
 export function specOf({ id, title, names }: OwnChart, lossUnit: Unit): ChartSpec {
   const units = Object.fromEntries(names.map((name) => [name, unitOf(name, lossUnit)]));
   return { id: `own/${id}`, title, names, unit: "", units };

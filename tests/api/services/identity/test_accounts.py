@@ -83,3 +83,15 @@ async def test_keys_of_one_name_from_before_go_on_working_and_are_revoked_one_by
     async with services.write() as session:
         held = (await session.scalars(select(ApiKeyRow.id).where(ApiKeyRow.name == "ci", ApiKeyRow.holds_name))).all()
     assert len(held) == 1
+
+
+async def test_keys_are_listed_with_the_newest_first_page_by_page(client: httpx.AsyncClient) -> None:
+    """The oldest fifty came first: a key that was made just now was on the last page."""
+    made = [(await client.post(KEYS, json={"name": f"key {number}"})).json()["name"] for number in range(4)]
+    first = (await client.get(KEYS, params={"limit": 2})).json()
+    assert [key["name"] for key in first["items"]] == made[:1:-1]
+    second = (await client.get(KEYS, params={"limit": 2, "cursor": first["next_cursor"]})).json()
+    assert [key["name"] for key in second["items"]] == made[1::-1]
+    rest = (await client.get(KEYS, params={"limit": 200, "cursor": second["next_cursor"]})).json()
+    assert rest["next_cursor"] is None
+    assert not {key["name"] for key in rest["items"]} & set(made)

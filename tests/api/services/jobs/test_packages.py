@@ -105,6 +105,22 @@ async def test_what_no_node_can_run_is_told_by_plan_and_submit(
     assert [each["node_name"] for each in placed or ()] in ([], ["able"])
 
 
+async def test_a_job_may_wait_for_a_pool_whose_nodes_can_run_it(client: httpx.AsyncClient, services: Services) -> None:
+    """It was refused as long as another node was there, although a pool would have launched one for it."""
+    body = job(image=IMAGE)
+    pool = {"name": "lab", "provider": {"type": "ssh", "hosts": ["ada@gpu1"]}, "slots": 1, "autoscale": {"device": "cpu"}}
+    async with services.write() as session:
+        await factories.create_node(session, name="plain", slots=1, inventory={})
+    assert (await client.put("/api/v1/cluster/pools/lab", json=pool)).status_code == 200
+    refused = await client.post(JOBS, json=body)
+    assert (refused.status_code, refused.json()["code"]) == (422, "no_container_engine")
+    assert "set autoscale.containers of the pool to true" in refused.json()["errors"][0]["hint"]
+    pool["autoscale"] = {"device": "cpu", "containers": True}
+    assert (await client.put("/api/v1/cluster/pools/lab", json=pool)).status_code == 200
+    assert (await client.post(PLAN, json=body)).json()["pending"]["code"] == "no_container_engine"
+    assert (await client.post(JOBS, json=body)).status_code == 201
+
+
 async def test_an_agent_that_does_not_speak_of_uv_gets_jobs_with_packages(client: httpx.AsyncClient, services: Services) -> None:
     async with services.write() as session:
         await factories.create_node(session, name="earlier", slots=1, inventory={})

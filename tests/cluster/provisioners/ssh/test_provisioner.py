@@ -5,15 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import socket
 import sys
 from pathlib import Path
 
 import asyncssh
+import pytest
 
-from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext
-from paceline.cluster.provisioners.settings import SshSettings
+from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError, WantedNode
+from paceline.cluster.provisioners.settings import SshSettings, ssh_node_name
 from paceline.cluster.provisioners.ssh.provisioner import SshProvisioner
 from tests.cluster.provisioners.ssh.test_connection import run_command
+
+
+async def test_a_host_that_was_not_reached_has_started_nothing(tmp_path: Path) -> None:
+    with socket.socket() as unused:  # bound and not listening: nobody answers
+        unused.bind(("127.0.0.1", 0))
+        host = {"host": "127.0.0.1", "port": unused.getsockname()[1]}
+        settings = SshSettings.model_validate({"hosts": [host], "environment": sys.executable, "known_hosts": str(tmp_path / "known")})
+        (tmp_path / "known").touch()
+        provisioner = SshProvisioner(settings, ProvisionerContext(tmp_path, lambda _: None))
+        name = ssh_node_name("lab", settings.hosts[0])
+        with pytest.raises(ProvisionerError, match="no connection") as refused:
+            await provisioner.launch(WantedNode(name, "lab", "http://127.0.0.1:1", "token"))
+    assert refused.value.nothing_began
 
 
 async def test_two_ports_of_one_address_are_two_hosts_each_with_its_own_key(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { soFar } from "@/lib/jobs";
 import { useRoleRefusal } from "@/lib/ownership";
 import { axesOf } from "../axes";
-import { chartsFor } from "../catalog";
+import { chartsFor, SPLIT_TITLE } from "../catalog";
 import { NEW_CHART, type OwnChart } from "../ownCharts";
 import type { StepRange } from "../stepRange";
 import type { MetricsStore } from "../store";
@@ -122,10 +122,12 @@ function Grid({ jobId, project, store, view, lossUnit, startedAt, marking, onVie
   const onZoom = (range: StepRange | null) => onView({ from: range?.from, to: range?.to });
   const settings = settingsOf(view);
   const shared = { store, startedAt, settings, marking, onZoom };
+  const charts = chartsFor(store.names, lossUnit);
+  const taken = [...charts.map(({ title }) => title), SPLIT_TITLE];
   return (
     <div className={classes.grid}>
-      <OwnCharts {...{ project, jobId, lossUnit, onEdit }} {...shared} />
-      {chartsFor(store.names, lossUnit).map((chart) => (
+      <OwnCharts {...{ project, jobId, lossUnit, taken, onEdit }} {...shared} />
+      {charts.map((chart) => (
         <CurveChart key={chart.id} jobId={jobId} chart={chart} {...shared} />
       ))}
       {store.names.includes("forward_seconds") && <SplitChart rank={view.rank ?? 0} {...shared} />}

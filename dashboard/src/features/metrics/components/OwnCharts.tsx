@@ -9,7 +9,7 @@ import { overlayQuery } from "../api/overlay";
 import { axesOf, SOURCES } from "../axes";
 import { linesFor } from "../catalog";
 import type { DrawSettings, Line } from "../lines";
-import { drawnBy, movedBy, specOf, type OwnChart } from "../ownCharts";
+import { drawnBy, movedBy, specOf, toldApart, type OwnChart } from "../ownCharts";
 import { severalLines, type ComparedRun } from "../runs";
 import type { StepRange } from "../stepRange";
 import type { MetricsStore } from "../store";
@@ -29,12 +29,14 @@ interface Props {
   startedAt: number;
   settings: DrawSettings;
   marking: Marking;
+  /** Titles of the other charts of the page. */
+  taken: readonly string[];
   onZoom(range: StepRange | null): void;
   onEdit(chart: OwnChart): void;
 }
 
 /** The charts of the project of which the job has reported something, in the order that its people gave them. */
-export function OwnCharts({ project, onEdit, ...rest }: Props) {
+export function OwnCharts({ project, taken, onEdit, ...rest }: Props) {
   const charts = useQuery(chartsQuery(project)).data ?? [];
   const [removed, setRemoved] = useState<OwnChart | null>(null);
   const ordering = useOrderCharts(project);
@@ -42,10 +44,11 @@ export function OwnCharts({ project, onEdit, ...rest }: Props) {
   const reported = new Set(rest.store.names);
   const ids = charts.flatMap(({ id }) => (id === null ? [] : [id]));
   const shown = charts.filter(({ names }) => names.some((name) => reported.has(name)));
+  const named = toldApart(shown, taken);
   return (
     <>
       {shown.map((chart, at) => (
-        <OneChart key={chart.id} chart={chart} project={project} {...rest}>
+        <OneChart key={chart.id} chart={named[at]!} project={project} {...rest}>
           <ChartEntries
             first={at === 0}
             last={at === shown.length - 1}
@@ -53,7 +56,7 @@ export function OwnCharts({ project, onEdit, ...rest }: Props) {
             onMove={(places) => ordering.mutate(movedBy(ids, chart.id!, places))}
             onRemove={() => {
               removal.reset();
-              setRemoved(chart);
+              setRemoved(named[at]!);
             }}
           />
         </OneChart>
@@ -113,7 +116,7 @@ function ChartEntries({ first, last, onEdit, onMove, onRemove }: EntriesProps) {
   );
 }
 
-type OneChartProps = Omit<Props, "onEdit"> & { chart: OwnChart; children: React.ReactNode };
+type OneChartProps = Omit<Props, "taken" | "onEdit"> & { chart: OwnChart; children: React.ReactNode };
 
 function OneChart({ chart, ...props }: OneChartProps) {
   useStoreVersion(props.store);

@@ -7,7 +7,7 @@ import { chartsQuery } from "../api/charts";
 import { overlayQuery } from "../api/overlay";
 import { AXES, axesOf, SOURCES, type Axis } from "../axes";
 import { chartsFor, unitOf } from "../catalog";
-import { drawnBy, type OwnChart } from "../ownCharts";
+import { drawnBy, toldApart, type OwnChart } from "../ownCharts";
 import { runLines, severalLines, type ComparedRun } from "../runs";
 import { extentOf, within } from "../stepRange";
 import type { Unit } from "../units";
@@ -70,7 +70,7 @@ export function RunCharts({ jobs, metrics, view, onMetrics, onView }: Props) {
         )}
         {source.data && (
           <div className={own.length > 1 ? classes.grid : undefined}>
-            {own.map((chart) => (
+            {toldApart(own, metrics.map(title)).map((chart) => (
               <OwnRunChart key={chart.id} chart={chart} allowed={commonAxes(known)} {...shared} />
             ))}
           </div>

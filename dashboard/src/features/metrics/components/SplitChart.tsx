@@ -2,7 +2,7 @@ import { useComputedColorScheme } from "@mantine/core";
 import type uPlot from "uplot";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { duration, percent, title } from "@/lib/format";
-import { STEP_PARTS } from "../catalog";
+import { SPLIT_TITLE, STEP_PARTS } from "../catalog";
 import { placing, type Placing } from "../axes";
 import { stack, type Series } from "../curves";
 import { csvOf } from "../exports";
@@ -55,7 +55,7 @@ export function SplitChart({ store, rank, startedAt, settings, marking, onZoom }
   const lines = () => partLines(store, rank, place);
   return (
     <ChartFrame
-      title="Step time"
+      title={SPLIT_TITLE}
       unit=""
       legend={<SplitLegend />}
       entries={STEP_PARTS.map((name, color) => ({ label: label(name), color }))}
@@ -70,7 +70,7 @@ export function SplitChart({ store, rank, startedAt, settings, marking, onZoom }
           marking={marking}
           placeOf={({ step }) => (axis === "step" ? step : NaN)}
           onZoom={(range) => onZoom(range && stepsBetween(lines().flat(), range.from, range.to))}
-          title="Step time"
+          title={SPLIT_TITLE}
           sentence={sentence}
           drawn={drawn}
           build={(root) => ({ options: stackedOptions(root, settings, () => store.shownRange) })}
