@@ -26,7 +26,6 @@ COVERS = {
         "api/schemas/nodes cluster/provisioners/registry db/models/provisioning db/repositories/provisioning"
     ),
     "e2e/test_ssh_nodes.py": "cluster/provisioners/ssh/wheel cli/commands/pools cli/node_launches",
-    "cluster/provisioners/ssh/test_connection.py": "cluster/provisioners/ssh/on_host",
     "api/loops/test_isolation.py": "api/core/troubles",
     "api/loops/test_storage.py": (
         "api/services/storage/aging api/services/storage/keeping api/services/storage/removals db/repositories/aged"
@@ -128,7 +127,6 @@ COVERS = {
     "cli/test_attached.py": "cli/client",
     "paceline/bundles/test_listing.py": "paceline/bundles/ignoring",
     "paceline/test_client.py": "cli/curves",
-    "cli/test_details.py": "cli/formats",
     "cli/test_main.py": "cli/app cli/errors cli/session",
     "cluster/agent/curves/test_reader.py": (
         "cluster/agent/curves/event_files cluster/agent/curves/recorded_steps cluster/agent/curves/trainer_state"
