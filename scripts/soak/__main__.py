@@ -35,7 +35,7 @@ RESIDENT_RANKS = 2
 ACT_SECONDS = 3.0
 READINGS = 240  # in all
 #: What the coordinator may keep: little, so that its databases are full after the warm-up.
-LIMITS = {"PACELINE_KEEP_GB": "0.02", "PACELINE_KEEP_RECENT_HOURS": "0"}
+LIMITS = {"PACELINE_KEEP_SIZE": "20MB", "PACELINE_KEEP_RECENT_HOURS": "0"}
 PROBED = ("/training/jobs", "/cluster/nodes", "/metrics/cluster/summary")
 
 
@@ -51,9 +51,12 @@ def main() -> int:
     end_in_order()
     say(f"soaking for {seconds / 60:.0f} minutes, seed {arguments.seed}")
     os.environ.update(LIMITS)
-    readings, scene, broken = soak(seconds, arguments.seed)
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(reading) for reading in readings], indent=1) + "\n")
+    readings = list[Reading]()
+    try:
+        scene, broken = soak(seconds, arguments.seed, readings)
+    finally:
+        if arguments.json:
+            arguments.json.write_text(json.dumps([asdict(reading) for reading in readings], indent=1) + "\n")
     found = trends(readings, seconds * WARM_UP)
     print(table(found))
     say(f"played: {scene.done}; refused: {scene.refused}")
@@ -63,8 +66,8 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def soak(seconds: float, seed: int) -> tuple[list[Reading], Scene, list[str]]:
-    """The readings, what was played, and which promises were broken."""
+def soak(seconds: float, seed: int, readings: list[Reading]) -> tuple[Scene, list[str]]:
+    """Add to `readings` while it goes on; return what was played, and which promises were broken."""
     spec = gpt_job("resident", spares=0)
     spec |= {"resources": {"nodes": RESIDENT_RANKS}, "checkpoint": {"every_steps": 200}}
     with rig(AGENTS) as ours, running(ours.client, ours.layout, spec) as gang:
@@ -74,27 +77,27 @@ def soak(seconds: float, seed: int) -> tuple[list[Reading], Scene, list[str]]:
         prober = Prober(settings.url, settings.key or "", PROBED)
         prober.start()
         try:
-            readings = act_and_read(scene, ours, prober, seconds)
+            act_and_read(scene, ours, prober, seconds, readings)
         finally:
             prober.stop()
+        scene.cancel_all()  # they may hold the slots that the resident job lost with its last agent
         gang.observer.whole(RESIDENT_RANKS, END_TIMEOUT_S)
         gang.cancel()
         samples = ours.client.get(f"/training/jobs/{gang.job_id}/samples")
         job = gang.job()
     broken = [] if samples["exactly_once"] is True else [f"the resident job's samples: {samples}"]
     broken += [f"the resident job restarted {job.restarts} times"] if job.restarts else []
-    return readings, scene, broken
+    return scene, broken
 
 
-def act_and_read(scene: Scene, ours: Rig, prober: Prober, seconds: float) -> list[Reading]:
-    began, readings = time.monotonic(), list[Reading]()
+def act_and_read(scene: Scene, ours: Rig, prober: Prober, seconds: float, readings: list[Reading]) -> None:
+    began = time.monotonic()
     while (at := time.monotonic() - began) < seconds:
         scene.play(drawn(scene, UPHEAVAL if at < seconds * WARM_UP else LOAD))
         if at >= len(readings) * seconds / READINGS:
             readings.append(Reading(at, processes(ours.layout) | databases(ours.layout.data) | prober.take()))
             say(f"  {at / 60:.1f} min: {', '.join(f'{name} {value:.0f}' for name, value in sorted(readings[-1].values.items()))}")
         time.sleep(ACT_SECONDS)
-    return readings
 
 
 def table(found: list[Trend]) -> str:

@@ -60,6 +60,11 @@ class Scene:
         self.opened = [job_id for job_id in self.opened if not has_ended(self.client.job(job_id))]
         return self.opened
 
+    def cancel_all(self) -> None:
+        """Cancel what is open, once nothing more is played."""
+        while self.open_jobs():
+            self.play(cancel)
+
     def submit(self, spec: dict[str, Any]) -> None:
         if len(self.open_jobs()) < MOST_OPEN:
             self.opened.append(str(self.client.create("/training/jobs", spec)["id"]))
