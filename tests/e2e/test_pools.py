@@ -85,7 +85,7 @@ def test_a_wrong_pool_is_refused_at_its_line(stack: Stack, page: Page) -> None:
     expect(problems).to_have_text(
         [
             "/max_nodes Must be at least 1, not 0",
-            "/slotz `slotz` is not a field of a pool; did you mean `slots`? It takes: name, provider, min_nodes, max_nodes, labels, slots, spot, "
+            "/slotz slotz is not a field of a pool; did you mean slots? It takes: name, provider, min_nodes, max_nodes, labels, slots, spot, "
             "autoscale, server",
         ]
     )
