@@ -72,18 +72,15 @@ def job_ended(client: RestClient, job_id: str) -> Job:
     return job
 
 
+def torchrun_command(*program: str, ranks: int = 2, restarts: int = 0) -> list[str]:
+    """Return the command that runs `program`, a file or `-m` and a module, with its arguments, on ranks of this machine."""
+    options = ["--standalone", "--nproc-per-node", str(ranks), "--max-restarts", str(restarts)]
+    return [sys.executable, "-m", "torch.distributed.run", *options, *program]
+
+
 def torchrun_seconds() -> float:
     """Return the seconds from torchrun's command to its first committed step."""
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "scripts.bench.torchrun_script",
-    ]
+    command = torchrun_command("-m", "scripts.bench.torchrun_script")
     began = time.monotonic()
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None

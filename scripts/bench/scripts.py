@@ -10,7 +10,6 @@ import math
 import re
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from paceline.cli.api_types import Job
 from paceline.cli.client import RestClient
 from paceline.cli.job_facts import has_ended
 from scripts.bench.figures import Figure, run, summarize
-from scripts.bench.first_step import stack
+from scripts.bench.first_step import stack, torchrun_command
 from scripts.steps import ROOT, say
 
 #: In a folder of its own, as users keep theirs: Python modules beside a script that have the name of a module of ours cost it a new interpreter.
@@ -44,18 +43,9 @@ Launch = Callable[..., str]
 
 def under_torchrun(*arguments: str, restarts: int = 0, ranks: int = RANKS) -> str:
     """Run torchrun to its end and return everything it printed. Raises RuntimeError if it has not ended after TIMEOUT_S."""
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        str(ranks),
-        "--max-restarts",
-        str(restarts),
-    ]
+    command = torchrun_command(str(PROGRAM), *arguments, ranks=ranks, restarts=restarts)
     with subprocess.Popen(
-        [*command, str(PROGRAM), *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
         try:
             return process.communicate(timeout=TIMEOUT_S)[0]

@@ -176,14 +176,20 @@ async def test_a_pool_grows_by_what_a_gang_needs_and_goes_when_nobody_uses_it(gr
     assert pool["node_hours"] == pytest.approx(2 * 180 / 3600, rel=0.2)
 
 
-async def test_a_job_that_runs_with_fewer_ranks_than_it_wants_makes_the_pool_grow_and_grows_onto_the_node(grown: Grown) -> None:
-    """Only jobs that waited did: one that had lost a node, or was made larger, ran on with what it had."""
+async def small_job(grown: Grown) -> JobRow:
+    """A job that runs on the only node of its pool and wants more."""
     await grown.apply(min_nodes=1)
     await grown.step()
     await grown.step()
     nodes = await grown.join_all()
     job = await grown.submit(**GROWS)
     await grown.run_on(job, nodes)
+    return job
+
+
+async def test_a_job_that_runs_with_fewer_ranks_than_it_wants_makes_the_pool_grow_and_grows_onto_the_node(grown: Grown) -> None:
+    """Only jobs that waited did: one that had lost a node, or was made larger, ran on with what it had."""
+    job = await small_job(grown)
     elasticity = Elasticity(grown.services)
     await elasticity.step_once(grown.now)
     await grown.step(5)
@@ -206,12 +212,7 @@ async def test_a_job_that_runs_with_fewer_ranks_than_it_wants_makes_the_pool_gro
 
 
 async def test_a_node_that_a_running_job_does_not_use_is_drained_and_none_follows_at_once(grown: Grown) -> None:
-    await grown.apply(min_nodes=1)
-    await grown.step()
-    await grown.step()
-    nodes = await grown.join_all()
-    job = await grown.submit(**GROWS)
-    await grown.run_on(job, nodes)
+    await small_job(grown)
     await Elasticity(grown.services).step_once(grown.now)
     await grown.step(2)
     await grown.step(11)
