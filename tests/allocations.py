@@ -42,8 +42,16 @@ NOTHING_WANTED = SimpleNamespace(pause_wanted=False, checkpoint_wanted=False, le
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
-    """Of all that `run` allocates and holds; it must build what it needs, since nothing from before is counted."""
-    return measure_memory(run).peak
+    """Of all that `run` allocates and holds; it must build what it needs, since nothing from before is counted.
+
+    In one thread, as estimates count: without AVX-512, oneDNN sums a convolution's gradient in a copy for each thread.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return measure_memory(run).peak
+    finally:
+        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ backward of l" needs
 
     state + other micro-batches + a(1) + ... + a(l - 1) + w(l) + 4 g(l) + what FSDP has gathered
 
-Tests hold the estimate to what real steps allocate, within 15 %. Not counted is what torch unfolds for fp16 convolutions on a CPU.
+Tests hold the estimate to what real steps allocate, within 15 %, in one thread. Not counted is what a CPU takes for convolutions alone: what
+torch unfolds for fp16, and, without AVX-512, a copy of the weight gradient for each thread but the first.
 """
 
 from __future__ import annotations
