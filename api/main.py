@@ -28,7 +28,6 @@ from paceline.api.middleware.identity_first import IdentityFirst
 from paceline.api.middleware.methods import HeadAsGet
 from paceline.api.middleware.rate_limit import RateLimit
 from paceline.api.mock import mode
-from paceline.api.mock.database import private_database
 from paceline.api.problems import install_problem_handlers
 from paceline.api.routing import routes
 from paceline.api.services.history.heavy_reads import HeavyReads
@@ -73,8 +72,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     allow_descriptors()
     async with AsyncExitStack() as stack:
+        simulation = None
         if settings.mock_db:
-            settings = stack.enter_context(private_database(settings))
+            settings, simulation = await stack.enter_async_context(mode.prepared(settings))
         if app.state.with_loops and not settings.database_url:
             stack.enter_context(folder_lock(settings.data))
         control, metrics = open_databases(settings.data, settings.database_url)
@@ -94,8 +94,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if app.state.with_loops:
             await first_start.welcome(services)
             await stack.enter_async_context(supervisor.run_all(app))
-            if settings.mock_db:
-                await stack.enter_async_context(mode.running(app, services))
+            if simulation is not None:
+                await stack.enter_async_context(mode.running(app, services, simulation))
         leave_loaded_uncollected()
         yield
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
@@ -11,20 +12,30 @@ from fastapi import FastAPI
 from paceline.api.core.background import in_background
 from paceline.api.core.context import Services
 from paceline.api.mock import nodes, people
+from paceline.api.mock.database import private_database
 from paceline.api.mock.director import Director
 from paceline.api.services.identity import first_start
+from paceline.api.settings import Settings
 
 
 @contextlib.asynccontextmanager
-async def running(app: FastAPI, services: Services) -> AsyncIterator[None]:
+async def prepared(settings: Settings) -> AsyncIterator[tuple[Settings, Process]]:
+    """A context with the settings of a private database, and the process of the simulated nodes, which loads while the coordinator starts."""
+    with private_database(settings) as ours:
+        async with nodes.simulation(first_start.local_url(ours)) as simulation:
+            yield ours, simulation
+
+
+@contextlib.asynccontextmanager
+async def running(app: FastAPI, services: Services, simulation: Process) -> AsyncIterator[None]:
     """A context in which guests are let in, simulated nodes work, and demo users have jobs."""
     keys = await people.settle(services)
-    url = f"http://127.0.0.1:{services.settings.uvicorn_port or first_start.port_of(sys.argv) or first_start.DEFAULT_PORT}"
     print(
         f"MOCK_DB: {nodes.NODES} simulated nodes of {nodes.SLOTS} cards, demo jobs, and a database in {services.settings.data} that is gone "
-        f"at the end.\nNo sign-in from this machine: {services.settings.public_url or url}",
+        f"at the end.\nNo sign-in from this machine: {services.settings.public_url or first_start.local_url(services.settings)}",
         file=sys.stderr,
         flush=True,
     )
-    async with nodes.simulated_nodes(services, url), in_background("demo", Director(app, keys, nodes.NODES).run):
+    await nodes.tell_tokens(simulation, services)
+    async with in_background("demo", Director(app, keys, nodes.NODES).run):
         yield

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -26,25 +27,36 @@ def command(url: str) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def simulated_nodes(services: Services, url: str) -> AsyncIterator[None]:
-    """A context in which simulated nodes join and work. `url` need not answer yet: they try until it does."""
+async def simulation(url: str) -> AsyncIterator[Process]:
+    """A context with the process of the simulated nodes, which join once it has been told their tokens (`tell_tokens`).
+
+    It loads its modules beside a coordinator that starts. `url` need not answer yet: the nodes try until it does.
+    """
+    process = await asyncio.create_subprocess_exec(*command(url), stdin=asyncio.subprocess.PIPE, start_new_session=True)
+    try:
+        yield process
+    finally:
+        _stdin(process).close()
+        await _end(process)
+
+
+async def tell_tokens(process: Process, services: Services) -> None:
+    """Let the simulated nodes join."""
     tokens: dict[str, str] = {}
     async with services.write() as session:
         for number in range(1, NODES + 1):
             token, _ = await joining.create_join_token(session, created_by="mock", now=services.now(), lifetime=TOKEN_LIFETIME)
             tokens[f"sim-{number:03d}"] = token
-    process = await asyncio.create_subprocess_exec(*command(url), stdin=asyncio.subprocess.PIPE, start_new_session=True)
+    _stdin(process).write(json.dumps(tokens).encode() + b"\n")
+    await _stdin(process).drain()
+
+
+def _stdin(process: Process) -> asyncio.StreamWriter:
     assert process.stdin is not None  # a pipe
-    try:
-        process.stdin.write(json.dumps(tokens).encode() + b"\n")
-        await process.stdin.drain()
-        yield
-    finally:
-        process.stdin.close()
-        await _end(process)
+    return process.stdin
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: Process) -> None:
     try:
         await asyncio.wait_for(process.wait(), STOP_SECONDS)
     except TimeoutError:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from paceline.api.core import identity
 from paceline.api.core.context import Services
 from paceline.api.services.identity import accounts
+from paceline.api.settings import Settings
 from paceline.db.models.identity import UserRow
 
 DEFAULT_PORT = 8000
@@ -31,9 +32,14 @@ async def welcome(services: Services) -> None:
             token, expires = await accounts.create_login_link(session, identity.SYSTEM, user, services.now(), "first_start")
     except IntegrityError:
         return
-    here = f"http://127.0.0.1:{services.settings.uvicorn_port or port_of(sys.argv) or DEFAULT_PORT}"
+    here = local_url(services.settings)
     is_built = (services.settings.dashboard / "index.html").is_file()
     print(*greeting(services.settings.public_url, here, token, expires, is_built=is_built), sep="\n", file=sys.stderr, flush=True)
+
+
+def local_url(settings: Settings) -> str:
+    """Where this coordinator listens, for who is on this machine."""
+    return f"http://127.0.0.1:{settings.uvicorn_port or port_of(sys.argv) or DEFAULT_PORT}"
 
 
 def greeting(public_url: str, here: str, token: str, expires: datetime, *, is_built: bool) -> list[str]:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError, not_found
@@ -26,6 +27,8 @@ from paceline.tls.trust import travels_readable
 from paceline.training.schema.resources import MOST_LABELS
 
 NO_GPU = "no GPU"
+#: All of a node at once: a page of a cluster has hundreds.
+_READINGS = TypeAdapter(list[GpuReading])
 
 
 async def find(session: AsyncSession, node_id: str, *, lock: bool = False) -> NodeRow:
@@ -100,11 +103,8 @@ def _age(node: NodeRow, now: datetime) -> float | None:
 def gpu_readings(node: NodeRow, now: datetime) -> list[GpuReading]:
     names = {gpu["uuid"]: gpu["name"] for gpu in (node.inventory or {}).get("gpus", [])}
     samples: list[dict[str, Any]] = (node.last_sample or {}).get("gpus", [])
-    age = _age(node, now) or 0.0
-    return [
-        GpuReading(**sample, node_id=node.id, node_name=node.name, name=names.get(sample["uuid"], "unknown GPU"), age_seconds=age)
-        for sample in samples
-    ]
+    shared = {"node_id": node.id, "node_name": node.name, "age_seconds": _age(node, now) or 0.0}
+    return _READINGS.validate_python([{**sample, **shared, "name": names.get(sample["uuid"], "unknown GPU")} for sample in samples])
 
 
 async def gpu_status(session: AsyncSession, now: datetime) -> GpuStatus:
