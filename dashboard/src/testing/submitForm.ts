@@ -6,7 +6,7 @@ import { renderApp } from "./renderApp";
 export async function openForm(routes: Routes = {}) {
   const seen = mockApi(routes);
   const app = renderApp("/jobs/new");
-  await screen.findByLabelText("Name");
+  await screen.findByText("Fault tolerance"); // sections below the first screen are drawn after it
   return { seen, ...app, submit: () => screen.getByText("Submit job").closest("button")! };
 }
 

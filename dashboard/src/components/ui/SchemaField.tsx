@@ -1,4 +1,4 @@
-import { Checkbox, Select, TextInput, Textarea, type TextareaProps, type TextInputProps } from "@mantine/core";
+import { Checkbox, Select, TextInput, type TextareaProps, type TextInputProps } from "@mantine/core";
 import { IconHelpCircle } from "@tabler/icons-react";
 import { useState } from "react";
 import { Marked } from "@/components/ui/Marked";
@@ -10,6 +10,7 @@ import { issueOf } from "@/lib/spec/issues";
 import { linesOf, mapOf } from "@/lib/spec/maps";
 import { useSpelling } from "@/lib/useSpelling";
 import { isRecord, pointerOf, type Issue, type Path, type Resolved, type Schema } from "@/lib/spec/schema";
+import { GrowingTextarea } from "./GrowingTextarea";
 import classes from "./SchemaField.module.css";
 
 /** The hint stands below its input, so that the inputs of a row are level. */
@@ -198,7 +199,7 @@ function TextField({ value, multiline, read, write, onValue, ...common }: TextFi
       setEdited(false);
     },
   };
-  return multiline ? <Textarea {...props} autosize minRows={2} /> : <TextInput {...props} />;
+  return multiline ? <GrowingTextarea {...props} minRows={2} /> : <TextInput {...props} />;
 }
 
 /** Where the schema wants texts, digits stay a text. */

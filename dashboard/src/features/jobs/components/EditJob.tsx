@@ -1,9 +1,10 @@
-import { ActionIcon, Button, Group, Text, Textarea, TextInput } from "@mantine/core";
+import { ActionIcon, Button, Group, Text, TextInput } from "@mantine/core";
 import { IconPencil } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
+import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 import { Guarded } from "@/components/ui/Guarded";
 import { NumberField } from "@/components/ui/NumberField";
 import { wholeNumberProblem } from "@/lib/numbers";
@@ -90,9 +91,8 @@ function EditForm({ job, onDone }: { job: Job; onDone(): void }) {
         onChange={setLabels}
         onProblem={setLabelProblem}
       />
-      <Textarea
+      <GrowingTextarea
         label="Notes"
-        autosize
         minRows={3}
         maxRows={12}
         maxLength={10_000}

@@ -1,9 +1,10 @@
-import { Button, Group, Text, Textarea, TextInput } from "@mantine/core";
+import { Button, Group, Text, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
 import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { useRegister } from "../api/models";
 import classes from "./Models.module.css";
+import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 
 /** What a version is to be made of. */
 export interface Source {
@@ -51,10 +52,9 @@ export function RegisterDialog({ source, onClose }: Props) {
           value={alias}
           onChange={(event) => setAlias(event.currentTarget.value)}
         />
-        <Textarea
+        <GrowingTextarea
           label="Notes"
           value={notes}
-          autosize
           minRows={2}
           onChange={(event) => setNotes(event.currentTarget.value)}
         />

@@ -1,4 +1,4 @@
-import { Button, Checkbox, Group, Radio, Textarea, TextInput } from "@mantine/core";
+import { Button, Checkbox, Group, Radio, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
 import { CopyBox } from "@/components/ui/CopyBox";
 import { Dialog } from "@/components/ui/Dialog";
@@ -6,6 +6,7 @@ import { FormEnd } from "@/components/ui/FormEnd";
 import { useCreateChannel } from "../api/notifications";
 import { addressesIn, KINDS, type ChannelKind } from "../notifications";
 import classes from "./Notifications.module.css";
+import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 
 /** Adds a channel. The secret of a webhook is shown once. */
 export function NewChannelDialog({ onClose }: { onClose(): void }) {
@@ -55,12 +56,11 @@ function ChannelForm({ create, onClose }: { create: ReturnType<typeof useCreateC
         ))}
       </Radio.Group>
       {isEmail ? (
-        <Textarea
+        <GrowingTextarea
           label="E-mail addresses"
           description="Up to 20, between commas or on lines of their own."
           value={addresses}
           required
-          autosize
           minRows={2}
           onChange={(event) => setAddresses(event.currentTarget.value)}
         />

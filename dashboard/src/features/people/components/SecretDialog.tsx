@@ -1,9 +1,10 @@
-import { Checkbox, PasswordInput, Textarea, TextInput } from "@mantine/core";
+import { Checkbox, PasswordInput, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
 import { Dialog } from "@/components/ui/Dialog";
 import { FormEnd } from "@/components/ui/FormEnd";
 import type { Secret } from "@/lib/types";
 import { useSetSecret } from "../api/secrets";
+import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 
 const LEAST_CHARACTERS = 8;
 
@@ -60,7 +61,7 @@ export function SecretDialog({ replaced, onClose }: Props) {
           </>
         )}
         {several ? (
-          <Textarea {...input} autosize minRows={4} onChange={(event) => setValue(event.currentTarget.value)} />
+          <GrowingTextarea {...input} minRows={4} onChange={(event) => setValue(event.currentTarget.value)} />
         ) : (
           <PasswordInput {...input} onChange={(event) => setValue(event.currentTarget.value)} />
         )}

@@ -1,4 +1,4 @@
-import type { KeyboardEvent } from "react";
+import { useDeferredValue, type KeyboardEvent } from "react";
 import { FormSection } from "@/components/ui/FormSection";
 import { title } from "@/lib/format";
 import { fieldDocs, sectionDocs as docsOf } from "@/lib/spec/docs";
@@ -54,6 +54,8 @@ export function SpecForm({ value, onChange, ...rest }: Props) {
 function Sections(props: Props) {
   const properties = props.schema.properties ?? {};
   const own = JOB_FIELDS.filter((name) => !props.without?.includes(name));
+  const isWhole = useDeferredValue(true, false); // what is below the first screen is drawn after it
+  const sections = isWhole ? SECTIONS : [];
   return (
     // F1 in a field opens its documentation: the links beside the labels are no stops of the Tab key, which would be twice as many.
     // eslint-disable-next-line jsx-a11y/no-static-element-interactions -- it only hears a key that its fields leave
@@ -74,7 +76,7 @@ function Sections(props: Props) {
         </div>
       </FormSection>
       <WorkloadSection {...props} />
-      {SECTIONS.filter((name) => properties[name] && isShown(props, [name])).map((name) => (
+      {sections.filter((name) => properties[name] && isShown(props, [name])).map((name) => (
         <FormSection
           key={name}
           name={title(name)}
