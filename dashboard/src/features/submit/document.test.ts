@@ -54,7 +54,32 @@ describe("the document", () => {
   it("leaves text alone that is not YAML, and says where it breaks", () => {
     const broken = "name: [one";
     expect(setField(broken, ["name"], "two")).toBe(broken);
-    expect(parse(broken)).toMatchObject({ value: undefined, problems: [{ message: expect.any(String) }] });
+    const message = "line 1, column 7: the bracket [ that opens here is not closed; put ] at its end";
+    expect(parse(broken)).toEqual({ value: undefined, problems: [{ from: 6, to: 10, message }] });
+  });
+
+  it("tells one mistake once, though the parser stumbles on after it", () => {
+    expect(parse("betas: [0.9, 0.95]]\nsteps: 1\n").problems.map(({ message }) => message)).toEqual([
+      "line 1, column 19: the bracket ] closes none that is open; remove it, or open one before",
+    ]);
+  });
+
+  it("names both lines of a key that is there twice", () => {
+    const message = "the key 'steps' on line 4 is there already, on line 2; keep one of them";
+    expect(parse("training:\n  steps: 1\n  seed: 2\n  steps: 3\n").problems).toEqual([{ from: 33, to: 38, message }]);
+  });
+
+  it("outlives an alias of nothing, which the parser takes", () => {
+    expect(parse("name: *x\n").problems).toMatchObject([
+      { from: 6, to: 8, message: expect.stringMatching(/the alias \*x; .* in quotes/) },
+    ]);
+    expect(setField("name: *x\n", ["a"], 1)).toBe("name: *x\n");
+  });
+
+  it("keeps the parser's words, with their place, where it has no better ones", () => {
+    expect(parse("a: ? b\n").problems).toMatchObject([
+      { message: expect.stringMatching(/^line 1, column \d+: [^\n]+(?<! column \d+:)$/) },
+    ]);
   });
 
   it("takes the other names of the mesh's axes", () => {
