@@ -105,6 +105,15 @@ describe("validation against the published schema", () => {
     for (const { name, text } of TEMPLATES) expect([name, ...issuesOf(text)]).toEqual([name]);
   });
 
+  it("says how the items of a list are separated where some are missing", () => {
+    expect(issuesOf(`${TEXT}optimizer:\n  kind: adamw\n  betas: [0.9 0.95]\n`)).toContain(
+      "/optimizer/betas Must have 2 items, not 1; separate them by commas",
+    );
+    expect(issuesOf(`${TEXT}optimizer:\n  kind: adamw\n  betas: [0.9, 0.95, 0.9]\n`)).toContain(
+      "/optimizer/betas Must have 2 items, not 3",
+    );
+  });
+
   it("names the value and the limit", () => {
     expect(issuesOf(`${TEXT}priority: 101\n`)).toEqual(["/priority Must be at most 100, not 101"]);
     expect(issuesOf(TEXT.replace("steps: 10", "steps: many"))).toEqual([

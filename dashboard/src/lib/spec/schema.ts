@@ -112,6 +112,9 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** A form's field takes a list as a line, and YAML in brackets: both with commas. */
+const HOW_TO_LIST = "; separate them by commas";
+
 export function validate(root: Schema, document: unknown): Issue[] {
   return check(root, root, document, []);
 }
@@ -153,7 +156,7 @@ function checkObject(root: Schema, schema: Resolved, value: Record<string, unkno
 function checkArray(root: Schema, schema: Resolved, value: unknown[], path: Path): Issue[] {
   const wanted = schema.prefixItems?.length;
   if (wanted !== undefined && value.length !== wanted)
-    return [issue(path, `Must have ${wanted} items, not ${value.length}`)];
+    return [issue(path, `Must have ${wanted} items, not ${value.length}${value.length < wanted ? HOW_TO_LIST : ""}`)];
   return value.flatMap((child, index) => {
     const item = schema.prefixItems?.[index] ?? schema.items;
     return item ? check(root, item, child, [...path, index]) : [];
