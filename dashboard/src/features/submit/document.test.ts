@@ -106,12 +106,18 @@ describe("validation against the published schema", () => {
   });
 
   it("says how the items of a list are separated where some are missing", () => {
-    expect(issuesOf(`${TEXT}optimizer:\n  kind: adamw\n  betas: [0.9 0.95]\n`)).toContain(
-      "/optimizer/betas Must have 2 items, not 1; separate them by commas",
-    );
-    expect(issuesOf(`${TEXT}optimizer:\n  kind: adamw\n  betas: [0.9, 0.95, 0.9]\n`)).toContain(
-      "/optimizer/betas Must have 2 items, not 3",
-    );
+    const told = (betas: string) => issuesOf(`${TEXT}optimizer:\n  kind: adamw\n  betas: [${betas}]\n`);
+    expect(told("0.9 0.95")).toEqual(["/optimizer/betas Must have 2 items, not 1; separate them by commas"]);
+    expect(told("0.9, 0.95, 0.9")).toEqual(["/optimizer/betas Must have 2 items, not 3"]);
+  });
+
+  it("tells how a number is written that is one elsewhere", () => {
+    expect(issuesOf(TEXT.replace("steps: 10", "steps: 1k"))).toEqual([
+      '/training/steps Must be a whole number, not "1k"; write 1000',
+    ]);
+    expect(issuesOf(TEXT.replace("steps: 10", "steps: 10\n  pause_at_steps: [5; 7]"))).toEqual([
+      '/training/pause_at_steps/0 Must be a whole number, not "5; 7"; separate several numbers by commas',
+    ]);
   });
 
   it("names the value and the limit", () => {
@@ -186,6 +192,19 @@ describe("completion", () => {
 });
 
 describe("the coordinator's field errors", () => {
+  it("stand at a field that is named without its section, where only one section has it", () => {
+    const at = (message: string) => ({ pointer: "", message, code: "inconsistent_spec", hint: null, line: null });
+    const error = new ApiError({
+      status: 422,
+      code: "invalid",
+      detail: "d",
+      errors: [at("global_batch_size=32 makes 8"), at("kind=x is nothing"), at("constructor is nothing")],
+    });
+    const document = { training: { global_batch_size: 32 }, model: { kind: "x" }, data: { kind: "y" } };
+    const found = serverIssues(error, document);
+    expect(found.map(({ pointer }) => pointer)).toEqual(["/training/global_batch_size", "", ""]);
+  });
+
   it("between several fields stand at the first that is named, where the document has it", () => {
     const at = (pointer: string, message: string) => ({
       pointer,

@@ -4,7 +4,7 @@
  * Covers the part of JSON Schema that pydantic writes. It interprets rather than compiles, so that a content security
  * policy without `unsafe-eval` holds, and it follows `discriminator`, so that a wrong field of one variant is one error.
  */
-import { oversized } from "../numbers";
+import { numberAdvice, oversized } from "../numbers";
 import { mapProblem } from "./maps";
 import { nearest } from "./nearest";
 
@@ -222,10 +222,11 @@ function typeProblem(schema: Schema, value: unknown): string | null {
   const isMap = schema.type === "object" && !schema.properties;
   const unreadable = isMap && typeof value === "string" ? mapProblem(value) : null;
   if (unreadable) return unreadable;
-  const number =
-    (schema.type === "integer" || schema.type === "number") && typeof value === "string" && oversized(value);
+  const isNumeric = schema.type === "integer" || schema.type === "number";
+  const number = isNumeric && typeof value === "string" && oversized(value);
   if (typeof number === "number") return tooLarge(schema, number, String(value).trim());
-  return `Must be ${KINDS[schema.type] ?? "a value"}, not ${JSON.stringify(value)}`;
+  const advice = isNumeric && typeof value === "string" ? numberAdvice(value) : "";
+  return `Must be ${KINDS[schema.type] ?? "a value"}, not ${JSON.stringify(value)}${advice}`;
 }
 
 /** Of a number that no number holds: the limit of its field, or else that of numbers. */
