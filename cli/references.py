@@ -79,7 +79,7 @@ def _names(client: RestClient, kind: ReferenceKind) -> list[str]:
 
 
 def near_names(reference: str, names: Iterable[str]) -> list[str]:
-    """Those of `names` that may have been meant: that begin so, or are spelled nearly so."""
+    """Return the names that may have been meant: that begin so, or are spelled nearly so."""
     by_lower = {name.lower(): name for name in names}
     wanted = reference.lower()
     begun = [name for name in by_lower if wanted and name.startswith(wanted)]

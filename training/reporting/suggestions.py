@@ -14,7 +14,7 @@ MOST_NAMES = 750
 
 
 def suggestion(error: BaseException, text: str) -> str:
-    """What follows `text`, the message of an exception, where Python prints it: ". Did you mean: 'loss'?"; empty where nothing does.
+    """Return what follows `text`, the message of an exception, where Python prints it: ". Did you mean: 'loss'?"; empty where nothing does.
 
     Python 3.11 looks for near names only as it prints an exception that nothing has caught; there they are looked for here."""
     if not isinstance(error, NameError | AttributeError | ImportError):

@@ -264,8 +264,8 @@ def _of_lone_text(line: str) -> str:
         return f"{told} has no space after its colon; write {found[1]}: {shown(found[2])}"
     if found := re.match(r"([\w.-]+)\s*=\s*(\S.*)", line):
         return f"{told} has no colon; write {found[1]}: {shown(found[2])}"
-    if found := re.match(r"([\w.-]+)\s+(\S+)$", line):
+    if found := re.fullmatch(r"([\w.-]+)\s+(\S+)", line):
         return f"{told} has no colon after the name; write {found[1]}: {shown(found[2])}"
-    if re.match(r"[\w.-]+$", line):
+    if re.fullmatch(r"[\w.-]+", line):
         return f"{told} has no colon; write {told}: and its value or, below, its fields"
     return f"{told} is no field, which is a name, a colon, a space and a value; put a text of several words in quotes after its name"

@@ -118,7 +118,7 @@ class _Bracket:
 
 
 class Brackets:
-    """What stands in brackets, from `start` to the closing one. `column`: that of the block which they are in."""
+    """Reads what stands in brackets, from `start` to the closing one. `column`: that of the block which they are in."""
 
     def __init__(self, text: str, start: int, column: int) -> None:
         self.text, self.start, self.column = text, start, column

@@ -131,7 +131,7 @@ def _node_facts(node: NodeRow, held: int, memory: ScalingMemory, unwanted: set[s
 
 
 async def held_by_pools(session: AsyncSession, job_ids: Collection[str], now: datetime) -> set[str]:
-    """Those of these jobs that a pool would hold if it grew as far as it may."""
+    """Return the ids of these jobs that a pool would hold if it grew as far as it may."""
     pools = await rows.autoscaled(session) if job_ids else []
     if not pools:
         return set()

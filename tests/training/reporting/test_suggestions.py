@@ -17,7 +17,7 @@ def _name() -> None:
 
 
 def _attribute() -> None:
-    print(torch.nn.Linaer(1, 1))
+    print(torch.nn.Linaer(1, 1))  # type: ignore[attr-defined]
 
 
 class _NoNames:
