@@ -181,20 +181,28 @@ class RestClient:
 
     def node(self, reference: str) -> Document:
         """The node with this name or id."""
-        nodes = [node for node in self.pages("/cluster/nodes") if reference in (node["id"], node["name"])]
+        known = self.pages("/cluster/nodes")
+        nodes = [node for node in known if reference in (node["id"], node["name"])]
         if not nodes:
-            raise not_found("node", reference, "paceline nodes")
+            raise not_found("node", reference, "paceline nodes", (node["name"] for node in known))
         return nodes[0]
 
     def node_id(self, reference: str) -> str:
         return str(self.node(reference)["id"])
+
+    def pool_path(self, name: str) -> str:
+        """The path of the pool with this name."""
+        names = [pool["name"] for pool in self.pages("/cluster/pools")]
+        if name not in names:
+            raise not_found("pool", name, "paceline pools", names)
+        return f"/cluster/pools/{name}"
 
     def user_id(self, reference: str) -> str:
         if is_id(reference):
             return reference
         matches = self.pages("/users", name=reference)
         if not matches:
-            raise not_found("user", reference, "paceline users list")
+            raise not_found("user", reference, "paceline users list", (user["name"] for user in self.pages("/users")))
         return str(matches[0]["id"])
 
     def key(self, reference: str) -> Document:
@@ -202,7 +210,7 @@ class RestClient:
         live = [key for key in self.pages("/keys") if key["revoked_at"] is None or key["id"] == reference]
         matches = [key for key in live if reference in (key["id"], key["prefix"], key["name"])]
         if not matches:
-            raise not_found("key", reference, "paceline keys list")
+            raise not_found("key", reference, "paceline keys list", (key["name"] for key in live))
         if len(matches) > 1:
             names = " or ".join(f"{key['prefix']} ({key['user_name']})" for key in matches)
             raise UsageProblem(f"several keys are called {reference!r}", f"name one by its prefix: {names}")

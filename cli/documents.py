@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from paceline.cli.errors import ApiProblemError, CliError, SpecFileError, UsageProblem
 from paceline.cli.repeated_options import by_name
 from paceline.training.spec.changes import NoFieldsError, with_field
@@ -83,7 +81,8 @@ def _read_located(path: str, changes: list[str], keyed_by_path: Sequence[str]) -
     except OSError as error:
         raise UsageProblem(f"{shown} cannot be read: {error.strerror}", "the examples folder has specs to start from") from error
     except UnicodeDecodeError as error:
-        raise UsageProblem(f"{shown} cannot be read as YAML: {error}") from error
+        line, wrong = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise UsageProblem(f"{shown} is no text in UTF-8: line {line} has the byte 0x{wrong:02x}", "save it as UTF-8") from error
     spec, lines = _parse_located(text, path)
     spec = with_changes(spec, changes, keyed_by_path)
     _require_finite(spec, path, ())
@@ -113,8 +112,6 @@ def _parse_located(text: str, path: str) -> tuple[dict[str, Any], Lines]:
         found = read(text)
     except SpecTextError as error:
         raise SpecFileError(f"{shown} cannot be read as YAML: {error}", error) from error
-    except yaml.YAMLError as error:
-        raise UsageProblem(f"{shown} cannot be read as YAML: {in_words(error)}") from error
     document = found.value
     if document is None:
         raise UsageProblem(f"{shown} is empty", "the examples folder has specs to start from")
@@ -132,15 +129,6 @@ def _shown(path: str) -> str:
     return "stdin" if path == "-" else path
 
 
-def in_words(error: yaml.YAMLError) -> str:
-    """The fault in a YAML text, and its place, in one line: the parser calls every text "<unicode string>"."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return str(error)
-    where = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
-    context = f" ({error.context})" if error.context else ""
-    return f"{where}: {error.problem}{context}"
-
-
 def with_changes(document: dict[str, Any], changes: Sequence[str], keyed_by_path: Sequence[str] = ()) -> dict[str, Any]:
     """A copy of `document` with each change applied. Raises UsageProblem, also where a field is to have two values."""
     by_name("--set", ((path, text) for path, _, text in (change.partition("=") for change in changes)), "keep one of them")
@@ -156,8 +144,8 @@ def with_change(document: dict[str, Any], change: str, keyed_by_path: Sequence[s
         raise UsageProblem(f"--set {change!r} has no field or no '='", SET_SYNTAX)
     try:
         value = load(text, at=tuple(path.split(".")))
-    except yaml.YAMLError as error:
-        raise UsageProblem(f"--set {path}: {text!r} is not a YAML value: {in_words(error)}", SET_SYNTAX) from error
+    except SpecTextError as error:
+        raise UsageProblem(f"--set {path}: {text!r} is not a YAML value: {error}", SET_SYNTAX) from error
     try:
         return with_field(document, _keys(path, keyed_by_path), value)
     except NoFieldsError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ ULID_LENGTH = 26
 #: Shorter beginnings are common to all ids of a quarter of an hour.
 SHORTEST_BEGINNING = 6
 MOST_MATCHES = 200
+#: Names that are offered in the place of one that is not there.
+MOST_NEAR = 3
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def find_id(client: RestClient, kind: ReferenceKind, reference: str) -> str:
     if len(begun) > 1:
         raise UsageProblem(f"{len(begun)} ids of {kind.noun}s begin with {reference}", f"type more of it: {_listed(begun)}")
     if not begun:
-        raise not_found(kind.noun, reference, kind.list_command)
+        raise not_found(kind.noun, reference, kind.list_command, _names(client, kind))
     return str(begun[0]["id"])
 
 
@@ -70,11 +73,26 @@ def is_id(reference: str) -> bool:
     return len(reference) == ULID_LENGTH and reference.isalnum() and reference.isupper()
 
 
-def not_found(noun: str, reference: str, list_command: str) -> ApiProblemError:
-    """The problem that nothing of this noun has this name or id."""
+def _names(client: RestClient, kind: ReferenceKind) -> list[str]:
+    """Return the names of the newest ones."""
+    return [str(each["name"]) for each in client.pages(kind.path, limit=MOST_MATCHES, **kind.everything)]
+
+
+def near_names(reference: str, names: Iterable[str]) -> list[str]:
+    """Return the names that may have been meant: that begin so, or are spelled nearly so."""
+    by_lower = {name.lower(): name for name in names}
+    wanted = reference.lower()
+    begun = [name for name in by_lower if wanted and name.startswith(wanted)]
+    near = dict.fromkeys(begun + difflib.get_close_matches(wanted, by_lower, MOST_NEAR))
+    return [by_lower[name] for name in near][:MOST_NEAR]
+
+
+def not_found(noun: str, reference: str, list_command: str, names: Iterable[str] = ()) -> ApiProblemError:
+    """The problem that nothing of this noun has this name or id. `names`: those that there are, of which the nearest are offered."""
     document = {"code": f"{noun}_not_found", "detail": f"there is no {noun} with the id or name {reference!r}"}
     error = ApiProblemError(404, document, "")
-    error.hint = f"'{list_command}' lists them"
+    near = " or ".join(near_names(reference, names))
+    error.hint = f"{f'did you mean {near}? ' if near else ''}'{list_command}' lists them"
     return error
 
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-import yaml
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -83,16 +82,14 @@ def _to_json(text: bytes, model: type[BaseModel] | None) -> tuple[bytes, Lines]:
         found = read(text)
     except SpecTextError as error:
         raise _of_text(error, model) from None
-    except yaml.YAMLError as error:
-        raise ProblemError("malformed_body", f"the body is not YAML: {error}") from None
     return json.dumps(found.value).encode(), found.lines
 
 
 def _of_text(error: SpecTextError, model: type[BaseModel] | None) -> ProblemError:
     """What is wrong with a text and, where the rest of it can be read as a document, with its fields."""
     fields = [_of_finding(each) for each in error.findings]
-    if not fields:
-        return ProblemError("malformed_body", f"the body is not YAML: {error}")
+    if error.rest is None:
+        return ProblemError("malformed_body", f"the body is not YAML: {error}", errors=fields)
     found: list[FieldError] = []
     if model is not None and isinstance(error.rest, dict):
         try:

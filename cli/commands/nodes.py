@@ -16,6 +16,7 @@ from paceline.cli.help import CommandGroup
 from paceline.cli.node_launches import coming_lines, launch_table, show_launches, ssh_request
 from paceline.cli.output import fields, note, table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.references import near_names
 from paceline.cli.session import Session, with_session
 from paceline.monitoring.samples import NO_GPU
 
@@ -77,6 +78,8 @@ def add(
         _refuse(number is not None and pool is None, f"--count {number} of what?", "give --pool NAME")
         body = {"pool": pool, "count": number or 1} if pool else {"provisioner": "manual", "expires_in_seconds": expires}
     with session.client() as client:
+        if pool is not None:
+            client.pool_path(pool)
         document = client.create("/cluster/nodes", body)
     if pool or ssh:
         show_launches(session, document)
@@ -115,9 +118,14 @@ def cancel(
 ) -> None:
     """Cancel a node that has not joined, or take a failed one off the list."""
     with session.client() as client:
-        found = [each for each in client.pages("/cluster/launches") if launch in (each["id"], each["name"])]
+        known = client.pages("/cluster/launches")
+        found = [each for each in known if launch in (each["id"], each["name"])]
         if not found:
-            raise UsageProblem(f"there is no launch {launch!r}", "'paceline nodes launches' lists them; a node that has joined is removed")
+            near = " or ".join(near_names(launch, (each["name"] for each in known)))
+            offer = f"did you mean {near}? " if near else ""
+            raise UsageProblem(
+                f"there is no launch {launch!r}", f"{offer}'paceline nodes launches' lists them; a node that has joined is removed"
+            )
         document = client.delete(f"/cluster/launches/{found[-1]['id']}")
     session.emit(document, lambda: f"{document['name']} is {'off the list' if document['failure'] else 'cancelled'}")
 

@@ -58,9 +58,10 @@ def delete(
 ) -> None:
     """Delete a pool that has no nodes, or with --drain its nodes as well. At a terminal it asks first."""
     with session.client() as client:
+        path = client.pool_path(pool)
         if not yes:
             confirm(f"The pool {pool} will be deleted{', and its nodes drained and ended' if drain else ''}.", "Delete?")
-        client.delete(f"/cluster/pools/{pool}", drain=drain)
+        client.delete(path, drain=drain)
     session.emit({"deleted": pool}, lambda: f"{pool} is deleted")
 
 

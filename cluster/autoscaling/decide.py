@@ -170,6 +170,16 @@ def _obstacle(pool: PoolFacts, job: PendingJob) -> str | None:
     return pool.no_engine or why if why == CONTAINER_ENGINE.obstacle else why
 
 
+def may_hold(pool: PoolFacts, job: PendingJob) -> bool:
+    """Whether the pool would hold the job if it had as many nodes as it may, and nothing else ran there. What is against it at this moment, such as
+    a budget that is used up, does not count."""
+    request = job.request
+    if _obstacle(pool, job) is not None:
+        return False
+    per_node = 1 if request.spread else pool.slots // request.slots_per_block
+    return per_node * pool.max_nodes >= request.fewest_blocks
+
+
 def _why_no_pool(pools: Sequence[PoolFacts], job: PendingJob) -> Withheld:
     told = {pool.name: str(_obstacle(pool, job)) for pool in pools}
     listed = "; ".join(f"{name}: {why}" for name, why in told.items())

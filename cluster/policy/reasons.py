@@ -104,7 +104,7 @@ class Explanations:
             return PlacementReason(tool.code, f"needs {needs}; {tool.lacking}", shape.missing(lacking), None, tool.way_out)
         others, pools = self._hindered_by(requirements)
         nobody = None if others else "no node is ready"
-        nearest = f"the largest has {count_of(largest.slots, 'slot')} ({largest.name})" if largest else nobody
+        nearest = f"the largest node has {count_of(largest.slots, 'slot')} ({largest.name})" if largest else nobody
         if away and wide + _blocks((node.slots for node in away), shape) >= shape.blocks:
             names = ", ".join(sorted(node.name for node in away))
             text = f"needs {needs}; {shape.capacity(wide)} ready; no new jobs go to {names}"

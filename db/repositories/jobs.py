@@ -107,6 +107,11 @@ async def get(session: AsyncSession, job_id: str) -> JobRow | None:
     return await session.get(JobRow, job_id)
 
 
+async def of_ids(session: AsyncSession, job_ids: Collection[str]) -> Sequence[JobRow]:
+    """The jobs with these ids."""
+    return (await session.scalars(select(JobRow).where(JobRow.id.in_(job_ids)))).all()
+
+
 async def get_locked(session: AsyncSession, job_id: str) -> JobRow | None:
     """The job's row, for a transaction that will change the job. SQLite's one writer needs no lock, and ignores this."""
     return await session.get(JobRow, job_id, with_for_update={"key_share": True}, populate_existing=True)

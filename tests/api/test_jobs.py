@@ -97,6 +97,13 @@ async def test_a_body_that_is_no_spec(client: httpx.AsyncClient, body: str, cont
     assert code(await client.post(JOBS, content=body, headers={"Content-Type": content_type})) == expected
 
 
+async def test_a_mistake_in_yaml_is_told_in_plain_words_with_its_place(client: httpx.AsyncClient) -> None:
+    answer = await client.post(JOBS, content="name: x\ntraining:\n\tsteps: 1\n", headers={"Content-Type": "application/yaml"})
+    told = "line 3, column 1: a tab stands where the line is indented; YAML takes spaces only: replace it, best by two of them"
+    assert answer.json()["detail"] == f"the body is not YAML: {told}"
+    assert [(error["line"], error["message"]) for error in answer.json()["errors"]] == [(3, told)]
+
+
 async def test_each_wrong_field_is_pointed_at(client: httpx.AsyncClient) -> None:
     wrong = document() | {"checkpoint": {"directory": "here"}, "model": {"kind": "mlp", "hidden": [0]}}
     answer = await client.post(JOBS, json=wrong)

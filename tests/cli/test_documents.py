@@ -36,7 +36,7 @@ def test_set_keeps_types_and_neighbours(change: str, expected: dict[str, Any]) -
     [
         (
             "a: [1\nb: :",
-            "job.yaml cannot be read as YAML: line 2, column 2: did not find expected ',' or ']' (while parsing a flow sequence)",
+            "job.yaml cannot be read as YAML: line 1, column 4: the bracket [ that opens here is not closed; put ] at its end",
         ),
         ("[1, 2]", "job.yaml holds a list, not fields with values"),
         ("5", "job.yaml holds one number, not fields with values"),

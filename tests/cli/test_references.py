@@ -1,10 +1,13 @@
-"""Jobs named by a name that several have, and by the beginning of an id."""
+"""Jobs named by a name that several have, by the beginning of an id, and by a name that is only nearly there."""
 
 from __future__ import annotations
 
 import json
 import re
 
+import pytest
+
+from paceline.cli.references import near_names
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator, job
 
@@ -37,3 +40,31 @@ def test_the_beginning_of_an_id_names_a_job_if_no_other_id_begins_so(paceline: P
     assert json.loads(paceline("show", OTHER.lower(), "--json").stdout)["id"] == OTHER
     refused = paceline("show", ID[:10])
     assert (refused.returncode, f"2 ids of jobs begin with {ID[:10]}" in refused.stderr, OTHER in refused.stderr) == (2, True, True)
+
+
+def test_near_names_are_those_that_begin_so_and_those_with_a_slip() -> None:
+    names = ["small", "smaller-one", "large", "gpt-base"]
+    assert near_names("smal", names) == ["small", "smaller-one"]
+    assert near_names("GTP-base", names) == ["gpt-base"]
+    assert near_names("qwerty", names) == near_names("", names) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "name"),
+    [
+        (("show", "smal"), "/training/jobs", "small"),
+        (("nodes", "cordon", "nod-1"), "/cluster/nodes", "node-1"),
+        (("pools", "delete", "labb", "--yes"), "/cluster/pools", "lab"),
+        (("nodes", "add", "--pool", "la"), "/cluster/pools", "lab"),
+        (("experiment", "show", "sweeep"), "/experiments", "sweep"),
+    ],
+    ids=["job", "node", "deleted pool", "pool of nodes", "experiment"],
+)
+def test_a_name_that_is_not_there_has_the_nearest_one_offered(
+    paceline: Paceline, coordinator: FakeCoordinator, command: tuple[str, ...], path: str, name: str
+) -> None:
+    coordinator.on("GET", path, Answer(200, {"items": [job(name=name)], "next_cursor": None}))
+    refused = paceline(*command)
+    assert refused.returncode == 5
+    assert f"hint: did you mean {name}? 'paceline" in refused.stderr
+    assert {request.method for request in coordinator.requests} == {"GET"}

@@ -125,7 +125,9 @@ def _too_small(request: Request, shape: Shape, nodes: Sequence[NodeView], usable
     away = [node for node in nodes if not node.schedulable and node.slots >= shape.size and node.obstacle(request.requirements) is None]
     largest = max(usable, key=lambda node: (node.slots, node.name), default=None)
     hindered = [node for node in nodes if node.schedulable and node.obstacle(request.requirements) is not None]
-    nearest = f"the largest has {count_of(largest.slots, 'slot')} ({largest.name})" if largest else None if hindered else "no node is ready"
+    nearest = (
+        f"the largest node has {count_of(largest.slots, 'slot')} ({largest.name})" if largest else None if hindered else "no node is ready"
+    )
     needs, missing = f"needs {shape.spoken()}", shape.missing(shape.blocks - wide)
     if away and wide + sum(blocks_in(node.slots, request) for node in away) >= shape.blocks:
         names = ", ".join(sorted(node.name for node in away))

@@ -213,6 +213,33 @@ async def test_a_trial_is_run_longer_from_its_newest_checkpoint(cluster: Cluster
     assert len(await trials(cluster, experiment_id)) == 2, "it is no trial"
 
 
+async def test_what_a_pool_may_grow_to_hold_waits_for_it_as_other_jobs_do(cluster: Cluster) -> None:
+    """It ended as a refusal, while the same job by itself would have waited for the nodes."""
+    pool = {
+        "name": "lab", "provider": {"type": "ssh", "hosts": ["ada@gpu1", "ada@gpu2"]}, "slots": 4, "max_nodes": 2,
+        "autoscale": {"device": "cpu"},
+    }  # fmt: skip
+    assert (await cluster.client.put("/api/v1/cluster/pools/lab", json=pool)).status_code == 200
+    agent = await cluster.add_agent(slots=2)
+    ddp = factories.job_spec().model_dump(mode="json", exclude={"name", "project", "labels", "resources"})
+    experiment_id = await post(cluster, grid={"resources.slots": [1, 8]}, job=ddp | {"parallelism": {"strategy": "ddp"}})
+    await run_trial(cluster, agent, experiment_id, 0)
+    found = await until_trials(cluster, experiment_id, lambda found: job_states(found) == ["completed", "queued"])
+
+    async def why() -> str | None:
+        pending = (await cluster.client.get(f"{JOBS}/{found[1]['job']['id']}")).json()["pending"]
+        return pending and str(pending["code"])
+
+    await cluster.until_seen(why, lambda code: code == "cluster_too_small")
+    for _ in range(4):
+        await loop.step_once(cluster.services, cluster.now())
+    found = await trials(cluster, experiment_id)
+    assert (found[1]["refusal"], job_states(found)[1]) == (None, "queued")
+    assert (await cluster.client.get(f"{EXPERIMENTS}/{experiment_id}")).json()["state"] == "running"
+    await cluster.add_agent("large", slots=8)
+    await until_trials(cluster, experiment_id, lambda found: job_states(found)[1] == "running")
+
+
 async def test_what_no_node_would_hold_ends_as_a_refusal_with_the_reason(cluster: Cluster) -> None:
     agent = await cluster.add_agent(slots=2)
     ddp = factories.job_spec().model_dump(mode="json", exclude={"name", "project", "labels", "resources"})

@@ -31,6 +31,7 @@ from paceline.training.reporting.failure_kinds import (
     shortened,
     without_middle,
 )
+from paceline.training.reporting.suggestions import suggestion
 from paceline.training.reporting.users_code import folded, innermost
 from paceline.training.warm_start import exit_code_of
 
@@ -111,6 +112,7 @@ def message_of(error: BaseException, kind: Kind) -> str:
         return f"sys.exit with code {exit_code_of(error)} before it had finished"
     if isinstance(error, BaseExceptionGroup):
         text = f"{text}: {'; '.join(one_line(member) for member in error.exceptions)}"
+    text += suggestion(error, text)
     return in_words(kind, original(type(error).__name__, text))
 
 

@@ -145,7 +145,7 @@ class Resources(Part):
         for name, default in (("nodes", 1), ("slots_per_node", 1), ("min_nodes", None), ("max_nodes", None), ("spread", False)):
             if (value := getattr(self, name)) != default:
                 raise inconsistent(
-                    "slots={slots} are anywhere, and {name}={value} says where; leave out one of them",
+                    "slots={slots} leaves the choice of nodes to the scheduler, and {name}={value} makes one; leave out one of them",
                     slots=self.slots,
                     name=name,
                     value=str(value).lower(),

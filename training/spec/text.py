@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 import yaml
 from yaml.composer import Composer
 
+from paceline.training.spec.syntax import Mistake, find_mistake
+from paceline.training.spec.syntax_values import place_of
+
 #: Of a document. The longest of the examples has 2 KiB.
 MAX_SPEC_BYTES = 64 << 10
 #: Mappings and lists inside each other. A spec has 4; the rest is room for model.config.
@@ -39,6 +42,8 @@ _FLOAT = re.compile(
 
 #: Fields whose values are texts that a program reads: `0.10`, `1e4` and `yes` stay as they are typed. `*` is any key or place.
 _AS_TYPED = (("script", "args", "*"), ("script", "command", "*"), ("environment", "variables", "*"))
+#: What no YAML text may have: control characters, and halves of characters.
+_UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class TextFinding(NamedTuple):
@@ -74,16 +79,13 @@ class _Rules:
     """What is refused, for a loader of PyYAML that composes in Python. What is wrong is collected, and left out of the document."""
 
     _place: tuple[str, ...] = ()
+    findings: list[TextFinding]
 
     def note(self, node: Any, message: str) -> None:
         """Collect a finding. Raises SpecTextError where there are too many."""
         self.findings.append(TextFinding(self._place, _line(node), message))
         if len(self.findings) >= MOST_FINDINGS:
             raise _refusal(self.findings, more=True)
-
-    @cached_property
-    def findings(self) -> list[TextFinding]:
-        return []
 
     @cached_property
     def lines(self) -> dict[tuple[str, ...], int]:
@@ -113,7 +115,10 @@ class _Rules:
             return None
         is_alias = isinstance(event, yaml.AliasEvent)
         sign = "alias *" if is_alias else "anchor &"
-        self.note(event, f"line {_line(event)} has the {sign}{anchor}; anchors and aliases are not read here: write the value out")
+        self.note(
+            event,
+            f"line {_line(event)} has the {sign}{anchor}; anchors and aliases are not read here: write the value out, or put a text that begins so in quotes",
+        )
         if not is_alias:
             event.anchor = None
             return None
@@ -210,7 +215,7 @@ _Loader = _loader()
 def load(text: str | bytes, *, at: tuple[str, ...] = ()) -> Any:
     """The document as plain data, never objects. `at`: the field whose value the text is, where it is not a whole spec.
 
-    Raises `yaml.YAMLError` where the text is no YAML, is longer than `MAX_SPEC_BYTES` or has what no spec needs: all of it is told at once."""
+    Raises SpecTextError where the text is no YAML, is longer than `MAX_SPEC_BYTES` or has what no spec needs: all of it is told at once."""
     return read(text, at=at).value
 
 
@@ -219,35 +224,48 @@ def read(text: str | bytes, *, at: tuple[str, ...] = ()) -> SpecText:
     size = len(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
     if size > MAX_SPEC_BYTES:
         raise SpecTextError(f"the document has {size} bytes; a job spec may have {MAX_SPEC_BYTES}")
+    found: list[TextFinding] = []
     try:
-        return _read(_Loader(text), at)
-    except (ValueError, RecursionError, OverflowError) as error:
-        raise SpecTextError(f"a value cannot be read: {error}") from None
+        return _read(text, at, found)
+    except SpecTextError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        wrong = _explained(text, error)
+        raise _refusal([*found, TextFinding((), wrong.line, str(wrong))]) from error
 
 
-def _read(loader: Any, at: tuple[str, ...]) -> SpecText:
+def _read(text: str | bytes, at: tuple[str, ...], found: list[TextFinding]) -> SpecText:
+    """Read the text. `found` gets the findings, which count even where a fault ends the reading."""
+    loader: Any = _Loader(text)
+    loader.findings = found
     try:
-        node = _composed(loader)
+        node = loader.get_single_node()
         if node is None:
             return SpecText(None, {})
         _keep_spelling(node, at)
         value = loader.construct_document(node)
-        if loader.findings:
-            raise _refusal(loader.findings, value, loader.lines)
+        if found:
+            raise _refusal(found, value, loader.lines)
         return SpecText(value, loader.lines)
     finally:
         loader.dispose()
 
 
-def _composed(loader: Any) -> Any:
-    """The document's node. A fault that ends the reading is told after what was found before it."""
+def _explained(text: str | bytes, error: Exception) -> Mistake:
+    """Why a text is no YAML, in words for people; those of the parser where there are no others."""
     try:
-        return loader.get_single_node()
-    except yaml.MarkedYAMLError as error:
-        if not loader.findings or error.problem_mark is None:
-            raise
-        line = error.problem_mark.line + 1
-        raise _refusal([*loader.findings, TextFinding((), line, f"line {line}: {error.problem}")]) from error
+        words = text if isinstance(text, str) else text.decode()
+    except UnicodeDecodeError as wrong:
+        before = wrong.object[: wrong.start].decode()
+        return Mistake(*place_of(before, len(before)), f"the byte 0x{wrong.object[wrong.start]:02x} is no UTF-8; save the file as UTF-8")
+    if found := _UNREADABLE.search(words):
+        return Mistake(*place_of(words, found.start()), f"U+{ord(found[0]):04X} is no character that YAML may have; remove it")
+    mark = getattr(error, "problem_mark", None)
+    if mistake := find_mistake(words):
+        return mistake
+    if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
+        return Mistake(1, 1, f"a value cannot be read: {error}")
+    return Mistake(mark.line + 1, mark.column + 1, f"{error.problem}{f' ({error.context})' if error.context else ''}")
 
 
 def json_findings(text: bytes) -> tuple[TextFinding, ...]:
@@ -259,8 +277,6 @@ def json_findings(text: bytes) -> tuple[TextFinding, ...]:
             load(text)
         except SpecTextError as error:
             return error.findings or (TextFinding((), 1, str(error)),)
-        except yaml.YAMLError:
-            pass
         return (TextFinding((), 1, f"the key {str(twice)!r} is there twice; keep one of them"),)
     except (ValueError, RecursionError):  # whoever reads the text itself says so
         return ()

@@ -14,9 +14,10 @@ from paceline.api.core import bus
 from paceline.api.core.context import Services, nudge_after_commit
 from paceline.api.services.experiments import experiments, trial_jobs, trial_metrics
 from paceline.api.services.experiments.trial_jobs import Chosen
-from paceline.api.services.experiments.trial_states import known_trial
+from paceline.api.services.experiments.trial_states import known_trial, too_large_jobs
 from paceline.api.services.lifecycle import experiment_lifecycle
 from paceline.api.services.planning.plan_auto import ClusterChangedError
+from paceline.api.services.scheduling import scaling_facts
 from paceline.cluster.experiments.cells import Combination, cells_of
 from paceline.cluster.experiments.policies import policy_of
 from paceline.cluster.experiments.policy import KnownTrial
@@ -78,7 +79,9 @@ async def _look(services: Services, experiment_id: str, now: datetime) -> Experi
         async with services.control.read() as session:
             trials = await rows.trials(session, experiment_id)
     spec = experiments.spec_of(row)
-    known = [known_trial(each, spec.job, now) for each in trials]
+    async with services.control.read() as session:
+        coming = await scaling_facts.held_by_pools(session, too_large_jobs(trials), now)
+    known = [known_trial(each, spec.job, now, coming) for each in trials]
     running = (now - row.state_since).total_seconds() if row.state == "running" else 0.0
     used = row.former_slot_seconds + sum(each.slot_seconds for each in known)
     return ExperimentLook(row, spec, known, Usage(free_slots, row.ran_seconds + max(0.0, running), used))

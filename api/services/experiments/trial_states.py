@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -43,8 +43,9 @@ def state_of_tally(tally: TrialTally) -> TrialState:
     return _state(refused=tally.is_refused, pruned=tally.is_pruned, cancelled=tally.is_cancelled, job=tally.job_state)
 
 
-def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime) -> KnownTrial:
-    """A trial as its experiment's schedule sees it. `base`: the job that all trials begin with."""
+def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime, coming: Collection[str] = ()) -> KnownTrial:
+    """A trial as its experiment's schedule sees it. `base`: the job that all trials begin with. `coming`: jobs that a pool would hold once it has
+    grown: they wait for it as any other job does."""
     trial, job = known
     return KnownTrial(
         index=trial.index,
@@ -55,7 +56,7 @@ def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime) -> 
         state=state_of(known),
         is_active=job is not None and _is_active(job),
         is_queued=job is not None and _is_queued(job),
-        never_fits=_why_it_never_fits(job),
+        never_fits=None if job is not None and job.id in coming else _why_it_never_fits(job),
         can_pause=_can_pause(base, trial.values),
         paused_for=trial.paused_for,
         is_pausing=job is not None and job.desired is Intent.PAUSE,
@@ -80,6 +81,11 @@ def _is_active(job: TrialJobColumns) -> bool:
 def _is_queued(job: TrialJobColumns) -> bool:
     """Whether the job waits for slots; one that is asked to leave its pause will, a moment later."""
     return job.state is JobState.QUEUED or (job.state is JobState.PAUSED and job.desired is Intent.RUN)
+
+
+def too_large_jobs(trials: Iterable[TrialWithJob]) -> list[str]:
+    """The jobs of trials that the nodes that are here would not hold."""
+    return [known.job.id for known in trials if known.job is not None and _why_it_never_fits(known.job) is not None]
 
 
 def _why_it_never_fits(job: TrialJobColumns | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ from paceline.api.services.scheduling.growing_jobs import GrowthMemory, read_gro
 from paceline.api.services.scheduling.job_snapshots import load_recovering
 from paceline.api.services.specs.job_views import request_for
 from paceline.api.services.specs.stored_specs import readable_spec_of
-from paceline.cluster.autoscaling.decide import AVOID_SECONDS
+from paceline.cluster.autoscaling.decide import AVOID_SECONDS, may_hold
 from paceline.cluster.autoscaling.facts import DEFAULT_LAUNCH_SECONDS, NodeFacts, PendingJob, PoolFacts, ScalingFacts
 from paceline.cluster.policy.requirements import facets
 from paceline.cluster.provisioners.settings import AutoscaleSettings
@@ -128,6 +128,17 @@ def _node_facts(node: NodeRow, held: int, memory: ScalingMemory, unwanted: set[s
         schedulable=node.state is NodeState.READY,
         leaving=leaving,
     )
+
+
+async def held_by_pools(session: AsyncSession, job_ids: Collection[str], now: datetime) -> set[str]:
+    """Return the ids of these jobs that a pool would hold if it grew as far as it may."""
+    pools = await rows.autoscaled(session) if job_ids else []
+    if not pools:
+        return set()
+    tools = await pool_tools.of_autoscaled(session, await node_rows.present(session))
+    facts = [_pool_facts(row, (), (), {}, ScalingMemory(), tools[row.name], now) for row in pools]
+    found = [pending for row in await job_rows.of_ids(session, job_ids) if (pending := _pending_job(row)) is not None]
+    return {each.request.job_id for each in found if any(may_hold(pool, each) for pool in facts)}
 
 
 async def _pending(session: AsyncSession, now: datetime) -> list[PendingJob]:

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { numberOf, oversized, wholeNumberProblem } from "./numbers";
+import { numberAdvice, numberOf, oversized, wholeNumberProblem } from "./numbers";
 
 describe("a typed number", () => {
   it.each([
@@ -43,4 +43,23 @@ it("says which whole numbers are taken", () => {
   expect(wholeNumberProblem(21, 1, 20)).toBe("Must be a whole number from 1 to 20");
   expect(wholeNumberProblem(20, 1, 20)).toBeNull();
   expect(wholeNumberProblem(undefined, 1)).toBeNull();
+});
+
+describe("what means no number here", () => {
+  it.each([
+    ["1k", "; write 1000"],
+    ["2.5 M", "; write 2500000"],
+    ["10%", "; write 0.1"],
+    ["-0,1", "; write -0.1"],
+    ["0,001", "; write 0.001"],
+    ["1,000", "; write 1000"],
+    ["12,345,678", "; write 12345678"],
+    ["10;20", "; separate several numbers by commas"],
+    ["0.9 0.95", "; separate several numbers by commas"],
+    ["fast", ""],
+    ["1e-8e", ""],
+    ["16 gb", ""],
+  ])("%s has its way out", (text, advice) => {
+    expect(numberAdvice(text)).toBe(advice);
+  });
 });

@@ -29,6 +29,23 @@ export function oversized(text: string): number | null {
   return Number.isFinite(number) && (!/^[+-]?\d+$/.test(plain) || Number.isSafeInteger(number)) ? null : number;
 }
 
+const THOUSANDS = /^([+-]?[1-9]\d{0,2})((?:,\d{3})+)$/;
+const DECIMAL_COMMA = /^([+-]?\d+),(\d+)$/;
+const WITH_UNIT = /^([+-]?(?:\d+\.?\d*|\.\d+))\s*([kmg%])$/i;
+const UNITS: Record<string, string> = { k: "e3", m: "e6", g: "e9", "%": "e-2" };
+const SEVERAL = /^[\d.e+-]+(?:\s*;\s*|\s+)[\d.e+;\s-]+$/i;
+
+/** What to write in place of a text that means no number here, and does elsewhere (`1k`, `10%`, `0,1`, `1,000`, `1; 2`); empty for any other. */
+export function numberAdvice(text: string): string {
+  const trimmed = text.trim();
+  const [, unitless = "", unit = ""] = WITH_UNIT.exec(trimmed) ?? [];
+  const [, whole = "", fraction = ""] = DECIMAL_COMMA.exec(trimmed) ?? [];
+  if (THOUSANDS.test(trimmed)) return `; write ${trimmed.replaceAll(",", "")}`;
+  if (whole) return `; write ${whole}.${fraction}`;
+  if (unit) return `; write ${Number(unitless + UNITS[unit.toLowerCase()])}`;
+  return SEVERAL.test(trimmed) ? "; separate several numbers by commas" : "";
+}
+
 /** Why a value may not stand where a whole number from `least` to `most` is wanted; null where it may, or is left out. */
 export function wholeNumberProblem(value: number | string | undefined, least: number, most = Infinity): string | null {
   if (value === undefined || (typeof value === "number" && Number.isInteger(value) && value >= least && value <= most))

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.cluster.autoscaling.decide import decide
+from paceline.cluster.autoscaling.decide import decide, may_hold
 from paceline.cluster.autoscaling.decisions import DrainNode, LaunchNodes, ScalingDecision
 from paceline.cluster.autoscaling.facts import GrowingGang, NodeFacts, PendingJob, PoolFacts, ScalingFacts
 from paceline.cluster.policy.placement import Request
@@ -251,3 +251,13 @@ def test_what_was_launched_a_moment_ago_is_neither_launched_again_nor_drained(fa
     again = decide(replace(facts, launching=launching, nodes=left), NOW)
     assert again.launches == ()
     assert again.drains == ()
+
+
+def test_a_pool_may_hold_what_fits_into_all_the_nodes_that_it_may_have() -> None:
+    assert may_hold(POOL, job(blocks=16))
+    assert not may_hold(POOL, job(blocks=17))
+    assert may_hold(POOL, job(blocks=17, min_blocks=16)), "it starts with fewer"
+    assert not may_hold(POOL, job(blocks=5, spread=True)), "four nodes, one block each"
+    assert not may_hold(POOL, job(blocks=1, slots_per_block=5)), "a block lies on one node"
+    assert not may_hold(replace(POOL, spot=True), job(safe=False))
+    assert may_hold(replace(POOL, budget_node_hours=1.0, spent_node_hours=2.0), job()), "the next month has a budget of its own"

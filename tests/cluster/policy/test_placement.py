@@ -64,7 +64,7 @@ def test_a_block_is_never_cut() -> None:
     assert shares(place([request("job", 4, 2)], nodes)[0]) == [("c", 4), ("a", 2), ("b", 2)]
     assert reason(place([request("job", 5, 2)], nodes)) == (
         "cluster_too_small",
-        "needs 5 blocks of 2 slots; the cluster has room for 4 such blocks: the largest has 5 slots (c)",
+        "needs 5 blocks of 2 slots; the cluster has room for 4 such blocks: the largest node has 5 slots (c)",
     )
 
 
@@ -137,7 +137,7 @@ def test_a_cluster_that_is_too_small_says_so() -> None:
     code, text = reason(place([request("job", 2, 8, spread=True)], [node("a", 8), node("b", 4)]))
     assert (code, text) == (
         "cluster_too_small",
-        "needs 2 nodes with 8 slots each; the cluster has 1 such node: the largest has 8 slots (a)",
+        "needs 2 nodes with 8 slots each; the cluster has 1 such node: the largest node has 8 slots (a)",
     )
 
 

@@ -28,8 +28,8 @@ def test_what_was_written_out_is_read_back() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"slots": 6, "nodes": 2}, "slots=6 are anywhere, and nodes=2 says where"),
-        ({"slots": 6, "spread": True}, "slots=6 are anywhere, and spread=true says where"),
+        ({"slots": 6, "nodes": 2}, "slots=6 leaves the choice of nodes to the scheduler, and nodes=2 makes one"),
+        ({"slots": 6, "spread": True}, "slots=6 leaves the choice of nodes to the scheduler, and spread=true makes one"),
         ({"min_slots": 2}, "min_slots=2 goes with slots; set slots, or use min_nodes"),
         ({"slots": 2, "min_slots": 3}, "min_slots=3 is more than slots=2"),
         ({"slots": 2, "max_slots": 1}, "max_slots=1 is less than slots=2"),

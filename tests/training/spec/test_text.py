@@ -50,12 +50,12 @@ BOMB = "a0: &a0 [x, x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" f
         ("a: " + "9" * 5000, "the number on line 1 has 5000 digits"),
         ("a: 0x" + "f" * 60_000, "digits; at most 20"),
         ("k: " + "x" * 70_000, "has 70003 bytes; a job spec may have 65536"),
-        ("a: \ud800", "surrogates"),
-        (b"a: \xff", "invalid leading"),
-        ("a: \0", "control characters"),
+        ("a: \ud800", "line 1, column 4: U\\+D800 is no character that YAML may have; remove it"),
+        (b"a: \xff", "line 1, column 4: the byte 0xff is no UTF-8"),
+        ("a: \0", "line 1, column 4: U\\+0000 is no character that YAML may have; remove it"),
         ("? [a]\n: b\n", "keys are words"),
         ("a: !!binary eA==", "has the tag tag:yaml.org,2002:binary"),
-        ("a: 1\n---\nb: 2\n", "single document"),
+        ("a: 1\n---\nb: 2\n", "line 2, column 1: --- ends the document"),
     ],
     ids=[
         "alias bomb", "recursive alias", "alias of nothing", "deep list", "deep mapping", "long number", "long hexadecimal",
@@ -98,7 +98,7 @@ def test_all_that_is_wrong_is_told_at_once_in_the_order_of_lines_with_what_is_le
 
 
 def test_what_was_found_before_a_fault_that_ends_the_reading_is_told_with_it() -> None:
-    with pytest.raises(SpecTextError, match=r"anchor &x.*line 3: did not find expected"):
+    with pytest.raises(SpecTextError, match=r"anchor &x.*line 2, column 4: the bracket \[ that opens here is not closed"):
         load("a: &x 1\nb: [1\nc: 2\n")
 
 

@@ -33,6 +33,21 @@ describe("users", () => {
     expect(sent(seen, "POST", "/api/v1/users")).toEqual([{ name: "bob", role: "member" }]);
   });
 
+  it("have a name that the coordinator takes; a refusal names the field and not its pointer", async () => {
+    const message = "Invalid value 'ada!': use 1 to 63 letters";
+    mockApi({
+      ...PEOPLE,
+      "POST /api/v1/users": () =>
+        problem(422, "invalid_request", `/name: ${message}`, [{ pointer: "/name", message, code: "x", hint: null }]),
+    });
+    renderApp("/people");
+    await userEvent.click(await screen.findByRole("button", { name: "New user" }));
+    const dialog = await screen.findByRole("dialog", { name: "New user" });
+    await userEvent.type(within(dialog).getByLabelText(/Name/), "ada!");
+    await userEvent.click(within(dialog).getByRole("button", { name: "Create user" }));
+    expect(await within(dialog).findByRole("alert")).toHaveTextContent(/^Name: Invalid value 'ada!'/);
+  });
+
   it("get another role, and a refusal is said in their row", async () => {
     const seen = mockApi({
       ...PEOPLE,

@@ -1,4 +1,4 @@
-import { asApiError } from "@/lib/errors";
+import { asApiError, type ApiError } from "@/lib/errors";
 import { sentence } from "@/lib/format";
 import { AboutError } from "./AboutError";
 import { Marked } from "./Marked";
@@ -11,10 +11,16 @@ interface Props {
 
 /** The message of an error, and a link to where the documentation explains it. */
 export function ErrorText({ error, alone = false }: Props) {
-  const { message } = asApiError(error);
+  const message = plainMessage(asApiError(error));
   return (
     <>
       <Marked text={alone ? sentence(message) : message} /> <AboutError error={error} />
     </>
   );
+}
+
+/** The message; a field at the top of what was sent is named as its label is, not by a pointer: "name: ..." in place of "/name: ...". */
+function plainMessage({ message, errors }: ApiError): string {
+  const pointer = errors[0]?.pointer ?? "";
+  return /^\/\w+$/.test(pointer) && message.startsWith(`${pointer}: `) ? message.slice(1) : message;
 }

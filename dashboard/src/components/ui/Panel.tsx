@@ -3,7 +3,7 @@ import { Button, Skeleton } from "@mantine/core";
 import { IconAlertTriangle, IconClockPause, IconRefresh } from "@tabler/icons-react";
 import type { ReactNode } from "react";
 import { asApiError } from "@/lib/errors";
-import { age } from "@/lib/format";
+import { age, sentence } from "@/lib/format";
 import { useNow } from "@/lib/useNow";
 import { AboutError } from "./AboutError";
 import classes from "./Panel.module.css";
@@ -111,7 +111,7 @@ export function ErrorState({ error, what, onRetry }: { error: unknown; what: str
     <div className={classes.error} role="alert">
       <IconAlertTriangle size={18} aria-hidden />
       <div className={classes.errorText}>
-        <strong>Could not load {what}.</strong> {problem.message}
+        <strong>Could not load {what}.</strong> {sentence(problem.message)}
         <div className={classes.code}>
           {problem.code}
           {problem.requestId && ` · request ${problem.requestId}`}

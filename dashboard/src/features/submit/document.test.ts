@@ -54,7 +54,32 @@ describe("the document", () => {
   it("leaves text alone that is not YAML, and says where it breaks", () => {
     const broken = "name: [one";
     expect(setField(broken, ["name"], "two")).toBe(broken);
-    expect(parse(broken)).toMatchObject({ value: undefined, problems: [{ message: expect.any(String) }] });
+    const message = "line 1, column 7: the bracket [ that opens here is not closed; put ] at its end";
+    expect(parse(broken)).toEqual({ value: undefined, problems: [{ from: 6, to: 10, message }] });
+  });
+
+  it("tells one mistake once, though the parser stumbles on after it", () => {
+    expect(parse("betas: [0.9, 0.95]]\nsteps: 1\n").problems.map(({ message }) => message)).toEqual([
+      "line 1, column 19: the bracket ] closes none that is open; remove it, or open one before",
+    ]);
+  });
+
+  it("names both lines of a key that is there twice", () => {
+    const message = "the key 'steps' on line 4 is there already, on line 2; keep one of them";
+    expect(parse("training:\n  steps: 1\n  seed: 2\n  steps: 3\n").problems).toEqual([{ from: 33, to: 38, message }]);
+  });
+
+  it("outlives an alias of nothing, which the parser takes", () => {
+    expect(parse("name: *x\n").problems).toMatchObject([
+      { from: 6, to: 8, message: expect.stringMatching(/the alias \*x; .* in quotes/) },
+    ]);
+    expect(setField("name: *x\n", ["a"], 1)).toBe("name: *x\n");
+  });
+
+  it("keeps the parser's words, with their place, where it has no better ones", () => {
+    expect(parse("a: ? b\n").problems).toMatchObject([
+      { message: expect.stringMatching(/^line 1, column \d+: [^\n]+(?<! column \d+:)$/) },
+    ]);
   });
 
   it("takes the other names of the mesh's axes", () => {
@@ -78,6 +103,21 @@ describe("validation against the published schema", () => {
   it("finds nothing wrong with the templates", () => {
     expect(TEMPLATES.map(({ name }) => name)).toContain("gpt_stdlib");
     for (const { name, text } of TEMPLATES) expect([name, ...issuesOf(text)]).toEqual([name]);
+  });
+
+  it("says how the items of a list are separated where some are missing", () => {
+    const told = (betas: string) => issuesOf(`${TEXT}optimizer:\n  kind: adamw\n  betas: [${betas}]\n`);
+    expect(told("0.9 0.95")).toEqual(["/optimizer/betas Must have 2 items, not 1; separate them by commas"]);
+    expect(told("0.9, 0.95, 0.9")).toEqual(["/optimizer/betas Must have 2 items, not 3"]);
+  });
+
+  it("tells how a number is written that is one elsewhere", () => {
+    expect(issuesOf(TEXT.replace("steps: 10", "steps: 1k"))).toEqual([
+      '/training/steps Must be a whole number, not "1k"; write 1000',
+    ]);
+    expect(issuesOf(TEXT.replace("steps: 10", "steps: 10\n  pause_at_steps: [5; 7]"))).toEqual([
+      '/training/pause_at_steps/0 Must be a whole number, not "5; 7"; separate several numbers by commas',
+    ]);
   });
 
   it("names the value and the limit", () => {
@@ -152,6 +192,19 @@ describe("completion", () => {
 });
 
 describe("the coordinator's field errors", () => {
+  it("stand at a field that is named without its section, where only one section has it", () => {
+    const at = (message: string) => ({ pointer: "", message, code: "inconsistent_spec", hint: null, line: null });
+    const error = new ApiError({
+      status: 422,
+      code: "invalid",
+      detail: "d",
+      errors: [at("global_batch_size=32 makes 8"), at("kind=x is nothing"), at("constructor is nothing")],
+    });
+    const document = { training: { global_batch_size: 32 }, model: { kind: "x" }, data: { kind: "y" } };
+    const found = serverIssues(error, document);
+    expect(found.map(({ pointer }) => pointer)).toEqual(["/training/global_batch_size", "", ""]);
+  });
+
   it("between several fields stand at the first that is named, where the document has it", () => {
     const at = (pointer: string, message: string) => ({
       pointer,

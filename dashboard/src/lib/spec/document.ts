@@ -10,22 +10,19 @@ import {
   type Pair,
   type YAMLMap,
 } from "yaml";
+import { problemsIn, type TextProblem } from "./problems";
 import { pathOf, type Path } from "./schema";
 
 export interface Parsed {
   /** undefined where the text is not YAML. */
   value: unknown;
-  problems: { from: number; to: number; message: string }[];
+  problems: TextProblem[];
 }
 
 export function parse(text: string): Parsed {
   const document = parseDocument(text);
   keepSpelling(document);
-  const problems = document.errors.map(({ pos, message }) => ({
-    from: pos[0],
-    to: pos[1],
-    message: message.split("\n")[0]!.replace(/:$/, ""),
-  }));
+  const problems = problemsIn(text, document);
   return { value: problems.length ? undefined : (document.toJS() ?? {}), problems };
 }
 
@@ -49,7 +46,7 @@ function keepSpelling(document: Document): void {
 /** The text with one field set; undefined removes it, and the parents that it leaves empty. */
 export function setField(text: string, path: Path, value: unknown): string {
   const document = parseDocument(text);
-  if (document.errors.length) return text;
+  if (problemsIn(text, document).length) return text;
   fieldsOf(document);
   if (value === undefined) prune(document, [...path]);
   else document.setIn(path, typeof value === "object" && value !== null ? flow(document, value) : value);

@@ -17,8 +17,19 @@ export function serverIssues(error: Pick<ApiError, "errors"> | null, document: u
 function namedIn(message: string, path: string[], document: unknown): string[] {
   const named = /^[a-z]\w*(\.\w+)*/.exec(message)?.[0].split(".") ?? [];
   const whole = [...path, ...named];
-  const found = whole.reduce<unknown>((inner, part) => (isRecord(inner) ? inner[part] : undefined), document);
-  return found === undefined ? path : whole;
+  const found = whole.reduce<unknown>(
+    (inner, part) => (isRecord(inner) && Object.hasOwn(inner, part) ? inner[part] : undefined),
+    document,
+  );
+  if (found !== undefined) return whole;
+  return path.length === 0 && named.length === 1 ? inItsSection(named[0]!, document) : path;
+}
+
+/** The path of a field that is named without its section; that of the whole document where none or several have it. */
+function inItsSection(name: string, document: unknown): string[] {
+  const sections = Object.entries(isRecord(document) ? document : {});
+  const [one, ...others] = sections.filter(([, section]) => isRecord(section) && Object.hasOwn(section, name));
+  return one && others.length === 0 ? [one[0], name] : [];
 }
 
 function withoutVariants(path: string[], document: unknown): string[] {

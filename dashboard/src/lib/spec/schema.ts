@@ -4,7 +4,7 @@
  * Covers the part of JSON Schema that pydantic writes. It interprets rather than compiles, so that a content security
  * policy without `unsafe-eval` holds, and it follows `discriminator`, so that a wrong field of one variant is one error.
  */
-import { oversized } from "../numbers";
+import { numberAdvice, oversized } from "../numbers";
 import { mapProblem } from "./maps";
 import { nearest } from "./nearest";
 
@@ -112,6 +112,9 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** A form's field takes a list as a line, and YAML in brackets: both with commas. */
+const HOW_TO_LIST = "; separate them by commas";
+
 export function validate(root: Schema, document: unknown): Issue[] {
   return check(root, root, document, []);
 }
@@ -153,7 +156,7 @@ function checkObject(root: Schema, schema: Resolved, value: Record<string, unkno
 function checkArray(root: Schema, schema: Resolved, value: unknown[], path: Path): Issue[] {
   const wanted = schema.prefixItems?.length;
   if (wanted !== undefined && value.length !== wanted)
-    return [issue(path, `Must have ${wanted} items, not ${value.length}`)];
+    return [issue(path, `Must have ${wanted} items, not ${value.length}${value.length < wanted ? HOW_TO_LIST : ""}`)];
   return value.flatMap((child, index) => {
     const item = schema.prefixItems?.[index] ?? schema.items;
     return item ? check(root, item, child, [...path, index]) : [];
@@ -219,10 +222,11 @@ function typeProblem(schema: Schema, value: unknown): string | null {
   const isMap = schema.type === "object" && !schema.properties;
   const unreadable = isMap && typeof value === "string" ? mapProblem(value) : null;
   if (unreadable) return unreadable;
-  const number =
-    (schema.type === "integer" || schema.type === "number") && typeof value === "string" && oversized(value);
+  const isNumeric = schema.type === "integer" || schema.type === "number";
+  const number = isNumeric && typeof value === "string" && oversized(value);
   if (typeof number === "number") return tooLarge(schema, number, String(value).trim());
-  return `Must be ${KINDS[schema.type] ?? "a value"}, not ${JSON.stringify(value)}`;
+  const advice = isNumeric && typeof value === "string" ? numberAdvice(value) : "";
+  return `Must be ${KINDS[schema.type] ?? "a value"}, not ${JSON.stringify(value)}${advice}`;
 }
 
 /** Of a number that no number holds: the limit of its field, or else that of numbers. */

@@ -72,6 +72,28 @@ describe("the checkpoints of a job", () => {
     );
   });
 
+  it("says at the field what is wrong with the name of a restored job, as the form of a new job does", async () => {
+    const seen = mockApi({
+      "GET /api/v1/checkpoints/jobs/job1": () => ok(page([checkpoint()])),
+      "POST /api/v1/checkpoints/c1/restore": () => ok(job({ state: "queued" })),
+    });
+    renderApp("/jobs/job1?tab=checkpoints");
+    await userEvent.click(await screen.findByRole("button", { name: "Restore from step 100" }));
+    const field = await screen.findByRole("textbox", { name: "Name of the new job" });
+    await userEvent.clear(field);
+    await userEvent.type(field, "My Run!");
+    expect(field).toBeInvalid();
+    expect(field).toHaveAccessibleDescription(/Invalid value "My Run!": 1 to 63 lower-case letters/);
+    expect(screen.getByRole("button", { name: "Start job" })).toBeDisabled();
+    await userEvent.clear(field);
+    await userEvent.type(field, " my-run ");
+    expect(field).toBeValid();
+    await userEvent.click(screen.getByRole("button", { name: "Start job" }));
+    await waitFor(() =>
+      expect(seen.find(({ method }) => method === "POST")?.body).toMatchObject({ name: "my-run", in_place: false }),
+    );
+  });
+
   it("offers only a new job while the job is at work", async () => {
     mockApi({
       "GET /api/v1/training/jobs/job1": () => ok(job({ state: "running" })),

@@ -1,10 +1,14 @@
 import { Button, Group, Radio, Stack, Text, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { NumberField } from "@/components/ui/NumberField";
 import { count } from "@/lib/format";
 import { wholeNumberProblem } from "@/lib/numbers";
+import { issueOf } from "@/lib/spec/issues";
+import { specSchemaQuery } from "@/lib/spec/query";
+import { validate } from "@/lib/spec/schema";
 import type { Checkpoint } from "@/lib/types";
 import { useRestore } from "../api/checkpoints";
 
@@ -25,13 +29,16 @@ export function RestoreDialog({ checkpoint, jobName, notInPlace, endsAt, onClose
   const [steps, setSteps] = useState<number | string>();
   const atItsEnd = endsAt !== null && checkpoint.step >= endsAt;
   const problem = wholeNumberProblem(steps, checkpoint.step + 1);
+  const { data: schema } = useQuery(specSchemaQuery);
+  const wanted = name.trim();
+  const nameProblem = !inPlace && schema ? issueOf(validate(schema, { name: wanted }), "/name") : undefined;
   const missing = atItsEnd && steps === undefined;
   const restore = useRestore();
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    if (problem || missing) return;
+    if (problem || nameProblem || missing) return;
     restore.mutate(
-      { checkpointId: checkpoint.id, name, inPlace, steps: steps === undefined ? null : Number(steps) },
+      { checkpointId: checkpoint.id, name: wanted, inPlace, steps: steps === undefined ? null : Number(steps) },
       { onSuccess: (job) => onRestored(job.id) },
     );
   };
@@ -60,6 +67,7 @@ export function RestoreDialog({ checkpoint, jobName, notInPlace, endsAt, onClose
           <TextInput
             label="Name of the new job"
             value={name}
+            error={nameProblem}
             onChange={(event) => setName(event.currentTarget.value)}
             data-autofocus={!atItsEnd || undefined}
           />
@@ -85,7 +93,11 @@ export function RestoreDialog({ checkpoint, jobName, notInPlace, endsAt, onClose
           <Button variant="default" onClick={onClose}>
             Cancel
           </Button>
-          <Button type="submit" loading={restore.isPending || restore.isSuccess} disabled={problem !== null || missing}>
+          <Button
+            type="submit"
+            loading={restore.isPending || restore.isSuccess}
+            disabled={problem !== null || nameProblem !== undefined || missing}
+          >
             {inPlace ? `Set ${jobName} back` : "Start job"}
           </Button>
         </Group>

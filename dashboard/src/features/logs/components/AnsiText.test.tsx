@@ -26,3 +26,22 @@ describe("colours of a terminal", () => {
     expect(parts("plain <i>").text).toBe("plain <i>");
   });
 });
+
+describe("what is searched for", () => {
+  const marks = (text: string, q: string, regex = false) => {
+    const { container } = render(<AnsiText text={text} search={{ q, regex }} />);
+    return {
+      text: container.textContent,
+      marks: [...container.querySelectorAll("mark")].map((each) => each.textContent),
+    };
+  };
+
+  it("is marked in a line, wherever it is", () => {
+    expect(marks("loss 0.5 Loss", "loss")).toEqual({ text: "loss 0.5 Loss", marks: ["loss", "Loss"] });
+    expect(marks("step 12 of 30", "\\d+", true)).toEqual({ text: "step 12 of 30", marks: ["12", "30"] });
+  });
+
+  it("is marked over the colours of a line", () => {
+    expect(marks(`a ${ESC}[31mred${ESC}[0m bed`, "red b")).toEqual({ text: "a red bed", marks: ["red", " b"] });
+  });
+});

@@ -4,6 +4,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { day, plural } from "@/lib/format";
 import type { LogEntry } from "@/lib/types";
+import type { Search } from "../hits";
 import { indexOf, useReadingPlace } from "../useReadingPlace";
 import { LogLine } from "./LogLine";
 import classes from "./LogLines.module.css";
@@ -11,6 +12,8 @@ import classes from "./LogLines.module.css";
 interface Props {
   lines: readonly LogEntry[];
   linked?: number;
+  /** What is searched for: it is marked in each line. */
+  search?: Search;
   follow: boolean;
   onFollow(follow: boolean): void;
   onLink(seq: number): void;
@@ -27,7 +30,7 @@ const AT_EDGE_PX = 24;
 /** Lines are fetched this many screens before the reader comes to them. */
 const AHEAD_SCREENS = 2;
 
-export function LogLines({ lines, linked, follow, atEnd, wrap, onFollow, onLink, onTop, onEnd }: Props) {
+export function LogLines({ lines, linked, search, follow, atEnd, wrap, onFollow, onLink, onTop, onEnd }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const newest = lines.at(-1)?.seq ?? 0;
   const [seen, setSeen] = useState(newest);
@@ -103,6 +106,7 @@ export function LogLines({ lines, linked, follow, atEnd, wrap, onFollow, onLink,
                 line={lines[item.index]!}
                 linked={lines[item.index]!.seq === linked}
                 dated={dated}
+                search={search}
                 onLink={onLink}
               />
             </div>

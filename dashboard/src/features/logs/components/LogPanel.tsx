@@ -28,6 +28,7 @@ const NO_FILTER = { rank: undefined, level: undefined, q: undefined, regex: unde
 export function LogPanel({ jobId, world, live, removal, filter, onFilter }: Props) {
   const { rank, level, q, regex, context, line } = filter;
   const stable = useMemo(() => ({ rank, level, q, regex, context, line }), [rank, level, q, regex, context, line]);
+  const search = useMemo(() => (q ? { q, regex: regex ?? false } : undefined), [q, regex]);
   const feed = useLogFeed(jobId, stable, live);
   const waitingSince = useWaitingSince(feed.status === "waiting");
   const problem = patternProblem(feed.query.error, filter);
@@ -68,6 +69,7 @@ export function LogPanel({ jobId, world, live, removal, filter, onFilter }: Prop
               key={feed.query.dataUpdatedAt}
               lines={feed.lines}
               linked={line}
+              search={search}
               follow={follow}
               atEnd={feed.atEnd}
               wrap={wrap}

@@ -43,7 +43,9 @@ describe("what stands in the way of a submission", () => {
       act(() => editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert } }));
     write("name: first\nbad: [1,");
     fireEvent.click(screen.getByLabelText("Form"));
-    expect(await screen.findByText(/^Fix the YAML first: Flow sequence .* at line 2, column 9\.$/)).toBeVisible();
+    expect(
+      await screen.findByText(/^Fix the YAML first: line 2, column 6: the bracket \[ .* not closed/),
+    ).toBeVisible();
     expect(screen.getByLabelText("YAML")).toBeChecked();
     expect(router.state.location.search).toEqual({ view: "yaml" });
     write("name: first");

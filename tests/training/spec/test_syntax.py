@@ -1,0 +1,54 @@
+"""Usual mistakes in YAML: those of `yaml_mistakes.json`, which the dashboard is held to as well."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paceline.training.spec.syntax import Mistake, find_mistake
+from paceline.training.spec.text import SpecTextError, load
+
+CASES = json.loads(Path(__file__).with_name("yaml_mistakes.json").read_text())
+
+
+@pytest.mark.parametrize("case", CASES["mistakes"], ids=lambda case: case["text"])
+def test_a_mistake_is_told_with_its_place_and_the_way_out(case: dict[str, Any]) -> None:
+    found = Mistake(case["line"], case["column"], case["message"])
+    assert find_mistake(case["text"]) == found
+    with pytest.raises(SpecTextError) as refused:
+        load(case["text"])
+    assert str(refused.value) == str(found)
+    assert [each.line for each in refused.value.findings] == [case["line"]]
+
+
+@pytest.mark.parametrize("text", CASES["right"], ids=repr)
+def test_what_the_parser_takes_has_none(text: str) -> None:
+    yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    assert find_mistake(text) is None
+
+
+def test_the_examples_have_none() -> None:
+    examples = sorted(Path("examples").rglob("*.yaml"))
+    assert examples
+    assert [find_mistake(each.read_text()) for each in examples] == [None] * len(examples)
+
+
+def test_the_parsers_words_are_kept_where_there_are_no_better_ones() -> None:
+    with pytest.raises(SpecTextError, match=r"^line 1, column 4: mapping keys are not allowed"):
+        load("a: ? b\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 60_000, "[a\n" * 20_000, '"' * 60_001, "a:\n b" * 12_000, "- " * 30_000, "a: [\n" + "b: {\n" * 12_000],
+    ids=["brackets", "items", "quotes", "names", "dashes", "fields in brackets"],
+)
+def test_a_long_mistake_is_found_in_a_moment(text: str) -> None:
+    before = time.thread_time()
+    find_mistake(text)
+    assert time.thread_time() - before < 1
