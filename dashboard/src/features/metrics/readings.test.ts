@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
 import { cardCurve, nodeMetrics } from "@/testing/fixtures/readings";
-import { cardLines, metricsOf, nodeLines, readingData, readingSentence, readingTitle, readingWords, shownRange } from "./readings";
+import {
+  cardLines,
+  metricsOf,
+  nodeLines,
+  readingData,
+  readingSentence,
+  readingTitle,
+  readingWords,
+  shownRange,
+} from "./readings";
 
 describe("names of readings", () => {
   it("are written as people write them, without their unit", () => {
