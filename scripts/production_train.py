@@ -59,9 +59,12 @@ class Run:
     updates: int | None  # one of the two is given
     clip: float | None
 
-    def total(self, per_update: int, samples: int) -> int:
-        """Return the updates of the whole run; the last is filled up from the epoch that would follow."""
-        return self.updates if self.updates is not None else -(-(self.epochs or 1) * samples // per_update)
+    def left(self, per_update: int, samples: int, trained: int) -> int:
+        """Return the updates that are left after `trained` samples, which others may have cut into updates of another size; `samples` are those
+        of an epoch. The last update is filled up from the epoch that would follow."""
+        if self.updates is not None:
+            return max(0, self.updates - trained // per_update)
+        return max(0, -((trained - (self.epochs or 1) * samples) // per_update))
 
 
 def main() -> None:
@@ -108,8 +111,8 @@ def fit(trainer: Trainer, optimizer: torch.optim.Optimizer, loader: ShardedLoade
     leads, criterion = paceline.world().rank == 0, TaskLoss(task.loss)
     peaks = [float(group["lr"]) for group in optimizer.param_groups]
     per_update = loader.per_step * run.accumulation
-    total, epoch = run.total(per_update, loader.samples_of_epoch), loader.epoch
-    done = loader.samples // per_update
+    epoch, done = loader.epoch, loader.samples // per_update
+    total = done + run.left(per_update, loader.samples_of_epoch, loader.samples)
     for batch in endless(loader) if done < total else ():
         set_learning_rates(optimizer, peaks, run.spec.schedule, done + 1, total)
         update = trainer.train_step(batch, optimizer, criterion, trainer.next_step)

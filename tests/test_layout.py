@@ -156,7 +156,7 @@ COVERS = {
     "cluster/policy/test_placement.py": "cluster/policy/reasons cluster/policy/room",
     "cli/test_questions.py": "cli/commands/sessions",
     "contracts/test_wire.py": "cluster/protocol monitoring/points training/link",
-    "e2e/test_mock.py": "api/mock/director api/mock/mode api/mock/nodes cluster/simulation/main",
+    "e2e/test_mock.py": "api/mock/director api/mock/mode cluster/simulation/main",
     "db/test_migrate.py": (
         "db/migrations/control/control_0001_first_schema db/migrations/control/control_0017_experiments "
         "db/migrations/control/control_0020_order_among_jobs db/migrations/control/control_0024_notifications db/migrations/control/control_0026_models "

@@ -37,5 +37,8 @@ async def running(app: FastAPI, services: Services, simulation: Process) -> Asyn
         flush=True,
     )
     await nodes.tell_tokens(simulation, services)
-    async with in_background("demo", Director(app, keys, nodes.NODES).run):
+    async with (
+        in_background("simulated nodes", lambda: nodes.told_when_ended(simulation)),
+        in_background("demo", Director(app, keys, nodes.NODES).run),
+    ):
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
@@ -18,6 +19,8 @@ NODES, SLOTS, SPEEDUP = 64, 8, 10
 RATES = {"crashes": 8.0, "hangs": 1.5, "node-deaths": 1.0, "silences": 3.0}
 TOKEN_LIFETIME = timedelta(minutes=10)
 STOP_SECONDS = 5.0
+
+log = logging.getLogger(__name__)
 
 
 def command(url: str) -> list[str]:
@@ -49,6 +52,14 @@ async def tell_tokens(process: Process, services: Services) -> None:
             tokens[f"sim-{number:03d}"] = token
     _stdin(process).write(json.dumps(tokens).encode() + b"\n")
     await _stdin(process).drain()
+
+
+async def told_when_ended(process: Process) -> None:
+    """Log that the simulated nodes have gone before the coordinator has: without them every job waits, and nothing else says why."""
+    code = await process.wait()
+    log.error(
+        "the simulated nodes have ended before the coordinator (exit code %d): nothing runs from now on; start the coordinator again", code
+    )
 
 
 def _stdin(process: Process) -> asyncio.StreamWriter:

@@ -122,6 +122,9 @@ async def test_too_little_memory_is_warned_of(client: httpx.AsyncClient, service
     found = await plan(client)
     assert any("the smallest GPU here has 1000 B" in text and "keeps fewer copies" in text for text in found["warnings"])
     assert found["memory_per_rank"]["made_from"].endswith("CUDA kernels")
+    on_cpus = await plan(client, resources={"device": "cpu"})
+    assert on_cpus["memory_per_rank"]["made_from"].endswith("CPU kernels")
+    assert not any("the smallest GPU here" in text for text in on_cpus["warnings"])
 
 
 async def test_more_than_a_slot_is_said_to_hold_is_warned_of(client: httpx.AsyncClient) -> None:

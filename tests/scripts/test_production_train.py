@@ -63,6 +63,17 @@ def test_with_a_job_spec_by_the_launch_script(tmp_path: Path) -> None:
     assert saved(tmp_path / "ck") == {"step-12.g1"}
 
 
+def test_another_batch_size_after_a_resume_ends_at_the_same_epoch(tmp_path: Path) -> None:
+    first = run(sys.executable, SCRIPT, "--epochs", "2", "--checkpoint-dir", "ck", folder=tmp_path)
+    assert first.returncode == 0, first.stderr
+    more = run(sys.executable, SCRIPT, "--epochs", "3", "--batch-size", "1000", "--checkpoint-dir", "ck", folder=tmp_path)
+    assert more.returncode == 0, more.stderr
+    assert "from step 90 on" in more.stdout
+    assert "epoch 3:" in more.stdout
+    assert "epoch 4:" not in more.stdout
+    assert saved(tmp_path / "ck") == {"step-45.g1", "step-90.g1", "step-92.g2"}
+
+
 def test_from_a_file_of_another_program(tmp_path: Path) -> None:
     model = builtin_task(MlpModel(), Digits(), tmp_path).model
     torch.save({"epoch": 0, "model_state_dict": model.state_dict()}, tmp_path / "checkpoint_epoch_0.pt")

@@ -61,7 +61,7 @@ async def plan(services: Services, resolved: Resolved, *, sees_folders: bool) ->
         await node_tools.check(session, spec, nodes)
         shared_folder.refuse_apart(spec, nodes)
         verdict = await _verdict(session, spec, nodes, services.now())
-    estimates = await _estimates(services.planner, spec, kernels_of(nodes))
+    estimates = await _estimates(services.planner, spec, kernels_of(nodes, spec))
     about_files = await services.folders.warnings(spec, nodes) if sees_folders else []
     told = _describe_plan(resolved, verdict, nodes, estimates)
     return told.model_copy(update={"warnings": [*told.warnings, *about_files]})
@@ -110,7 +110,7 @@ def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequenc
     spec = resolved.spec
     micro_batches = derived.micro_batches(spec) if _shares_are_known(spec) else None
     placed = {each.node_id for each in verdict.placement or ()}
-    memory = shown(estimates, spec, kernels_of(nodes)) if estimates else None
+    memory = shown(estimates, spec, kernels_of(nodes, spec)) if estimates else None
     network = plan_network.network_plan(spec, verdict.placement, nodes)
     return Plan(
         spec=spec,

@@ -20,7 +20,10 @@ ON_TOP = {
 KERNELS = {CPU: "CPU kernels", CUDA: "CUDA kernels"}
 
 
-def kernels_of(nodes: Sequence[NodeRow]) -> Kernels:
+def kernels_of(nodes: Sequence[NodeRow], spec: JobSpec) -> Kernels:
+    """The kernels that the job's ranks will use: those of the device that it asks for, else CUDA's where a node has a GPU."""
+    if spec.resources.device is not None:
+        return CUDA if spec.resources.device == "cuda" else CPU
     return CUDA if _cards(nodes) else CPU
 
 
@@ -29,7 +32,7 @@ def shown(found: Estimates, spec: JobSpec, kernels: Kernels) -> MemoryEstimate |
 
 
 def too_little_memory(estimate: MemoryEstimate | None, spec: JobSpec, nodes: Sequence[NodeRow]) -> str | None:
-    cards, stated = _cards(nodes), spec.resources.memory_per_slot
+    cards, stated = _cards(nodes) if kernels_of(nodes, spec) == CUDA else [], spec.resources.memory_per_slot
     limits = (
         [(stated, "resources.memory_per_slot is")] if stated else [(bytes_, "the smallest GPU here has") for bytes_ in sorted(cards)[:1]]
     )

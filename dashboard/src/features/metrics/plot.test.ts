@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { curve } from "@/testing/fixtures";
 import { fromCurve } from "./curves";
 import { lineOf, PLAIN, type Line } from "./lines";
-import { extremeBars, lineData, lineSeries, unitsOf } from "./plot";
+import { baseOptions, extremeBars, lineData, lineSeries, unitsOf } from "./plot";
 
 const PALETTE = { text: "#000000", line: "#000000", bad: "#000000", series: ["#4154c8", "#c2610c"] };
 const place = ({ steps }: { steps: number[] }) => steps;
@@ -50,5 +50,13 @@ describe("lines of two units", () => {
   it("have a smoothed column each, and no other than their values where nothing is smoothed", () => {
     expect(lineData([line, norm], PLAIN)).toHaveLength(1 + 2 * 3);
     expect(lineData([line, norm], { ...PLAIN, smoothing: { kind: "mean", amount: 2 } })).toHaveLength(1 + 2 * 4);
+  });
+});
+
+describe("the x axis of a single value", () => {
+  it("is close around it", () => {
+    const { range } = baseOptions(PALETTE, { log: false, units: [""] }).scales!.x!;
+    const shown = (range as uPlot.Range.Function)({ data: [[40], [1]] } as unknown as uPlot, 36, 44, "x"); // as uPlot widens it
+    expect(shown).toEqual([39, 41]);
   });
 });

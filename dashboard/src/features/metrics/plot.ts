@@ -185,10 +185,11 @@ export function baseOptions(
     scales: {
       x: {
         time: false,
-        range: (_, low, high) => {
+        range: ({ data }, low, high) => {
           const shown = x();
           if (shown) return [shown.from, shown.to];
-          return low === high ? [low - 1, high + 1] : [low, high];
+          const only = data[0].length === 1 ? data[0][0]! : low; // uPlot has widened a single place by far: a time by weeks
+          return data[0].length === 1 || low === high ? [only - 1, only + 1] : [low, high];
         },
       },
       y: scale,

@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
 import { cardCurve, nodeMetrics } from "@/testing/fixtures/readings";
-import { cardLines, metricsOf, nodeLines, readingData, readingSentence, readingTitle, readingWords } from "./readings";
+import {
+  cardLines,
+  metricsOf,
+  nodeLines,
+  readingData,
+  readingSentence,
+  readingTitle,
+  readingWords,
+  shownRange,
+} from "./readings";
 
 describe("names of readings", () => {
   it("are written as people write them, without their unit", () => {
@@ -18,6 +27,19 @@ describe("readings of a node", () => {
     const lines = nodeLines(nodeMetrics(), "power_watts");
     expect(lines.map(({ name }) => name)).toEqual(["Card 0", "Card 1"]);
     expect(metricsOf(nodeMetrics())).toEqual(["power_watts", "cpu_percent"]);
+  });
+
+  it("begin with the utilization of its cards, however the coordinator orders them", () => {
+    const [host, card] = nodeMetrics().curves;
+    const curves = [{ ...card!, name: "ecc_corrected" }, host!, { ...card!, name: "utilization_percent" }];
+    expect(metricsOf(nodeMetrics({ curves }))).toEqual(["utilization_percent", "ecc_corrected", "cpu_percent"]);
+  });
+
+  it("are shown within two minutes where there is one time only", () => {
+    const at = (...times: number[]) => [{ name: "Card 0", x: times, mean: times, minimum: times, maximum: times }];
+    expect(shownRange(at(1_795_000_000), "time")).toEqual({ from: 1_794_999_940, to: 1_795_000_060 });
+    expect(shownRange(at(1_795_000_000, 1_795_000_060), "time")).toBeNull();
+    expect(shownRange(at(40), "step")).toBeNull();
   });
 
   it("tell the card with the most and the one with the least", () => {

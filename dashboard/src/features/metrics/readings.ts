@@ -40,10 +40,11 @@ export type CardReading = (typeof CARD_READINGS)[number];
 export const WINDOWS = { now: 10 * 60, hour: 3_600, day: 86_400 } as const;
 export type Window = keyof typeof WINDOWS;
 
-/** The metrics that a node has been read of, each once, those of cards first. */
+/** The metrics that a node has been read of, each once: those of cards in their own order, then the node's. */
 export function metricsOf({ curves }: NodeMetrics): string[] {
-  const cards = curves.filter(({ card }) => card !== null).map(({ name }) => name);
-  return [...new Set([...cards, ...curves.map(({ name }) => name)])];
+  const names = new Set(curves.filter(({ card }) => card !== null).map(({ name }) => name));
+  const cards = CARD_READINGS.filter((name) => names.has(name));
+  return [...new Set([...cards, ...names, ...curves.map(({ name }) => name)])];
 }
 
 export function nodeLines(metrics: NodeMetrics, name: string): ReadingLine[] {
@@ -88,6 +89,12 @@ export function readingWords(name: string): string {
 /** `power_watts` -> "Power". */
 export function readingTitle(name: string): string {
   return title(readingWords(name));
+}
+
+/** Two minutes around the only time at which something was read; null where all of the data is shown. */
+export function shownRange(lines: readonly ReadingLine[], axis: "time" | "step"): { from: number; to: number } | null {
+  const [only, ...others] = new Set(lines.flatMap(({ x }) => x));
+  return axis === "step" || only === undefined || others.length > 0 ? null : { from: only - 60, to: only + 60 };
 }
 
 /** For each line its maximum, minimum and mean. */

@@ -4,7 +4,7 @@ import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Keyed } from "@/components/ui/StackedBar";
 import { clock, count, dateTime, MISSING } from "@/lib/format";
 import { baseOptions, readPalette } from "../plot";
-import { readingData, readingSentence, readingSeries, readingTitle, type ReadingLine } from "../readings";
+import { readingData, readingSentence, readingSeries, readingTitle, shownRange, type ReadingLine } from "../readings";
 import { withoutUnit, type Unit } from "../units";
 import classes from "./Metrics.module.css";
 import { Plot } from "./Plot";
@@ -28,7 +28,7 @@ export function ReadingChart({ metric, unit, lines, axis, asTable, drawn }: Prop
   const sentence = readingSentence(lines, unit, axis);
   const options = (root: HTMLElement): Omit<uPlot.Options, "width" | "height"> => {
     const palette = readPalette(root);
-    const base = baseOptions(palette, { log: false, units: [unit] });
+    const base = baseOptions(palette, { log: false, units: [unit], x: () => shownRange(lines, axis) });
     const [x, y] = base.axes!;
     return {
       ...base,
