@@ -76,21 +76,23 @@ function Sections(props: Props) {
         </div>
       </FormSection>
       <WorkloadSection {...props} />
-      {sections.filter((name) => properties[name] && isShown(props, [name])).map((name) => (
-        <FormSection
-          key={name}
-          name={title(name)}
-          open={OPEN.has(name)}
-          issues={issuesWithin(props.issues, `/${name}`)}
-          own={issueAt(props.issues, `/${name}`)}
-          docs={docsOf(name)}
-          note={name === "communication" ? whyNoCommunication(props.value) : null}
-        >
-          <div className={classes.fields}>
-            <Fields {...props} path={[name]} />
-          </div>
-        </FormSection>
-      ))}
+      {sections
+        .filter((name) => properties[name] && isShown(props, [name]))
+        .map((name) => (
+          <FormSection
+            key={name}
+            name={title(name)}
+            open={OPEN.has(name)}
+            issues={issuesWithin(props.issues, `/${name}`)}
+            own={issueAt(props.issues, `/${name}`)}
+            docs={docsOf(name)}
+            note={name === "communication" ? whyNoCommunication(props.value) : null}
+          >
+            <div className={classes.fields}>
+              <Fields {...props} path={[name]} />
+            </div>
+          </FormSection>
+        ))}
     </div>
   );
 }
