@@ -59,7 +59,7 @@ def available_memory_bytes() -> int:
 
 
 def _counters(now: float) -> _Counters:
-    network, disk = psutil.net_io_counters(pernic=True), psutil.disk_io_counters()
+    network, disk = psutil.net_io_counters(pernic=True, nowrap=False), psutil.disk_io_counters(nowrap=False)
     return _Counters(
         time=now,
         network={name: (each.bytes_sent, each.bytes_recv) for name, each in network.items()},

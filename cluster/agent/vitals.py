@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from paceline.cluster.protocol import Heartbeat
@@ -42,23 +43,28 @@ class Gpus(Protocol):
 
 
 class Readings(Generic[T]):
-    """The newest value of `read`, which is called in a thread. There is never more than one call: while it hangs, the value gets old."""
+    """The newest value of `read`, which is called in a thread of its own. There is never more than one call: while it hangs, the value gets old."""
 
     def __init__(self, name: str, read: Callable[[], T]) -> None:
         self._name, self._read = name, read
-        self._thread: threading.Thread | None = None
+        self._asked: SimpleQueue[bool] = SimpleQueue()  # of the thread: to read, or to end
+        self._is_under_way = False
         self._began_at = 0.0
         self._troubled = False
         self._fresh: T | None = None
         self.newest: T | None = None
         self.error: str | None = None  # of the last reading, if it failed
+        threading.Thread(target=self._take_as_asked, name=f"readings of {name}", daemon=True).start()
 
     def refresh(self) -> None:
         """Begin a reading unless one is under way."""
-        if not self.under_way():
-            self._began_at = time.monotonic()
-            self._thread = threading.Thread(target=self._take, name=f"readings of {self._name}", daemon=True)
-            self._thread.start()
+        if not self._is_under_way:
+            self._is_under_way, self._began_at = True, time.monotonic()
+            self._asked.put(True)
+
+    def end(self) -> None:
+        """Begin no more readings: the thread ends after the one that is under way."""
+        self._asked.put(False)
 
     def take(self) -> T | None:
         """The newest value, once; None where there has been no new one since the last call."""
@@ -66,7 +72,7 @@ class Readings(Generic[T]):
         return fresh
 
     def under_way(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self._is_under_way
 
     def trouble(self) -> str | None:
         """Why the newest value is out of date. Logged when that begins."""
@@ -77,6 +83,11 @@ class Readings(Generic[T]):
             log.warning("%s; heartbeats go on with the last one", trouble)
         self._troubled = trouble is not None
         return trouble
+
+    def _take_as_asked(self) -> None:
+        while self._asked.get():
+            self._take()
+            self._is_under_way = False
 
     def _take(self) -> None:
         try:
@@ -134,6 +145,9 @@ class RankHeartbeats:
             self._gpus.refresh()
 
     def close(self) -> None:
-        """Close the GPU driver. A driver that does not answer is not asked to close either."""
+        """End the readings, and close the GPU driver. A driver that does not answer is not asked to close either."""
+        self._host.end()
+        if self._gpus is not None:
+            self._gpus.end()
         if self._sampler is not None and self._gpus is not None and not self._gpus.under_way():
             self._sampler.close()

@@ -88,3 +88,13 @@ def test_a_reading_that_fails_is_told_once_and_ends_nothing(caplog: pytest.LogCa
     for _ in range(20):
         assert readings.heartbeat(0).gpu_error == "no GPU"
     assert caplog.text.count("stale mount") == 1
+
+
+def test_all_readings_are_taken_in_one_thread_which_ends_with_them() -> None:
+    host = Host()
+    readings = RankHeartbeats(host, None, "no GPU")
+    for _ in range(3):
+        wait_until(lambda: readings.take().values, "a new reading", seconds=TIMEOUT_SECONDS)
+    (thread,) = host.threads
+    readings.close()
+    wait_until(lambda: thread not in {each.ident for each in threading.enumerate()}, "the end of the thread", seconds=TIMEOUT_SECONDS)
