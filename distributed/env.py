@@ -136,6 +136,11 @@ def path_with_commands_of(*pythons: str) -> dict[str, str]:
     return {"PATH": os.pathsep.join(dict.fromkeys([*own, *others]))}
 
 
+def sets_heap() -> bool:
+    """Return whether a variable tells the C library how to keep its heap."""
+    return any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+
+
 def wants_fault_handler() -> bool:
     """Whether a crash in native code is to leave the stack of its Python code in the output."""
     return bool(os.environ.get("PYTHONFAULTHANDLER"))

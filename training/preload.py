@@ -8,6 +8,7 @@ import torch
 
 from paceline.distributed import env
 from paceline.distributed.cuda_driver import require_cuda_unstarted
+from paceline.training.heap import keep_freed_blocks
 from paceline.training.optim.optimizers import build_optimizer, clip_gradients
 from paceline.training.schema.optimizer import AdamW, Optimizer, Sgd
 
@@ -23,6 +24,7 @@ LAZY_MODULES = (
 def preload() -> None:
     """Fork-safe. A backward pass is left out on purpose: autograd would start threads, which a fork does not carry over."""
     env.never_touch_cuda()
+    keep_freed_blocks()
     torch.set_num_threads(1)
     for module in LAZY_MODULES:
         importlib.import_module(module)
