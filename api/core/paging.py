@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Query
 from fastapi.responses import JSONResponse
@@ -20,7 +20,7 @@ from paceline.api.schemas.common import Page
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
-AnyPage = TypeVar("AnyPage", bound=Page[Any])
+AnyPage = TypeVar("AnyPage", bound=BaseModel)
 Key = str | int | float
 
 Cursor = Annotated[str | None, Query(description="opaque keyset cursor", max_length=1000)]
@@ -77,7 +77,7 @@ def page_of(rows: Sequence[Row], limit: int, describe: Callable[[Row], Item], ke
 
 
 def only(page: AnyPage, schema: type[BaseModel], fields: str | None) -> AnyPage | JSONResponse:
-    """The page, each item with the asked `fields` alone. Raises a problem that names the first one that `schema`, that of the items, has
+    """The page, each of its `items` with the asked `fields` alone. Raises a problem that names the first one that `schema`, that of the items, has
     not."""
     chosen = lists.members("fields", fields, schema.model_fields)
     if chosen is None:

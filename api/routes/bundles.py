@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 
-from paceline.api.core.paging import Cursor, Limit
+from paceline.api.core import paging
+from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import Member, ReadSession, ServicesDep
 from paceline.api.schemas.bundles import Bundle, BundleOffer, EarlierCode, FolderBundle
 from paceline.api.schemas.common import Page
@@ -37,15 +38,16 @@ async def send_folder(
     return await folders.store(services, folder, request.stream(), caller.name)
 
 
-@router.get("")
+@router.get("", response_model=Page[EarlierCode])
 async def list_code(
     session: ReadSession,
     q: Annotated[str | None, Query(max_length=200, description="a part of a job's name, or the beginning of its id")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
-) -> Page[EarlierCode]:
+    fields: Fields = None,
+) -> Page[EarlierCode] | JSONResponse:
     """List the code of earlier jobs: each bundle once, with the newest job that names it. Archived jobs are left out."""
-    return await earlier_code.page(session, q, cursor, limit)
+    return paging.only(await earlier_code.page(session, q, cursor, limit), EarlierCode, fields)
 
 
 @router.put("/{digest}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.api.core.paging import Limit
+from paceline.api.core import paging
+from paceline.api.core.paging import Fields, Limit
 from paceline.api.deps import ReadSession
 from paceline.api.errors import not_found
-from paceline.api.schemas.events import EventPage
+from paceline.api.schemas.events import Event, EventPage
 from paceline.api.services.lifecycle import events
 from paceline.db.repositories import events as repository
 from paceline.db.repositories import logs as job_rows
@@ -26,13 +28,17 @@ async def _page(session: AsyncSession, after: int, limit: int, tail: bool, job_i
     return EventPage(items=[events.describe(row) for row in rows], next_after=rows[-1].seq if rows else after)
 
 
-@router.get("/events", tags=["events"])
-async def list_events(session: ReadSession, after: After = 0, limit: Limit = 50, tail: Tail = False) -> EventPage:
-    return await _page(session, after, limit, tail, None)
+@router.get("/events", tags=["events"], response_model=EventPage)
+async def list_events(
+    session: ReadSession, after: After = 0, limit: Limit = 50, tail: Tail = False, fields: Fields = None
+) -> EventPage | JSONResponse:
+    return paging.only(await _page(session, after, limit, tail, None), Event, fields)
 
 
-@router.get("/training/jobs/{job_id}/events", tags=["jobs"])
-async def job_events(job_id: str, session: ReadSession, after: After = 0, limit: Limit = 50, tail: Tail = False) -> EventPage:
+@router.get("/training/jobs/{job_id}/events", tags=["jobs"], response_model=EventPage)
+async def job_events(
+    job_id: str, session: ReadSession, after: After = 0, limit: Limit = 50, tail: Tail = False, fields: Fields = None
+) -> EventPage | JSONResponse:
     if await job_rows.job_state(session, job_id) is None:
         raise not_found("job", job_id)
-    return await _page(session, after, limit, tail, job_id)
+    return paging.only(await _page(session, after, limit, tail, job_id), Event, fields)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import paging
 from paceline.api.core.context import Services
 from paceline.api.core.identity import Caller
-from paceline.api.core.paging import Cursor, Limit
+from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import Admin, ReadSession, ServicesDep, WriteSession
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Page
@@ -30,13 +31,16 @@ def server_for_nodes(request: Request, services: Services) -> str:
     return services.settings.public_url or str(request.base_url).rstrip("/")
 
 
-@router.get("/pools")
-async def list_pools(services: ServicesDep, session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[NodePool]:
+@router.get("/pools", response_model=Page[NodePool])
+async def list_pools(
+    services: ServicesDep, session: ReadSession, cursor: Cursor = None, limit: Limit = 50, fields: Fields = None
+) -> Page[NodePool] | JSONResponse:
     """All pools by name, each with how many nodes it has."""
     key = paging.decode(cursor, str)
     found = await rows.pools(session, str(key[0]) if key else None, limit + 1)
     described = {each.name: each for each in await pools.describe(session, found[:limit], services.now())}
-    return paging.page_of(found, limit, lambda row: described[row.name], lambda row: (row.name,))
+    page = paging.page_of(found, limit, lambda row: described[row.name], lambda row: (row.name,))
+    return paging.only(page, NodePool, fields)
 
 
 @router.get("/pool-schema")
@@ -71,12 +75,14 @@ async def delete_pool(
     await pools.delete(session, await pools.find(session, name), caller.actor, services.now(), drain=drain)
 
 
-@router.get("/launches")
-async def list_launches(session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[NodeLaunch]:
+@router.get("/launches", response_model=Page[NodeLaunch])
+async def list_launches(
+    session: ReadSession, cursor: Cursor = None, limit: Limit = 50, fields: Fields = None
+) -> Page[NodeLaunch] | JSONResponse:
     """Nodes that are to come, that are being ended at their providers, and that could not be started; those that have joined are nodes."""
     key = paging.decode(cursor, str)
     found = await rows.listed(session, str(key[0]) if key else None, limit + 1)
-    return paging.page_of(found, limit, launches.describe, lambda row: (row.id,))
+    return paging.only(paging.page_of(found, limit, launches.describe, lambda row: (row.id,)), NodeLaunch, fields)
 
 
 @router.delete("/launches/{launch_id}", status_code=202)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from fastapi.responses import JSONResponse
 
 from paceline.api.core import paging
-from paceline.api.core.paging import Cursor, Limit
+from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
 from paceline.api.schemas.common import Page
 from paceline.api.schemas.registry import AliasName, ModelName, MoveAlias, RegisteredModel, RegisterVersion
@@ -23,13 +24,16 @@ Alias = Annotated[AliasName, Path()]
 Number = Annotated[int, Path(ge=1, lt=1 << 31)]
 
 
-@router.get("")
-async def list_models(session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[RegisteredModel]:
+@router.get("", response_model=Page[RegisteredModel])
+async def list_models(
+    session: ReadSession, cursor: Cursor = None, limit: Limit = 50, fields: Fields = None
+) -> Page[RegisteredModel] | JSONResponse:
     """All models by name, each with its versions."""
     key = paging.decode(cursor, str)
     found = await rows.page(session, str(key[0]) if key else None, limit + 1)
     described = {each.name: each for each in await registry.describe(session, found[:limit])}
-    return paging.page_of(found, limit, lambda row: described[row.name], lambda row: (row.name,))
+    page = paging.page_of(found, limit, lambda row: described[row.name], lambda row: (row.name,))
+    return paging.only(page, RegisteredModel, fields)
 
 
 @router.get("/{name}")

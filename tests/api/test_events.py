@@ -50,3 +50,22 @@ async def test_the_newest_can_be_read_first_the_oldest_of_them_in_front(client: 
     every = (await client.get("/api/v1/events")).json()["items"]
     newest = (await client.get("/api/v1/events", params={"tail": "true", "limit": 2})).json()
     assert newest == {"items": every[-2:], "next_after": every[-1]["seq"]}
+
+
+async def test_events_have_the_asked_fields_alone(client: httpx.AsyncClient) -> None:
+    await client.post("/api/v1/users", json={"name": "eve"})
+    page = (await client.get("/api/v1/events", params={"fields": "type,seq"})).json()
+    assert page == {"items": [{"type": "user.created", "seq": page["next_after"]}], "next_after": page["next_after"]}
+    assert "'kind' is not one of actor, cause" in (await client.get("/api/v1/events", params={"fields": "kind"})).json()["detail"]
+
+
+#: Their items are made for one reader each, and small.
+WITHOUT_FIELDS = {"logs", "files", "samples"}
+
+
+async def test_every_list_in_pages_may_be_asked_for_fields_alone(client: httpx.AsyncClient) -> None:
+    paths = (await client.get("/api/v1/openapi.json")).json()["paths"]
+    queries = {path: {each["name"] for each in methods["get"].get("parameters", [])} for path, methods in paths.items() if "get" in methods}
+    lists = {path: names for path, names in queries.items() if "limit" in names and path.rpartition("/")[2] not in WITHOUT_FIELDS}
+    assert len(lists) > 15
+    assert [path for path, names in lists.items() if "fields" not in names] == []

@@ -10276,6 +10276,8 @@ export interface operations {
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path?: never;
@@ -10694,6 +10696,8 @@ export interface operations {
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path?: never;
@@ -10861,6 +10865,8 @@ export interface operations {
                 limit?: number;
                 /** @description the newest events instead of the oldest; the oldest of them first all the same */
                 tail?: boolean;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path?: never;
@@ -11594,6 +11600,8 @@ export interface operations {
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path?: never;
@@ -12370,6 +12378,8 @@ export interface operations {
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path?: never;
@@ -13237,6 +13247,8 @@ export interface operations {
                 limit?: number;
                 /** @description the newest events instead of the oldest; the oldest of them first all the same */
                 tail?: boolean;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path: {
