@@ -39,6 +39,15 @@ describe("the heat map of a job", () => {
     expect([asked.get("name"), asked.get("statistic")]).toEqual(["forward_seconds", "maximum"]);
   });
 
+  it("colours each cell by its distance from the median of its step where that is wanted", async () => {
+    mockApi({ ...ROUTES, [MAP]: () => ok(heatmap([[0.1], [0.3], [0.1]])) });
+    renderApp("/jobs/job1?tab=ranks");
+    const panel = await screen.findByRole("region", { name: "Heat map" });
+    await within(panel).findByText("0.3 s and more");
+    await userEvent.click(within(panel).getByLabelText("Over the median"));
+    expect(await within(panel).findByText("3 times the median and more")).toBeVisible();
+  });
+
   it("shows a reading of each rank's own card, and names the rank with the slowest clock", async () => {
     const ranks = [0, 1].map((number) => rank({ rank: number, card: number }));
     const seen = mockApi({

@@ -1,6 +1,17 @@
 import { describe, expect, it } from "vitest";
 import { heatmap } from "@/testing/fixtures";
-import { bandLines, cell, colourRange, decode, median, ranksOf, sentenceOf, stepsOf, summarizeRows } from "./heatmap";
+import {
+  bandLines,
+  cell,
+  colourRange,
+  decode,
+  median,
+  overMedian,
+  ranksOf,
+  sentenceOf,
+  stepsOf,
+  summarizeRows,
+} from "./heatmap";
 
 const nodeOf = (rank: number) => `node-${rank}`;
 
@@ -53,6 +64,22 @@ describe("a heat map", () => {
     const slow = colourRange(decode(heatmap([...quiet, [0.2]])));
     expect(slow.high).toBeLessThan(0.2);
     expect(colourRange(decode(heatmap([[0]])))).toEqual({ low: 0, high: 1 });
+  });
+
+  it("over the median shows a slow rank alike, however long a step takes, and no stall of all", () => {
+    const grid = overMedian(
+      decode(
+        heatmap([
+          [0.1, 1, 0, NaN],
+          [0.1, 1, 0, NaN],
+          [0.15, 1.5, 0, 2],
+        ]),
+      ),
+    );
+    expect([cell(grid, 2, 0), cell(grid, 2, 1)].map((ratio) => ratio.toFixed(2))).toEqual(["1.50", "1.50"]);
+    expect([cell(grid, 0, 0), cell(grid, 0, 1), cell(grid, 2, 3)]).toEqual([1, 1, 1]);
+    expect(cell(grid, 0, 2)).toBeNaN(); // of a median of zero nothing is a share
+    expect(cell(grid, 0, 3)).toBeNaN();
   });
 
   it("draws the band over all ranks and the rows that were chosen, without the steps that have no value", () => {

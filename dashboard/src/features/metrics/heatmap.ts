@@ -175,6 +175,16 @@ export function bandLines(grid: RankGrid, rows: readonly number[], unit: Unit): 
 
 export const BAND = "mean of all ranks";
 
+/** Each cell over the median of its column. A stall of all ranks is pale in it, a rank that is slower than the others is not, whatever a step takes. */
+export function overMedian(grid: RankGrid): RankGrid {
+  const medians = Array.from({ length: grid.columns }, (_, column) => median(columnOf(grid, column).values));
+  const cells = grid.cells.map((value, index) => {
+    const middle = medians[index % grid.columns]!;
+    return middle === 0 ? NaN : value / middle;
+  });
+  return { ...grid, cells };
+}
+
 function columnOf(grid: RankGrid, column: number): { step: number; values: number[] } {
   const values = [];
   for (let row = 0; row < grid.rows; row += 1) values.push(cell(grid, row, column));

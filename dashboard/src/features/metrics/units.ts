@@ -2,7 +2,8 @@
 import type uPlot from "uplot";
 import { bytes, byteTicks, measured, percent, shortTime, tickLabels, timeTicks } from "@/lib/format";
 
-export type Unit = "" | "nats" | "tokens/s" | "samples/s" | "s" | "B" | "B/s" | "share" | ReadingUnit;
+export type Unit =
+  "" | "nats" | "tokens/s" | "samples/s" | "s" | "B" | "B/s" | "share" | "times the median" | ReadingUnit;
 
 const READING_UNITS = ["%", "W", "°C", "MHz"] as const;
 type ReadingUnit = (typeof READING_UNITS)[number];

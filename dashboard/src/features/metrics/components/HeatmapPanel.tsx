@@ -1,7 +1,7 @@
 import { Button, Select, Switch } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { IconZoomReset } from "@tabler/icons-react";
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { TableToggle } from "@/components/ui/TableToggle";
@@ -10,7 +10,15 @@ import { soFar } from "@/lib/jobs";
 import type { Job } from "@/lib/types";
 import { heatmapQuery } from "../api/heatmap";
 import { ownNames, unitOf } from "../catalog";
-import { CARD_PREFIX, ranksOf, sentenceOf, summarizeRows, type RankGrid, type RowSummary } from "../heatmap";
+import {
+  CARD_PREFIX,
+  overMedian,
+  ranksOf,
+  sentenceOf,
+  summarizeRows,
+  type RankGrid,
+  type RowSummary,
+} from "../heatmap";
 import { CARD_READINGS, readingTitle } from "../readings";
 import type { StepRange } from "../stepRange";
 import { readingUnit, withUnit, type Unit } from "../units";
@@ -53,6 +61,7 @@ export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
   const choices = [...measuresOf(names, job.spec?.script != null), ...(hasCards && names.length > 0 ? OF_CARDS : [])];
   const [chosen, setChosen] = useState<string | null>(null);
   const [highest, setHighest] = useState(false);
+  const [relative, setRelative] = useState(false);
   const [asTable, setAsTable] = useState(false);
   const [lines, setLines] = useState<Lines>("slowest");
   const [picked, setPicked] = useState<readonly number[]>([]);
@@ -97,6 +106,12 @@ export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
             checked={highest && !derived}
             onChange={(event) => setHighest(event.currentTarget.checked)}
           />
+          <Switch
+            label="Over the median"
+            title="Each cell over the median of all ranks in its steps"
+            checked={relative}
+            onChange={(event) => setRelative(event.currentTarget.checked)}
+          />
           <TableToggle pressed={asTable} onChange={setAsTable} what="Heat map" />
         </>
       }
@@ -113,7 +128,7 @@ export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
       >
         {(grid) => (
           <Found
-            {...{ grid, asTable, lines, picked, nodes, onZoom }}
+            {...{ grid, relative, asTable, lines, picked, nodes, onZoom }}
             unit={name.startsWith(CARD_PREFIX) ? readingUnit(grid.unit) : derived ? "s" : unitOf(name, "")}
             onLines={setLines}
             onPick={pick}
@@ -139,6 +154,8 @@ function measuresOf(names: readonly string[], script: boolean): { value: string;
 interface FoundProps {
   grid: RankGrid;
   unit: Unit;
+  /** The map shows cells over the median of their steps. */
+  relative: boolean;
   asTable: boolean;
   lines: Lines;
   picked: readonly number[];
@@ -148,7 +165,11 @@ interface FoundProps {
   onZoom(range: StepRange | null): void;
 }
 
-function Found({ grid, unit, asTable, lines, picked, nodes, onLines, onPick, onZoom }: FoundProps) {
+function Found({ grid, unit, relative, asTable, lines, picked, nodes, onLines, onPick, onZoom }: FoundProps) {
+  const drawn = useMemo(
+    () => (relative ? { grid: overMedian(grid), unit: "times the median" as const } : { grid, unit }),
+    [grid, unit, relative],
+  );
   const rows = summarizeRows(grid);
   const nodeOf = (rank: number) => nodes.get(rank) ?? null;
   const sentence = sentenceOf(grid, rows, unit, nodeOf);
@@ -161,7 +182,7 @@ function Found({ grid, unit, asTable, lines, picked, nodes, onLines, onPick, onZ
     );
   return (
     <>
-      <HeatmapCanvas {...{ grid, unit, sentence, nodeOf, onZoom }} onRow={onPick} />
+      <HeatmapCanvas {...{ ...drawn, sentence, nodeOf, onZoom }} onRow={onPick} />
       <p className={classes.summary}>{sentence}</p>
       <RankLines {...{ grid, rows, unit, lines, picked, nodeOf, onLines, onZoom }} />
     </>
