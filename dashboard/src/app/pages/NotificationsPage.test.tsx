@@ -51,6 +51,22 @@ describe("channels", () => {
     ]);
   });
 
+  it("are refused by the label of the field, and another kind is not refused for the first one", async () => {
+    const refusal = problem(422, "invalid_request", "/url: must begin with https://", [
+      { pointer: "/url", detail: "must begin with https://" },
+    ]);
+    mockApi({ ...NEWS, [`POST ${ROOT}/channels`]: () => refusal });
+    renderApp("/notifications");
+    await userEvent.click(await screen.findByRole("button", { name: "New channel" }));
+    const dialog = await screen.findByRole("dialog", { name: "New channel" });
+    await userEvent.type(within(dialog).getByLabelText(/^Name/), "hook");
+    await userEvent.type(within(dialog).getByLabelText(/^Address/), "x");
+    await userEvent.click(within(dialog).getByRole("button", { name: "Create channel" }));
+    expect(await within(dialog).findByRole("alert")).toHaveTextContent("Address: must begin with https://");
+    await userEvent.click(within(dialog).getByRole("radio", { name: /E-mail/ }));
+    expect(within(dialog).queryByRole("alert")).toBeNull();
+  });
+
   it("are tested, and the answer is shown", async () => {
     const told = delivery({ event: "test", state: "failed", answer: "HTTP 404: no_service" });
     mockApi({ ...NEWS, [`POST ${ROOT}/channels/c1/test`]: () => ok(told) });

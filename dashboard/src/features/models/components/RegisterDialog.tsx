@@ -2,9 +2,9 @@ import { Button, Group, Text, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
 import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
+import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 import { useRegister } from "../api/models";
 import classes from "./Models.module.css";
-import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 
 /** What a version is to be made of. */
 export interface Source {

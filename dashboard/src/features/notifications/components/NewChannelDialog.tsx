@@ -3,10 +3,10 @@ import { useState, type FormEvent } from "react";
 import { CopyBox } from "@/components/ui/CopyBox";
 import { Dialog } from "@/components/ui/Dialog";
 import { FormEnd } from "@/components/ui/FormEnd";
+import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 import { useCreateChannel } from "../api/notifications";
 import { addressesIn, KINDS, type ChannelKind } from "../notifications";
 import classes from "./Notifications.module.css";
-import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 
 /** Adds a channel. The secret of a webhook is shown once. */
 export function NewChannelDialog({ onClose }: { onClose(): void }) {
@@ -23,6 +23,8 @@ export function NewChannelDialog({ onClose }: { onClose(): void }) {
   );
 }
 
+const LABELS = { url: "Address", recipients: "E-mail addresses" };
+
 function ChannelForm({ create, onClose }: { create: ReturnType<typeof useCreateChannel>; onClose(): void }) {
   const [name, setName] = useState("");
   const [kind, setKind] = useState<ChannelKind>("webhook");
@@ -31,6 +33,10 @@ function ChannelForm({ create, onClose }: { create: ReturnType<typeof useCreateC
   const [forMembers, setForMembers] = useState(true);
   const recipients = addressesIn(addresses);
   const isEmail = kind === "email";
+  const choose = (chosen: string) => {
+    setKind(chosen as ChannelKind);
+    create.reset(); // what was refused was said of the other kind
+  };
   const submit = (event: FormEvent) => {
     event.preventDefault();
     const where = isEmail ? { url: null, recipients } : { url: url.trim(), recipients: [] };
@@ -50,7 +56,7 @@ function ChannelForm({ create, onClose }: { create: ReturnType<typeof useCreateC
         maxLength={63}
         onChange={(event) => setName(event.currentTarget.value)}
       />
-      <Radio.Group label="Kind" value={kind} onChange={(chosen) => setKind(chosen as ChannelKind)}>
+      <Radio.Group label="Kind" value={kind} onChange={choose}>
         {KINDS.map(({ value, label, hint }) => (
           <Radio key={value} mt="xs" size="xs" value={value} label={label} description={hint} />
         ))}
@@ -83,6 +89,7 @@ function ChannelForm({ create, onClose }: { create: ReturnType<typeof useCreateC
       <FormEnd
         verb="Create channel"
         work={create}
+        labels={LABELS}
         disabled={name.trim() === "" || (isEmail ? recipients.length === 0 : url.trim() === "")}
         onClose={onClose}
       />

@@ -2,9 +2,9 @@ import { Checkbox, PasswordInput, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
 import { Dialog } from "@/components/ui/Dialog";
 import { FormEnd } from "@/components/ui/FormEnd";
+import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 import type { Secret } from "@/lib/types";
 import { useSetSecret } from "../api/secrets";
-import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 
 const LEAST_CHARACTERS = 8;
 
