@@ -112,7 +112,10 @@ async def test_deleting_a_checkpoint_that_no_job_needs(saved: Saved) -> None:
     for _ in range(2):
         answer = await saved.client.delete(f"{CHECKPOINTS}/{saved.ids[0]}")
         assert (answer.status_code, answer.json()["state"]) == (202, "deleting")
-    assert code(await saved.client.put(f"{CHECKPOINTS}/{saved.ids[0]}/pin")) == (409, "checkpoint_not_usable")
+    for act in ("pin", "unpin"):
+        answer = await saved.client.put(f"{CHECKPOINTS}/{saved.ids[0]}/{act}")
+        assert code(answer) == (409, "checkpoint_not_usable")
+        assert answer.json()["detail"].endswith(f"is deleting; there is nothing left to {act}")
 
 
 async def test_the_newest_of_a_job_that_would_continue_from_it_needs_confirmation(saved: Saved) -> None:

@@ -21,6 +21,7 @@ from paceline.training.own_loop.adoption import ReplacedParameters
 from paceline.training.own_loop.batches import Criterion
 from paceline.training.own_loop.meter import TrainedBatch
 from paceline.training.own_loop.saves import Stateful
+from paceline.training.own_loop.strategy import ChosenStrategy
 from paceline.training.own_loop.trainer import Trainer
 
 COMPUTE_PARTS = ("forward_seconds", "backward_seconds", "optimizer_seconds")
@@ -101,6 +102,11 @@ class TrainerFace:
     @property
     def model(self) -> nn.Module:
         return self.trainer.model
+
+    @property
+    def strategy(self) -> ChosenStrategy | None:
+        """The strategy that `strategy="auto"` has chosen, with the reason; None where one was given."""
+        return self.trainer.strategy
 
     @property
     def device(self) -> torch.device:

@@ -137,8 +137,9 @@ async def find(session: AsyncSession, checkpoint_id: str, *, lock: bool = False)
 async def pin(session: AsyncSession, checkpoint_id: str, pinned: bool, actor: Actor, now: datetime) -> CheckpointRow:
     row = await find(session, checkpoint_id, lock=True)
     if row.state not in KEPT_STATES:
+        act = "pin" if pinned else "unpin"
         raise ProblemError(
-            "checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}; there is nothing left to pin"
+            "checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}; there is nothing left to {act}"
         )
     if not pinned:
         await _require_no_model(session, row)

@@ -155,6 +155,15 @@ def test_steps_of_another_loop_are_refused() -> None:
             trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, 7)
 
 
+def test_a_strategy_that_was_chosen_tells_why() -> None:
+    with DistributedTrainer(Small(), strategy="auto") as trainer:
+        assert trainer.strategy is trainer.trainer.strategy
+        assert trainer.strategy is not None
+        assert (trainer.strategy.name, bool(trainer.strategy.reason)) == ("single", True)
+    with DistributedTrainer(Small(), strategy="single") as trainer:
+        assert trainer.strategy is None
+
+
 def test_a_misspelled_option_is_an_error_in_its_line() -> None:
     with pytest.raises(TypeError, match="gradient_clipping"):
         DistributedTrainer(Small(), gradient_clipping=1.0)
