@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pynvml
@@ -13,8 +14,8 @@ from paceline.monitoring.gpu_traffic import TrafficMeter
 from paceline.monitoring.samples import NO_GPU, THROTTLE_NAMES, Gpu, GpuSample
 
 T = TypeVar("T")
-#: How old the list of a card's processes may be.
-PROCESSES_SECONDS = 4.5
+#: How old the seldom readings of a card may be.
+SELDOM_SECONDS = 4.5
 
 _THROTTLE_REASONS = dict(
     zip(
@@ -60,6 +61,17 @@ def open_gpus() -> GpuSampler:
     return sampler
 
 
+@dataclass(frozen=True)
+class _Card:
+    """A card and its seldom readings: what hardly changes, and its processes, which cost more to ask for than all the rest."""
+
+    handle: Any
+    power_limit_watts: float | None
+    ecc_corrected: int | None
+    ecc_uncorrected: int | None
+    processes: dict[int, int]
+
+
 class GpuSampler:
     """NVML must have been initialized: use `open_gpus`."""
 
@@ -67,8 +79,8 @@ class GpuSampler:
         self.gpus = tuple(_describe(index) for index in range(pynvml.nvmlDeviceGetCount()))
         self.versions = {"driver": pynvml.nvmlSystemGetDriverVersion(), "cuda": _cuda_version()}
         self._traffic = {gpu.index: TrafficMeter() for gpu in self.gpus}
-        self._processes: dict[int, dict[int, int]] = {}
-        self._processes_read_at = -math.inf
+        self._cards: dict[int, _Card] = {}
+        self._cards_read_at = -math.inf
 
     def restrict(self, gpus: Sequence[Gpu]) -> None:
         """Read these cards only, in this order; without any, close NVML."""
@@ -77,19 +89,19 @@ class GpuSampler:
             self.close()
 
     def sample(self) -> tuple[GpuSample, ...]:
-        """Read every card. Processes are those of the last few seconds: asking for them costs more than all the rest."""
-        if time.monotonic() - self._processes_read_at >= PROCESSES_SECONDS:
-            self._processes, self._processes_read_at = {}, time.monotonic()
+        """Read every card. Processes, errors and the power limit are those of the last few seconds."""
+        if time.monotonic() - self._cards_read_at >= SELDOM_SECONDS:
+            self._cards, self._cards_read_at = {}, time.monotonic()
         return tuple(self._sample(gpu) for gpu in self.gpus)
 
     def _sample(self, gpu: Gpu) -> GpuSample:
         """One card's failure is its own sample's error; the others are read on."""
         try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
-            if gpu.index not in self._processes:
-                self._processes[gpu.index] = _processes(handle)
-            return _read(gpu, handle, self._traffic[gpu.index], self._processes[gpu.index])
+            if gpu.index not in self._cards:
+                self._cards[gpu.index] = _read_seldom(gpu.index)
+            return _read(gpu, self._cards[gpu.index], self._traffic[gpu.index])
         except pynvml.NVMLError as error:
+            self._cards.pop(gpu.index, None)
             return GpuSample(index=gpu.index, uuid=gpu.uuid, error=str(error))
 
     def close(self) -> None:
@@ -118,7 +130,19 @@ def _cuda_version() -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def _read(gpu: Gpu, handle: Any, traffic: TrafficMeter, processes: dict[int, int]) -> GpuSample:
+def _read_seldom(index: int) -> _Card:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    return _Card(
+        handle,
+        power_limit_watts=_watts(_optional(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
+        ecc_corrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+        ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+        processes=_processes(handle),
+    )
+
+
+def _read(gpu: Gpu, card: _Card, traffic: TrafficMeter) -> GpuSample:
+    handle = card.handle
     memory, rates = _memory(handle), traffic.rates(handle, time.monotonic())
     utilization = _optional(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return GpuSample(
@@ -129,17 +153,17 @@ def _read(gpu: Gpu, handle: Any, traffic: TrafficMeter, processes: dict[int, int
         memory_total_bytes=None if memory is None else int(memory.total),
         temperature_celsius=_optional(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
         power_watts=_watts(_optional(pynvml.nvmlDeviceGetPowerUsage, handle)),
-        power_limit_watts=_watts(_optional(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
+        power_limit_watts=card.power_limit_watts,
         sm_clock_mhz=_optional(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
         memory_clock_mhz=_optional(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
-        ecc_corrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-        ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+        ecc_corrected=card.ecc_corrected,
+        ecc_uncorrected=card.ecc_uncorrected,
         pcie_sent_bytes_per_second=rates.get("pcie_sent"),
         pcie_received_bytes_per_second=rates.get("pcie_received"),
         nvlink_sent_bytes_per_second=rates.get("nvlink_sent"),
         nvlink_received_bytes_per_second=rates.get("nvlink_received"),
         throttle_reasons=throttle_reasons(_optional(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0),
-        processes=processes,
+        processes=card.processes,
     )
 
 

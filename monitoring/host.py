@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,12 +59,19 @@ def available_memory_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
+@functools.cache
+def _is_whole(disk: str) -> bool:
+    """Whether this is no partition of another disk, as psutil decides it, which looks at every disk each time."""
+    return not psutil.LINUX or os.path.exists(f"/sys/block/{disk.replace('/', '!')}")
+
+
 def _counters(now: float) -> _Counters:
-    network, disk = psutil.net_io_counters(pernic=True, nowrap=False), psutil.disk_io_counters(nowrap=False)
+    network, disks = psutil.net_io_counters(pernic=True, nowrap=False), psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+    whole = [each for name, each in disks.items() if _is_whole(name)]
     return _Counters(
         time=now,
         network={name: (each.bytes_sent, each.bytes_recv) for name, each in network.items()},
-        disk=None if disk is None else (disk.read_bytes, disk.write_bytes),
+        disk=(sum(each.read_bytes for each in whole), sum(each.write_bytes for each in whole)) if whole else None,
     )
 
 

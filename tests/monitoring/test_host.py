@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 import time
 from pathlib import Path
@@ -32,3 +33,19 @@ def test_rates_are_per_second_since_the_last_reading(tmp_path: Path) -> None:
     sent_after = psutil.net_io_counters().bytes_sent
     assert 0 < sample.network_sent_bytes_per_second <= (sent_after - sent_before) / 2.0
     assert sampler.sample(start + 2.0).cpu_percent == pytest.approx(50, abs=50)
+
+
+def test_no_partition_is_counted_beside_its_disk(tmp_path: Path) -> None:
+    """The rates are those of whole disks, as psutil adds them up."""
+    before = psutil.disk_io_counters(nowrap=False)
+    if before is None:
+        pytest.skip("this machine tells nothing of its disks")
+    sampler, written = HostSampler(tmp_path, 0.0), tmp_path / "written"
+    with written.open("wb") as file:
+        file.write(bytes(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+    sample, after = sampler.sample(1.0), psutil.disk_io_counters(nowrap=False)
+    assert after is not None
+    assert sample.disk_written_bytes_per_second is not None
+    assert sample.disk_written_bytes_per_second <= after.write_bytes - before.write_bytes
