@@ -11,7 +11,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's library starts a thread pool
 from paceline.training import main
 main.preload()
 import torch
-print(threading.active_count(), len(os.listdir("/proc/self/task")), torch.cuda.is_initialized(), torch.get_num_threads())
+print(threading.active_count(), len(os.listdir("/proc/self/task")), torch.cuda.is_initialized(), torch.get_num_threads(), flush=True)
 pid = os.fork()
 if pid == 0:
     modules = set(sys.modules)

@@ -112,6 +112,6 @@ describe("the gradients of a job", () => {
   it("tells of a step that cannot be read", async () => {
     recording({ [`GET ${ONE}/gradients/10`]: () => problem(404, "not_found", "no gradients of step 10 are recorded") });
     show();
-    expect(await screen.findByText(/no gradients of step 10 are recorded/)).toBeVisible();
+    expect(await screen.findByText(/No gradients of step 10 are recorded/)).toBeVisible();
   });
 });
