@@ -39,6 +39,7 @@ class JobMethods:
         search: str | None = None,
         labels: Mapping[str, str] | None = None,
         experiment: str | None = None,
+        trials: str = "include",
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         archived: str = "exclude",
@@ -48,7 +49,8 @@ class JobMethods:
         """Return jobs, the newest first unless `sort` says otherwise (`name`, `-priority`, ...).
 
         `status`, `project`, `user` and `model` may name several, separated by commas; `name` is a whole name, `search` a part of one, of a label or
-        of a note. `experiment`: jobs of its trials, by its id or name. `archived`: exclude, include or only. Moments need a time zone.
+        of a note. `experiment`: jobs of its trials, by its id or name. `trials` of experiments and `archived` jobs: exclude, include or only.
+        Moments need a time zone.
         """
         filters = {"status": status, "project": project, "user": user, "model": model, "name": name, "q": search, "experiment": experiment}
         filters |= {"created_after": _moment("created_after", created_after), "created_before": _moment("created_before", created_before)}
@@ -57,6 +59,7 @@ class JobMethods:
             "/training/jobs",
             limit,
             **filters,
+            trials=None if trials == "include" else trials,
             archived=None if archived == "exclude" else archived,
             sort=None if sort == "-created_at" else sort,
         )

@@ -1,4 +1,4 @@
-"""The jobs that MOCK_DB shows: every kind of plan and workload, at every stage, with faults. Plain documents, as a user would submit them."""
+"""The jobs that MOCK_DB shows: every kind of plan and workload, at every stage, with faults; and an experiment. Plain documents, as users submit them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ class DemoJob:
     owner: str
     spec: Document
     deeds: tuple[Deed, ...] = ()
+
+
+@dataclass(frozen=True)
+class DemoExperiment:
+    owner: str
+    spec: Document
 
 
 def _gpt(layers: int, heads: int, dim: int, context: int) -> Document:
@@ -115,5 +121,25 @@ JOBS: tuple[DemoJob, ...] = (
             ),
         )
         for number, rate in enumerate((0.4, 0.1, 0.025), 1)
+    ),
+)
+
+#: Its trials wait for each other, so that most of the free cards are left to visitors.
+EXPERIMENTS: tuple[DemoExperiment, ...] = (
+    DemoExperiment(
+        "grace",
+        {
+            "name": "ddp-or-fsdp",
+            "project": "language",
+            "description": "A small GPT on one node and on two, with whole replicas and with sharded ones",
+            "job": {
+                key: value for key, value in _job("trial", 1, 8, _SMALL, 40, 256, 16).items() if key not in ("name", "project", "resources")
+            },
+            "world_sizes": [8, 16],
+            "grid": {"parallelism.strategy": ["ddp", "fsdp"]},
+            "baseline": True,
+            "repeats": 3,
+            "at_once": 2,
+        },
     ),
 )

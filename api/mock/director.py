@@ -1,4 +1,4 @@
-"""Plays the users of the demo: submits their jobs through the REST API, then pauses, resizes and cancels some of them."""
+"""Plays the users of the demo: submits their jobs and experiments through the REST API, then pauses, resizes and cancels some of the jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import httpx
 from fastapi import FastAPI
 
-from paceline.api.mock.demo_jobs import JOBS, Deed, DemoJob
+from paceline.api.mock.demo_jobs import EXPERIMENTS, JOBS, Deed, DemoJob, Document
 
 LOOK_SECONDS = 1.0
 READY_SECONDS = 60.0
@@ -37,6 +37,8 @@ class Director:
             await self._await_nodes(http)
             while self._unsent:
                 await self._submit(http, self._unsent.pop(0))
+            for experiment in EXPERIMENTS:
+                await self._post(http, "/experiments", experiment.owner, experiment.spec)
             while self._open:
                 await asyncio.sleep(LOOK_SECONDS)
                 for job_id, (job, deeds) in list(self._open.items()):
@@ -54,13 +56,18 @@ class Director:
         log.warning("not all simulated nodes were ready within %g s; the demo's jobs are submitted anyway", READY_SECONDS)
 
     async def _submit(self, http: httpx.AsyncClient, job: DemoJob) -> None:
-        headers = {**self._key(job.owner), "Idempotency-Key": str(uuid.uuid4())}
-        answer = await http.post("/training/jobs", json=job.spec, headers=headers)
-        if answer.status_code != 201:
-            log.error("demo job %s was refused: %s", job.spec["name"], answer.text[:500])
-            return
-        if job.deeds:
-            self._open[answer.json()["id"]] = (job, list(job.deeds))
+        created = await self._post(http, "/training/jobs", job.owner, job.spec)
+        if created is not None and job.deeds:
+            self._open[created["id"]] = (job, list(job.deeds))
+
+    async def _post(self, http: httpx.AsyncClient, path: str, owner: str, spec: Document) -> Document | None:
+        """Create what `spec` describes as `owner`. Returns what was created; None if it was refused, which is logged."""
+        answer = await http.post(path, json=spec, headers={**self._key(owner), "Idempotency-Key": str(uuid.uuid4())})
+        if answer.status_code != httpx.codes.CREATED:
+            log.error("%s of the demo was refused: %s", spec["name"], answer.text[:500])
+            return None
+        created: Document = answer.json()
+        return created
 
     async def _act(self, http: httpx.AsyncClient, job_id: str, job: DemoJob, deeds: list[Deed]) -> None:
         answer = await http.get(f"/training/jobs/{job_id}", headers=self._key(job.owner))

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from paceline.api.core.background import in_background
 from paceline.api.core.context import Services
 from paceline.api.mock import nodes, people
+from paceline.api.mock.access_log import without_nodes
 from paceline.api.mock.database import private_database
 from paceline.api.mock.director import Director
 from paceline.api.services.identity import first_start
@@ -21,7 +22,7 @@ from paceline.api.settings import Settings
 @contextlib.asynccontextmanager
 async def prepared(settings: Settings) -> AsyncIterator[tuple[Settings, Process]]:
     """A context with the settings of a private database, and the process of the simulated nodes, which loads while the coordinator starts."""
-    with private_database(settings) as ours:
+    with private_database(settings) as ours, without_nodes():
         async with nodes.simulation(first_start.local_url(ours)) as simulation:
             yield ours, simulation
 

@@ -12,8 +12,8 @@ from paceline.api.errors import ProblemError
 from paceline.api.services.jobs import jobs
 from paceline.db.repositories.jobs import JobFilter
 
-Archived = Literal["exclude", "include", "only"]
-_ARCHIVED: dict[Archived, bool | None] = {"exclude": False, "include": None, "only": True}
+Among = Literal["exclude", "include", "only"]
+_AMONG: dict[Among, bool | None] = {"exclude": False, "include": None, "only": True}
 
 
 async def _job_filter(
@@ -31,9 +31,10 @@ async def _job_filter(
         ),
     ] = None,
     experiment: Annotated[str | None, Query(description="id or name of an experiment: the jobs of its trials", max_length=200)] = None,
+    trials: Annotated[Among, Query(description="whether trials of experiments are among them")] = "include",
     created_after: Annotated[datetime | None, Query(description="with a time zone; submitted then or later")] = None,
     created_before: Annotated[datetime | None, Query(description="with a time zone; submitted before then")] = None,
-    archived: Annotated[Archived, Query(description="whether archived jobs are among them")] = "exclude",
+    archived: Annotated[Among, Query(description="whether archived jobs are among them")] = "exclude",
 ) -> JobFilter:
     for parameter, time in (("created_after", created_after), ("created_before", created_before)):
         if time is not None and time.tzinfo is None:
@@ -49,7 +50,8 @@ async def _job_filter(
         experiment=experiment,
         created_after=created_after,
         created_before=created_before,
-        archived=_ARCHIVED[archived],
+        trials=_AMONG[trials],
+        archived=_AMONG[archived],
     )
 
 

@@ -50,6 +50,7 @@ def jobs(
     experiment: Annotated[
         str | None, typer.Option(help="only trials of this experiment, by name or id", autocompletion=experiment_references)
     ] = None,
+    trials: Annotated[bool, typer.Option("--trials/--no-trials", help="whether trials of experiments are listed")] = True,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="show the list again every 2 seconds until Ctrl-C")] = False,
 ) -> None:
     """List jobs, the newest first."""
@@ -59,6 +60,7 @@ def jobs(
         )
     filters = {"status": status, "project": project, "user": user, "model": model, "q": search, "experiment": experiment, "sort": sort}
     filters |= {"created_after": job_filters.since(since, datetime.now(UTC)), "archived": "only" if archived else None}
+    filters |= {"trials": None if trials else "exclude"}
     filters |= job_filters.label_parameters(label or [])
     with session.client() as client:
         if watch:

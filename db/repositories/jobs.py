@@ -55,6 +55,7 @@ class JobFilter:
     experiment: str | None = None  # id or name
     created_after: datetime | None = None
     created_before: datetime | None = None
+    trials: bool | None = None  # whether they are trials of experiments; None: either
     archived: bool | None = False  # None: either
 
     def conditions(self) -> list[ColumnElement[bool]]:
@@ -74,6 +75,9 @@ class JobFilter:
             mine = or_(ExperimentRow.id == self.experiment, ExperimentRow.name == self.experiment)
             trials = select(TrialRow.job_id).join(ExperimentRow, ExperimentRow.id == TrialRow.experiment_id).where(mine)
             conditions.append(JobRow.id.in_(trials))
+        if self.trials is not None:
+            is_trial = select(TrialRow.job_id).where(TrialRow.job_id == JobRow.id).exists()
+            conditions.append(is_trial if self.trials else ~is_trial)
         if self.created_after is not None:
             conditions.append(JobRow.created_at >= self.created_after)
         if self.created_before is not None:

@@ -22,6 +22,9 @@ async def test_a_job_names_its_experiment_and_the_list_has_those_of_one(client: 
     assert (await client.get(JOBS, params={"experiment": "lr", "sort": "name"})).json()["items"] == listed, "by its name as well"
     assert (await client.get(JOBS, params={"experiment": "nowhere"})).json()["items"] == []
     assert (await client.get(JOBS, params={"experiment": "lr", "sort": "name"})).json()["items"] == listed
+    trials = {each: (await client.get(JOBS, params={"trials": each})).json()["items"] for each in ("only", "exclude", "include")}
+    assert {each: len(items) for each, items in trials.items()} == {"only": 3, "exclude": 1, "include": 4}
+    assert trials["exclude"][0]["id"] == alone.id
     shown = (await client.get(f"{JOBS}/{listed[1]['id']}")).json()
     assert shown["experiment"] == {"id": one["id"], "name": "lr", "trial": 1}
     assert (await client.get(f"{JOBS}/{alone.id}")).json()["experiment"] is None

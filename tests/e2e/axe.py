@@ -17,6 +17,7 @@ HEIGHT = 900
 #: Charts are drawn again once their place is narrower.
 NARROW_MS = 20_000
 LOOKS: tuple[Look, ...] = (("dark", DESK), ("light", PHONE))
+OTHER_LOOKS: tuple[Look, ...] = (("light", DESK), ("dark", PHONE))
 #: The times in a log are links in lines of text. What Mantine opens stands outside of the landmarks, beside what opened it in the order of tabs, and
 #: covers parts of other controls until it is closed.
 #: A colour that still changes to the other theme is not measured; an animation that is held is not waited for.

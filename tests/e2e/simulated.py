@@ -33,14 +33,19 @@ class Simulated:
         found = self.client.get("/api/v1/training/jobs", params={"limit": 100, "archived": "include"}).json()["items"]
         return {job["name"]: job for job in reversed(found)}
 
+    def experiments(self) -> dict[str, dict[str, Any]]:
+        found = self.client.get("/api/v1/experiments", params={"limit": 100}).json()["items"]
+        return {experiment["name"]: experiment for experiment in reversed(found)}
+
     def states(self) -> dict[str, Any]:
-        """How far each demo job is; none before the coordinator answers."""
+        """How far each demo job and experiment is; none before the coordinator answers."""
         with contextlib.suppress(httpx.TransportError):
-            return {name: (job["state"], job["generation"], (job["progress"] or {}).get("step")) for name, job in self.jobs().items()}
+            jobs = {name: (job["state"], job["generation"], (job["progress"] or {}).get("step")) for name, job in self.jobs().items()}
+            return jobs | {name: (experiment["state"],) for name, experiment in self.experiments().items()}
         return {}
 
 
-#: What pages show of the demo: a job at each end, and one that has closed up after a crash.
+#: What pages show of the demo: a job at each end, one that has closed up after a crash, and an experiment with its analysis.
 STAGES = {
     "wrong-vocabulary": "failed",
     "too-large-for-its-cards": "failed",
@@ -49,6 +54,7 @@ STAGES = {
     "resnet-56-lr-1": "completed",
     "resnet-56-lr-2": "completed",
     "resnet-56-lr-3": "completed",
+    "ddp-or-fsdp": "completed",
 }
 
 

@@ -14,7 +14,7 @@ def nothing(page: Page) -> None:
 
 @dataclass(frozen=True)
 class Surface:
-    """`path` may have names of demo jobs in braces; `text` stands there once it is drawn; `act` opens what is looked at."""
+    """`path` may have names of demo jobs and experiments in braces; `text` stands there once it is drawn; `act` opens what is looked at."""
 
     name: str
     path: str
@@ -51,7 +51,9 @@ PAGES = (
     Surface("timeline, one kind", "/jobs/{gpt-small-with-spares}?tab=timeline&events=people", "was submitted"),
     Surface("compare", "/compare?jobs={resnet-56-lr-1},{resnet-56-lr-2}", "Spec differences"),
     Surface("compare, nothing chosen", "/compare", "Choose two jobs"),
-    Surface("experiments", "/experiments", "No experiments yet"),
+    Surface("experiments", "/experiments", "ddp-or-fsdp"),
+    Surface("experiments, none match", "/experiments?q=nosuchexperiment", "No experiment"),
+    Surface("experiment", "/experiments/{ddp-or-fsdp}", "Recommendation"),
     Surface("new experiment", "/experiments/new", "Configurations"),
     Surface("cluster", "/cluster", "sim-0"),
     Surface("checkpoints", "/checkpoints", "verified"),

@@ -1,5 +1,5 @@
-"""Every page, dialog, menu and mistake of `surfaces.py` and `opened.py` on the simulated cluster, dark as wide as a desk and light as wide as a phone:
-nothing that axe finds, `target-size` included, and nothing wider than the screen.
+"""Every page, dialog, menu and mistake of `surfaces.py` and `opened.py` on the simulated cluster, dark as wide as a desk and light as wide as a phone,
+before a release also the other way round: nothing that axe finds, `target-size` included, and nothing wider than the screen.
 
 `pytest tests/e2e/test_accessibility.py -s` prints the table.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Error, Page, expect
 
-from tests.e2e.axe import HEIGHT, LOOKS, findings
+from tests.e2e.axe import HEIGHT, LOOKS, OTHER_LOOKS, Look, findings
 from tests.e2e.opened import OPENED
 from tests.e2e.simulated import Simulated
 from tests.e2e.surfaces import DAILY, PAGES, Surface
@@ -31,16 +31,20 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
+@pytest.mark.parametrize(
+    "looks",
+    [pytest.param(LOOKS, id="dark-desk-light-phone"), pytest.param(OTHER_LOOKS, id="light-desk-dark-phone", marks=pytest.mark.release)],
+)
 @pytest.mark.parametrize("surfaces", [pytest.param(DAILY, id="daily"), pytest.param(PAGES, id="pages"), pytest.param(OPENED, id="opened")])
-def test_nothing_is_found_on_any_surface(page: Page, simulated: Simulated, surfaces: tuple[Surface, ...]) -> None:
+def test_nothing_is_found_on_any_surface(page: Page, simulated: Simulated, surfaces: tuple[Surface, ...], looks: tuple[Look, ...]) -> None:
     expect.set_options(timeout=DRAWN_MS)
-    ids = {name: job["id"] for name, job in simulated.jobs().items()}
+    ids = {name: each["id"] for name, each in (simulated.jobs() | simulated.experiments()).items()}
     wrong: list[str] = []
     for surface in surfaces:
-        page.set_viewport_size({"width": LOOKS[0][1], "height": HEIGHT})
+        page.set_viewport_size({"width": looks[0][1], "height": HEIGHT})
         try:
             show(page, simulated.server, surface, ids)
-            found = findings(page)
+            found = findings(page, looks)
         except (AssertionError, Error) as error:
             found = [f"it does not open: {error}"]
         print(f"{surface.name:32} {len(found)}")

@@ -2,10 +2,12 @@
 import type { CheckpointFilter } from "@/features/checkpoints/api/checkpoints";
 import {
   ARCHIVED,
+  TRIALS,
   knownColumns,
   SORTS,
   timeOf,
   type Archived,
+  type Trials,
   type JobListView,
   type Sort,
 } from "@/features/jobs/view";
@@ -153,6 +155,7 @@ export function jobsSearch(raw: Raw): JobListView {
     q: text(raw.q),
     since: timeOf(text(raw.since), 0) === undefined ? undefined : text(raw.since),
     experiment: text(raw.experiment),
+    trials: oneOf(raw.trials, Object.keys(TRIALS) as Trials[]),
     archived: oneOf(raw.archived, Object.keys(ARCHIVED) as Archived[]),
     sort: oneOf<Sort>(raw.sort, SORTS),
     cursor: text(raw.cursor),

@@ -12876,6 +12876,8 @@ export interface operations {
                 q?: string | null;
                 /** @description id or name of an experiment: the jobs of its trials */
                 experiment?: string | null;
+                /** @description whether trials of experiments are among them */
+                trials?: "exclude" | "include" | "only";
                 /** @description with a time zone; submitted then or later */
                 created_after?: string | null;
                 /** @description with a time zone; submitted before then */

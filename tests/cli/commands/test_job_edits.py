@@ -75,7 +75,19 @@ def test_jobs_are_listed_by_what_they_are_filed_under(paceline: Paceline, coordi
         Answer(200, {"items": [job(created_by="ada", ran_seconds=95.0, started_at="2026-11-20T12:00:00Z")], "next_cursor": None}),
     )
     done = paceline(
-        "jobs", "--project", "text", "--user", "ada,bob", "--model", "gpt", "--label", "team=nlp", "--since", "2d", "--archived"
+        "jobs",
+        "--project",
+        "text",
+        "--user",
+        "ada,bob",
+        "--model",
+        "gpt",
+        "--label",
+        "team=nlp",
+        "--since",
+        "2d",
+        "--archived",
+        "--no-trials",
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].split() == [
@@ -96,7 +108,7 @@ def test_jobs_are_listed_by_what_they_are_filed_under(paceline: Paceline, coordi
     (request,) = coordinator.sent("GET", LIST)
     since = datetime.fromisoformat(request.query.pop("created_after"))
     assert abs(since - (datetime.now(UTC) - timedelta(days=2))) < timedelta(minutes=5)
-    wanted = {"project": "text", "user": "ada,bob", "model": "gpt", "label.team": "nlp", "archived": "only"}
+    wanted = {"project": "text", "user": "ada,bob", "model": "gpt", "label.team": "nlp", "archived": "only", "trials": "exclude"}
     assert wanted.items() <= request.query.items()
 
 

@@ -12,3 +12,13 @@ def test_numbers_and_whatever_has_one_read_alike() -> None:
 
 def test_one_and_none() -> None:
     assert (listed([7]), listed([])) == ("7", "")
+
+
+def test_many_ranks_one_behind_the_other_are_told_by_the_first_and_the_last() -> None:
+    assert listed([0, 1, 2]) == "0, 1, 2"
+    assert listed([0, 1, 2, 3]) == "0-3"
+    assert listed([*range(7), *range(8, 512), 600]) == "0-6, 8-511, 600"
+
+
+def test_ranks_out_of_order_keep_theirs() -> None:
+    assert listed([5, 4, 3, 2]) == "5, 4, 3, 2"

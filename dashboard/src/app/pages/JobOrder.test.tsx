@@ -33,14 +33,16 @@ async function change(item: string) {
 describe("filters", () => {
   it("go from the address to the coordinator", async () => {
     const seen = mockApi();
-    renderApp("/jobs?project=text,vision&user=ada&model=gpt&label=team=nlp,seed=1,2&since=7d&archived=include");
+    renderApp(
+      "/jobs?project=text,vision&user=ada&model=gpt&label=team=nlp,seed=1,2&since=7d&trials=exclude&archived=include",
+    );
     await screen.findByRole("link", { name: "gpt-stdlib" });
     const asked = seen.find(({ path }) => path === LIST)!.url.searchParams;
     const since = Date.parse(asked.get("created_after")!);
     expect(Math.abs(Date.now() - 7 * DAY_MS - since)).toBeLessThan(60_000);
     asked.delete("created_after");
     expect(Object.fromEntries(asked)).toEqual({
-      ...{ limit: "50", count: "true", sort: "-created_at", archived: "include" },
+      ...{ limit: "50", count: "true", sort: "-created_at", trials: "exclude", archived: "include" },
       ...{ project: "text,vision", user: "ada", model: "gpt", "label.team": "nlp", "label.seed": "1,2" },
     });
   });

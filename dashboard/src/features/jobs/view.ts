@@ -50,6 +50,8 @@ export const AGES = {
 } as const;
 export const ARCHIVED = { include: "With archived jobs", only: "Archived jobs only" } as const;
 export type Archived = keyof typeof ARCHIVED;
+export const TRIALS = { exclude: "Without trials", only: "Trials only" } as const;
+export type Trials = keyof typeof TRIALS;
 
 export interface JobFilter {
   status?: JobState[];
@@ -63,6 +65,8 @@ export interface JobFilter {
   since?: string;
   /** The id or name of the experiment whose trials are shown. */
   experiment?: string;
+  /** Whether trials of experiments are among them; left out: they are. */
+  trials?: Trials;
   archived?: Archived;
   sort?: Sort;
   cursor?: string;
@@ -85,6 +89,7 @@ const LIMITS = {
   q: "Search",
   since: "Submitted",
   experiment: "Experiment",
+  trials: "Trials of experiments",
   archived: "Archive",
 } as const;
 export const NO_LIMITS = Object.fromEntries(Object.keys(LIMITS).map((name) => [name, undefined])) as Partial<JobFilter>;
@@ -112,6 +117,7 @@ export function chipsOf(filter: JobFilter): Chip[] {
     })),
   );
   if (filter.since) chips.push({ name: LIMITS.since, value: sinceInWords(filter.since), rest: { since: undefined } });
+  if (filter.trials) chips.push({ name: LIMITS.trials, value: TRIALS[filter.trials], rest: { trials: undefined } });
   if (filter.archived)
     chips.push({ name: LIMITS.archived, value: ARCHIVED[filter.archived], rest: { archived: undefined } });
   return chips;

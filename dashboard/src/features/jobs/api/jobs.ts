@@ -12,7 +12,20 @@ const PROGRESS_INTERVAL_MS = 3_000;
 const FACETS_STALE_MS = 30_000;
 
 export function jobListQuery(filter: JobFilter) {
-  const { status, project, user, model, label, q, since, experiment, archived, sort = "-created_at", cursor } = filter;
+  const {
+    status,
+    project,
+    user,
+    model,
+    label,
+    q,
+    since,
+    experiment,
+    trials,
+    archived,
+    sort = "-created_at",
+    cursor,
+  } = filter;
   const labels = (label ?? []).map((pair) => [`label.${pair.split("=", 1)[0]!}`, pair.slice(pair.indexOf("=") + 1)]);
   const query = {
     limit: PAGE_SIZE,
@@ -20,6 +33,7 @@ export function jobListQuery(filter: JobFilter) {
     sort,
     q: q || undefined,
     experiment,
+    trials,
     archived,
     cursor,
     status: status?.join(",") || undefined,

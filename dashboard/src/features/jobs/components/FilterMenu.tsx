@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { IconFilter } from "@tabler/icons-react";
 import { useState } from "react";
 import { facetsQuery } from "../api/jobs";
-import { AGES, ARCHIVED, orNone, sinceInWords, type Archived, type JobFilter } from "../view";
+import { AGES, ARCHIVED, orNone, sinceInWords, TRIALS, type Archived, type JobFilter, type Trials } from "../view";
 import classes from "./JobFilters.module.css";
 
 interface Props {
@@ -72,9 +72,18 @@ function FilterFields({ filter, onChange }: Props) {
         onChange={(since) => onChange({ since: since ?? undefined })}
       />
       <Select
+        label="Trials of experiments"
+        placeholder="With trials"
+        data={options(TRIALS)}
+        value={filter.trials ?? null}
+        clearable
+        comboboxProps={WITHIN}
+        onChange={(trials) => onChange({ trials: (trials as Trials | null) ?? undefined })}
+      />
+      <Select
         label="Archive"
         placeholder="Without archived jobs"
-        data={Object.entries(ARCHIVED).map(([value, label]) => ({ value, label }))}
+        data={options(ARCHIVED)}
         value={filter.archived ?? null}
         clearable
         comboboxProps={WITHIN}
@@ -84,8 +93,10 @@ function FilterFields({ filter, onChange }: Props) {
   );
 }
 
+const options = (labels: Record<string, string>) => Object.entries(labels).map(([value, label]) => ({ value, label }));
+
 /** What can be chosen, and what an address may have beside that. */
 function ages(since: string | undefined) {
-  const known = Object.entries(AGES).map(([value, label]) => ({ value, label: String(label) }));
+  const known = options(AGES);
   return since === undefined || since in AGES ? known : [...known, { value: since, label: sinceInWords(since) }];
 }

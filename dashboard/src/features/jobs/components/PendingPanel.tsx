@@ -1,4 +1,5 @@
 import { IconHourglass } from "@tabler/icons-react";
+import { Fragment } from "react";
 import { Notice } from "@/components/ui/Notice";
 import { sentence } from "@/lib/format";
 import type { Reason } from "@/lib/types";
@@ -8,29 +9,25 @@ import classes from "./Jobs.module.css";
 export function PendingPanel({ reason }: { reason: Reason }) {
   return (
     <Notice icon={IconHourglass} label="Why this job is waiting" title={sentence(reason.text)}>
-      <ul className={classes.points}>
-        {reason.missing && (
-          <li>
-            <span className="muted">Missing</span> {reason.missing}
-          </li>
-        )}
-        {reason.nearest_fit && !reason.text.includes(reason.nearest_fit) && (
-          <li>
-            <span className="muted">Nearest fit</span> {reason.nearest_fit}
-          </li>
-        )}
-        {reason.no_launch && (
-          <li>
-            <span className="muted">No new node</span> {reason.no_launch}
-          </li>
-        )}
-        {reason.next_step && (
-          <li>
-            <span className="muted">Next</span> {reason.next_step}
-          </li>
-        )}
-      </ul>
+      <dl className={classes.points}>
+        {points(reason).map(([name, text]) => (
+          <Fragment key={name}>
+            <dt className="muted">{name}</dt>
+            <dd>{text}</dd>
+          </Fragment>
+        ))}
+      </dl>
       <code className="muted">{reason.code}</code>
     </Notice>
   );
+}
+
+function points({ text, missing, nearest_fit: fit, no_launch: noLaunch, next_step: next }: Reason) {
+  const named = [
+    ["Missing", missing],
+    ["Nearest fit", fit && !text.includes(fit) ? fit : null],
+    ["No new node", noLaunch],
+    ["Next", next],
+  ] as const;
+  return named.filter(([, said]) => said);
 }

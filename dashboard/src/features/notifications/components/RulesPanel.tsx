@@ -37,7 +37,7 @@ export function RulesPanel() {
         what="the rules"
         isEmpty={(rules) => rules.length === 0}
         empty={
-          <EmptyState title="No rules">A rule says what is sent to a channel. Without one, nothing is.</EmptyState>
+          <EmptyState title="No rules">A rule says what is sent to a channel. Without one, nothing is sent.</EmptyState>
         }
       >
         {(rules) => (

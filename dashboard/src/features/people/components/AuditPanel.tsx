@@ -81,9 +81,9 @@ const COLUMNS: Column<AuditEntry>[] = [
         {message}
         {jobId && (
           <>
-            {" "}
+            {" · "}
             <Link to="/jobs/$jobId" params={{ jobId }}>
-              job
+              Open job
             </Link>
           </>
         )}
