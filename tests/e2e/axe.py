@@ -14,6 +14,8 @@ AXE = ROOT / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
 Look = tuple[Literal["dark", "light"], int]
 DESK, PHONE = 1440, 375
 HEIGHT = 900
+#: Sections out of sight are not laid out, and keep the colours of the theme before, until somebody scrolls there: axe sees them as that one does.
+ALL_DRAWN = "* { content-visibility: visible !important }"
 #: Charts are drawn again once their place is narrower.
 NARROW_MS = 20_000
 LOOKS: tuple[Look, ...] = (("dark", DESK), ("light", PHONE))
@@ -43,6 +45,7 @@ FIND = """async () => {
 def findings(page: Page, looks: Sequence[Look] = LOOKS) -> list[str]:
     """What axe finds in each look, `target-size` included, and where the page has to be scrolled sideways."""
     page.evaluate(AXE.read_text())
+    page.add_style_tag(content=ALL_DRAWN)
     found: list[str] = []
     for theme, width in looks:
         page.emulate_media(color_scheme=theme, reduced_motion="reduce")

@@ -154,7 +154,7 @@ describe("validation against the published schema", () => {
   });
 
   it("requires a name and allows null where the schema does", () => {
-    expect(issuesOf(TEXT.replace(/name: one.*\n/, ""))).toEqual(["/name is required"]);
+    expect(issuesOf(TEXT.replace(/name: one.*\n/, ""))).toEqual(["/name Required: enter a value"]);
     expect(issuesOf(`${TEXT}checkpoint:\n  every_steps: null\n`)).toEqual([]);
   });
 });

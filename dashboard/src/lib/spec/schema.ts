@@ -136,7 +136,7 @@ function check(root: Schema, schema: Schema, value: unknown, path: Path): Issue[
 function checkObject(root: Schema, schema: Resolved, value: Record<string, unknown>, path: Path): Issue[] {
   const missing = (schema.required ?? [])
     .filter((name) => !(name in value))
-    .map((name) => issue([...path, name], "is required"));
+    .map((name) => issue([...path, name], "Required: enter a value"));
   const inside = Object.entries(value).flatMap(([name, child]) => {
     const known =
       schema.properties?.[name] ?? byAlias(schema.properties, name) ?? matching(schema.patternProperties, name);
@@ -257,9 +257,9 @@ function numberProblem({ minimum, maximum, exclusiveMinimum, exclusiveMaximum }:
 
 function stringProblem({ minLength, maxLength, pattern, description }: Schema, value: string): string | null {
   if (minLength !== undefined && value.length < minLength)
-    return minLength === 1 ? "is required" : `has ${value.length} characters; at least ${minLength}`;
+    return minLength === 1 ? "Required: enter a value" : `Must have at least ${minLength} characters, not ${value.length}`;
   if (maxLength !== undefined && value.length > maxLength)
-    return `has ${value.length} characters; at most ${maxLength}`;
+    return `Must have at most ${maxLength} characters, not ${value.length}`;
   if (pattern && !new RegExp(pattern).test(value))
     return `Invalid value ${JSON.stringify(value)}: ${description ?? pattern}`;
   return null;
