@@ -27,6 +27,8 @@ class Courier:
         """Send what is due of each channel, a few messages each."""
         async with self.services.control.read() as session:
             due = await rows.due_channels(session, now)
+        if not due:
+            return
         turns = asyncio.Semaphore(CHANNELS_AT_ONCE)
         results = await asyncio.gather(*(self._serve(channel_id, turns, now) for channel_id in due), return_exceptions=True)
         failures = [error for error in results if isinstance(error, BaseException)]
@@ -35,7 +37,7 @@ class Courier:
         if failures:
             raise failures[0]
         async with self.services.control.read() as session:
-            if due and await rows.has_due(session, now):
+            if await rows.has_due(session, now):
                 self.services.bus.publish(bus.DELIVERIES)  # there is more to send: the next step begins at once
 
     async def _serve(self, channel_id: str, turns: asyncio.Semaphore, now: datetime) -> None:

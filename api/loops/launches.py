@@ -72,10 +72,8 @@ class LaunchKeeper:
             async with self.services.write() as session:  # claims of a process that was killed: it was the only one
                 await rows.look_at_all(session, now)
         self._began = True
-        async with self.services.write() as session:
-            claimed = await self._claim(session, now)
         groups: dict[str, list[ClaimedLaunch]] = {}
-        for each in claimed:
+        for each in await self._claimed(now):
             groups.setdefault(json.dumps(each.row.settings, sort_keys=True), []).append(each)
         for members in groups.values():
             call = asyncio.create_task(self._serve(members, now))
@@ -83,6 +81,13 @@ class LaunchKeeper:
             call.add_done_callback(self._calls.discard)
         if self._calls:
             await asyncio.wait(self._calls, timeout=STEP_SECONDS)
+
+    async def _claimed(self, now: datetime) -> list[ClaimedLaunch]:
+        async with self.services.control.read() as session:
+            if not await rows.has_due(session, now):
+                return []
+        async with self.services.write() as session:
+            return await self._claim(session, now)
 
     async def _claim(self, session: AsyncSession, now: datetime) -> list[ClaimedLaunch]:
         due = await rows.due(session, now, LAUNCHES_A_STEP)

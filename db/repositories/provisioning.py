@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import LaunchState, NodeState
@@ -45,9 +45,18 @@ async def listed(session: AsyncSession, after: str | None, limit: int) -> Sequen
     return (await session.scalars(query.order_by(LaunchRow.id).limit(limit))).all()
 
 
+async def has_due(session: AsyncSession, now: datetime) -> bool:
+    """Whether an open launch is to be looked at by now."""
+    return (await session.scalar(select(LaunchRow.id).where(*_due(now)).limit(1))) is not None
+
+
+def _due(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    return still_open(), LaunchRow.next_look_at <= now
+
+
 async def due(session: AsyncSession, now: datetime, limit: int) -> Sequence[LaunchRow]:
     """Open launches that are to be looked at by now, locked; those that another replica has locked are left to it."""
-    query = select(LaunchRow).where(still_open(), LaunchRow.next_look_at <= now).order_by(LaunchRow.next_look_at, LaunchRow.id)
+    query = select(LaunchRow).where(*_due(now)).order_by(LaunchRow.next_look_at, LaunchRow.id)
     query = query.limit(limit).with_for_update(skip_locked=True).execution_options(populate_existing=True)
     return (await session.scalars(query)).all()
 

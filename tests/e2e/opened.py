@@ -76,6 +76,9 @@ def mistakes(page: Page) -> None:
 
 def unfolded(page: Page) -> None:
     """Every section of the form, by its summary."""
+    expect(
+        page.locator("details > summary").filter(has_text="Communication")
+    ).to_be_attached()  # sections below the first screen come later
     folded = page.locator("details:not([open]) > summary")
     while folded.count():
         folded.first.click()
