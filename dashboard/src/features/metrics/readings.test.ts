@@ -35,6 +35,21 @@ describe("readings of a node", () => {
     expect(metricsOf(nodeMetrics({ curves }))).toEqual(["utilization_percent", "ecc_corrected", "cpu_percent"]);
   });
 
+  it.each([
+    { what: "a minute", bucket_seconds: 60, times: [0, 60, 180], gaps: [120] },
+    { what: "some seconds", bucket_seconds: 1, times: [0, 1, 7], gaps: [2] },
+    { what: "a moment, in which a reading came late", bucket_seconds: 1, times: [0, 1, 3], gaps: [] },
+  ])("break where the node was away for $what", ({ bucket_seconds, times, gaps }) => {
+    const [host] = nodeMetrics().curves;
+    const curve = { ...host!, times, mean: times, minimum: times, maximum: times };
+    const [x, maximum, , mean] = readingData(
+      nodeLines(nodeMetrics({ bucket_seconds, curves: [curve] }), "cpu_percent"),
+    );
+    const drawn = [...times.slice(0, 2), ...gaps.map(() => null), times[2]];
+    expect(x).toEqual([...times.slice(0, 2), ...gaps, times[2]]);
+    expect([maximum, mean]).toEqual([drawn, drawn]);
+  });
+
   it("are shown within two minutes where there is one time only", () => {
     const at = (...times: number[]) => [{ name: "Card 0", x: times, mean: times, minimum: times, maximum: times }];
     expect(shownRange(at(1_795_000_000), "time")).toEqual({ from: 1_794_999_940, to: 1_795_000_060 });

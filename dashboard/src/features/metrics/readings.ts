@@ -50,7 +50,26 @@ export function metricsOf({ curves }: NodeMetrics): string[] {
 export function nodeLines(metrics: NodeMetrics, name: string): ReadingLine[] {
   return metrics.curves
     .filter((curve) => curve.name === name)
-    .map((curve) => ({ name: subjectOf(curve), x: curve.times, ...valuesOf(curve) }));
+    .map((curve) => withGaps({ name: subjectOf(curve), x: curve.times, ...valuesOf(curve) }, metrics.bucket_seconds));
+}
+
+/** Readings are taken each second. A bucket of seconds may lack its own because that came a little late; where a longer one does, the node was away. */
+const LATE_SECONDS = 3;
+
+/** The line with an unknown value, at which it breaks, wherever nothing was read for longer than a bucket. */
+function withGaps(line: ReadingLine, bucketSeconds: number): ReadingLine {
+  const ends = line.x.flatMap((at, index) =>
+    line.x[index + 1]! - at > bucketSeconds + Math.max(LATE_SECONDS, bucketSeconds / 2) ? [index] : [],
+  );
+  const split = (values: number[], unknown: (index: number) => number) =>
+    values.flatMap((value, index) => (ends.includes(index) ? [value, unknown(index)] : [value]));
+  return {
+    name: line.name,
+    x: split(line.x, (index) => line.x[index]! + bucketSeconds),
+    mean: split(line.mean, () => NaN),
+    minimum: split(line.minimum, () => NaN),
+    maximum: split(line.maximum, () => NaN),
+  };
 }
 
 function subjectOf({ card, interface: network }: NodeCurve): string {
