@@ -1,5 +1,6 @@
 /** uPlot options and data from lines: everything about drawing that is not React. */
 import uPlot from "uplot";
+import { SERIES_COLORS, seriesToken } from "@/lib/series";
 import { AXIS_WORDS, placeTicks, TIME_INCREMENTS, type Axis } from "./axes";
 import { align, type Column } from "./curves";
 import type { Bar } from "./exports";
@@ -38,7 +39,7 @@ export function readPalette(element: Element): Palette {
     text: token("--muted"),
     line: token("--line-soft"),
     bad: token("--bad"),
-    series: [1, 2, 3, 4, 5, 6].map((n) => token(`--series-${n}`)),
+    series: Array.from({ length: SERIES_COLORS }, (_, index) => token(seriesToken(index))),
   };
 }
 

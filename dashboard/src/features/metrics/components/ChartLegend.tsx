@@ -1,3 +1,4 @@
+import { seriesToken } from "@/lib/series";
 import { placeWords } from "../axes";
 import { labelsOf, valueAt, type DrawSettings, type Line } from "../lines";
 import { withoutUnit } from "../units";
@@ -23,11 +24,7 @@ export function ChartLegend({ lines, hidden, onToggle, cursor, settings }: Props
         const shown = !hidden.has(label);
         const entry = (
           <>
-            <span
-              className={classes.swatch}
-              style={{ background: `var(--series-${(own[0]!.color % 6) + 1})` }}
-              aria-hidden
-            />
+            <span className={classes.swatch} style={{ background: `var(${seriesToken(own[0]!.color)})` }} aria-hidden />
             {(labels.length > 1 || cursor === null) && label}
             {cursor !== null && shown && <strong>{valueWords(own, cursor, settings)}</strong>}
           </>

@@ -1,5 +1,6 @@
 import { SegmentedControl, useComputedColorScheme } from "@mantine/core";
 import { Keyed } from "@/components/ui/StackedBar";
+import { seriesToken } from "@/lib/series";
 import { bandLines, ranksOf, worstRow, type RankGrid, type RowSummary } from "../heatmap";
 import { PLAIN } from "../lines";
 import { baseOptions, lineData, lineSeries, readPalette, wholeSteps } from "../plot";
@@ -26,7 +27,6 @@ interface Props {
 const HEIGHT = 190;
 /** More lines than this hide each other; the band and the map show them all. */
 const MOST_LINES = 16;
-const COLOURS = 6;
 
 /** The band from the lowest to the highest rank, their mean, and the lines of chosen ranks. */
 export function RankLines({ grid, rows, unit, lines, picked, nodeOf, onLines, onZoom }: Props) {
@@ -50,7 +50,7 @@ export function RankLines({ grid, rows, unit, lines, picked, nodeOf, onLines, on
         />
         <span className={classes.legend}>
           {names.map((name, index) => (
-            <Keyed key={name} color={`--series-${(index % COLOURS) + 1}`}>
+            <Keyed key={name} color={seriesToken(index)}>
               {name}
             </Keyed>
           ))}

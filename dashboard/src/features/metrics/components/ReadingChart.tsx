@@ -3,6 +3,7 @@ import type uPlot from "uplot";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Keyed } from "@/components/ui/StackedBar";
 import { clock, count, dateTime, MISSING } from "@/lib/format";
+import { seriesToken } from "@/lib/series";
 import { baseOptions, readPalette } from "../plot";
 import { readingData, readingSentence, readingSeries, readingTitle, shownRange, type ReadingLine } from "../readings";
 import { withoutUnit, type Unit } from "../units";
@@ -41,7 +42,7 @@ export function ReadingChart({ metric, unit, lines, axis, asTable, drawn }: Prop
     <>
       <span className={classes.legend}>
         {lines.map(({ name }, index) => (
-          <Keyed key={name} color={`--series-${(index % 6) + 1}`}>
+          <Keyed key={name} color={seriesToken(index)}>
             {name}
           </Keyed>
         ))}
