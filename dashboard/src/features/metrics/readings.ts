@@ -125,6 +125,10 @@ export function readingData(lines: readonly ReadingLine[]): uPlot.AlignedData {
   return [x, ...columns] as uPlot.AlignedData;
 }
 
+/** How much colour a band and its edges have, together: those of eight cards lie on top of each other, and would hide their lines. */
+const BAND = 0.16;
+const EDGE = 0.4;
+
 export function readingSeries(
   lines: readonly ReadingLine[],
   palette: Palette,
@@ -133,8 +137,8 @@ export function readingSeries(
   const bands: uPlot.Band[] = [];
   lines.forEach(({ name, x }, index) => {
     const color = palette.series[index % palette.series.length]!;
-    bands.push({ series: [series.length, series.length + 1], fill: fade(color, 0.14) });
-    const edge = { stroke: fade(color, 0.3), width: 1, points: { show: false } };
+    bands.push({ series: [series.length, series.length + 1], fill: fade(color, BAND / lines.length) });
+    const edge = { stroke: fade(color, EDGE / lines.length), width: 1, points: { show: false } };
     series.push(edge, edge, { label: name, stroke: color, width: 1.5, points: { show: x.length < 3, size: 5 } });
   });
   return { series, bands };

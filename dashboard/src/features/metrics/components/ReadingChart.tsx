@@ -33,6 +33,7 @@ export function ReadingChart({ metric, unit, lines, axis, asTable, drawn }: Prop
     const [x, y] = base.axes!;
     return {
       ...base,
+      padding: [10, 26, 0, 0], // half of the last time stands out on the right
       cursor: { ...base.cursor, drag: { x: false, y: false }, sync: { key: `paceline-${axis}` } },
       axes: [axis === "step" ? x! : { ...x!, label: "time", values: (_, ticks) => timesOf(ticks) }, y!],
       ...readingSeries(lines, palette),
