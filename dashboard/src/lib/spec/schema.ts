@@ -257,7 +257,9 @@ function numberProblem({ minimum, maximum, exclusiveMinimum, exclusiveMaximum }:
 
 function stringProblem({ minLength, maxLength, pattern, description }: Schema, value: string): string | null {
   if (minLength !== undefined && value.length < minLength)
-    return minLength === 1 ? "Required: enter a value" : `Must have at least ${minLength} characters, not ${value.length}`;
+    return minLength === 1
+      ? "Required: enter a value"
+      : `Must have at least ${minLength} characters, not ${value.length}`;
   if (maxLength !== undefined && value.length > maxLength)
     return `Must have at most ${maxLength} characters, not ${value.length}`;
   if (pattern && !new RegExp(pattern).test(value))
