@@ -62,38 +62,59 @@ function FilterFields({ filter, onChange }: Props) {
           onChange={(values) => onChange({ [part]: orNone(values) })}
         />
       ))}
-      <Select
+      <Choice
         label="Submitted"
         placeholder="Any time"
         data={ages(filter.since)}
-        value={filter.since ?? null}
-        clearable
-        comboboxProps={WITHIN}
-        onChange={(since) => onChange({ since: since ?? undefined })}
+        value={filter.since}
+        onChoose={(since) => onChange({ since })}
       />
-      <Select
+      <Choice
         label="Trials of experiments"
         placeholder="With trials"
         data={options(TRIALS)}
-        value={filter.trials ?? null}
-        clearable
-        comboboxProps={WITHIN}
-        onChange={(trials) => onChange({ trials: (trials as Trials | null) ?? undefined })}
+        value={filter.trials}
+        onChoose={(trials) => onChange({ trials: trials as Trials | undefined })}
       />
-      <Select
+      <Choice
         label="Archive"
         placeholder="Without archived jobs"
         data={options(ARCHIVED)}
-        value={filter.archived ?? null}
-        clearable
-        comboboxProps={WITHIN}
-        onChange={(archived) => onChange({ archived: (archived as Archived | null) ?? undefined })}
+        value={filter.archived}
+        onChoose={(archived) => onChange({ archived: archived as Archived | undefined })}
       />
     </>
   );
 }
 
-const options = (labels: Record<string, string>) => Object.entries(labels).map(([value, label]) => ({ value, label }));
+interface ChoiceProps {
+  label: string;
+  placeholder: string;
+  data: Option[];
+  value: string | undefined;
+  onChoose(value: string | undefined): void;
+}
+
+/** One value or none. */
+function Choice({ value, onChoose, ...field }: ChoiceProps) {
+  return (
+    <Select
+      {...field}
+      value={value ?? null}
+      clearable
+      comboboxProps={WITHIN}
+      onChange={(chosen) => onChoose(chosen ?? undefined)}
+    />
+  );
+}
+
+interface Option {
+  value: string;
+  label: string;
+}
+
+const options = (labels: Record<string, string>): Option[] =>
+  Object.entries(labels).map(([value, label]) => ({ value, label }));
 
 /** What can be chosen, and what an address may have beside that. */
 function ages(since: string | undefined) {
