@@ -141,7 +141,6 @@ COVERS = {
     ),
     "cluster/agent/test_stacks.py": "cluster/agent/processes",
     "cluster/agent/upload/test_spool.py": "cluster/agent/upload/parcel",
-    "cluster/agent/upload/test_uploader.py": "cluster/agent/upload/delivery",
     "cluster/experiments/test_grid.py": "cluster/experiments/cells cluster/experiments/spec cluster/experiments/values",
     "cluster/experiments/analysis/test_differences.py": (
         "cluster/experiments/analysis/comparisons cluster/experiments/analysis/difference_words"

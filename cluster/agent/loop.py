@@ -48,6 +48,7 @@ from paceline.cluster.agent.ranks.reconcile import (
 from paceline.cluster.agent.reading_recorder import ReadingRecorder
 from paceline.cluster.agent.settings import AgentSettings
 from paceline.cluster.agent.spawner_link import key_of
+from paceline.cluster.agent.upload.delivery import KEPT_CONNECTIONS
 from paceline.cluster.agent.upload.readings_spool import ReadingsSpool
 from paceline.cluster.agent.upload.readings_uploader import ReadingsUploader
 from paceline.cluster.agent.vitals import RankHeartbeats
@@ -104,7 +105,7 @@ class Agent:
     ) -> None:
         self._settings, self._folder, self._context, self._store, self._vitals = settings, folder, context, store, vitals
         tls, headers = credential.tls, {"Authorization": f"Bearer {credential.credential}"}
-        self._http = httpx.AsyncClient(base_url=settings.server, headers=headers, verify=tls or False)
+        self._http = httpx.AsyncClient(base_url=settings.server, headers=headers, verify=tls or False, limits=KEPT_CONNECTIONS)
         self._changed = asyncio.Event()
         self._isolation = Isolation()
         self._ranks = NodeRanks(

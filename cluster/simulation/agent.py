@@ -19,6 +19,7 @@ from paceline.cluster.agent.errors import ChannelRefusedError
 from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.ranks.reconcile import observe, reconcile
 from paceline.cluster.agent.reading_recorder import ReadingRecorder
+from paceline.cluster.agent.upload.delivery import KEPT_CONNECTIONS
 from paceline.cluster.agent.upload.readings_uploader import ReadingsUploader
 from paceline.cluster.protocol import (
     PROTOCOL_VERSION,
@@ -56,7 +57,8 @@ class SimulatedAgent:
 
     def __init__(self, machine: SimulatedMachine, server: str, credential: str, gangs: Gangs, seed: int) -> None:
         self.machine = machine
-        self._http = httpx.AsyncClient(base_url=server, headers={"Authorization": f"Bearer {credential}"}, verify=_trusted_authorities())
+        headers = {"Authorization": f"Bearer {credential}"}
+        self._http = httpx.AsyncClient(base_url=server, headers=headers, verify=_trusted_authorities(), limits=KEPT_CONNECTIONS)
         self._server, self._credential = server.replace("http", "ws", 1), credential
         self._changed = asyncio.Event()
         self._ranks = SimulatedNodeRanks(machine.name, self._http, gangs, self._changed.set)

@@ -22,6 +22,7 @@ import msgspec
 
 from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.reading_recorder import ReadingRecorder
+from paceline.cluster.agent.upload.delivery import KEPT_CONNECTIONS
 from paceline.cluster.agent.upload.readings_spool import ReadingsSpool
 from paceline.cluster.agent.upload.readings_uploader import ReadingsUploader
 from paceline.cluster.agent.vitals import RankHeartbeats
@@ -117,7 +118,7 @@ async def agent(url: str, folder: Path) -> None:
     spool = ReadingsSpool(folder)
     whole: list[float] = []
     rest: list[float] = []
-    async with httpx.AsyncClient(base_url=url) as http:
+    async with httpx.AsyncClient(base_url=url, limits=KEPT_CONNECTIONS) as http:
         uploader = ReadingsUploader(http, spool)
         recorder = ReadingRecorder(vitals.take, spool, uploader.nudge, Isolation())
         tasks = [asyncio.create_task(recorder.run()), asyncio.create_task(uploader.run())]

@@ -124,6 +124,8 @@ class ComposeRig:
         """Whether the image's HEALTHCHECK says so."""
         if self._processes[name].poll() is not None:
             raise AssertionError(f"{name} has ended: {self.log(name)}")
+        if self._first(name) is None:
+            return False
         words = json.loads(self.root(name).runs["HEALTHCHECK"].partition("CMD ")[2])
         return self.execute(name, *words).returncode == 0
 
@@ -188,15 +190,16 @@ class ComposeRig:
     def _popen(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
-    def _first(self, name: str) -> int:
-        """The process that a service begins with, as this machine numbers it."""
+    def _first(self, name: str) -> int | None:
+        """The process that a service begins with, as this machine numbers it; None before it and after it."""
         process = psutil.Process(self._processes[name].pid)
-        return process.children()[0].pid if process.name() == "unshare" else process.pid
+        return next((child.pid for child in process.children()), None) if process.name() == "unshare" else process.pid
 
     def _end(self) -> None:
         for name in reversed(self._processes):
-            with contextlib.suppress(psutil.NoSuchProcess, IndexError):  # it has ended by itself
-                psutil.Process(self._first(name)).terminate()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+                if (first := self._first(name)) is not None:
+                    psutil.Process(first).terminate()
         for name, process in self._processes.items():
             try:
                 process.wait(EXEC_SECONDS)

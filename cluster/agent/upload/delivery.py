@@ -19,6 +19,8 @@ from paceline.monitoring.points import Upload, UploadReply
 
 MAX_BYTES = 4 << 20
 UPLOAD_TIMEOUT_SECONDS = 30.0
+#: For the client that uploads: it keeps its connection from one upload to the next. A coordinator keeps an idle one somewhat longer.
+KEPT_CONNECTIONS = httpx.Limits(keepalive_expiry=60.0)
 #: Answers about what an upload holds. Any other says something about the node, its credential, a proxy or the coordinator.
 REFUSALS = frozenset({httpx.codes.BAD_REQUEST, httpx.codes.REQUEST_ENTITY_TOO_LARGE, httpx.codes.UNPROCESSABLE_ENTITY})
 Parcels = Mapping[RankKey, Parcel]
@@ -95,7 +97,7 @@ class Delivery:
 async def post(http: httpx.AsyncClient, body: bytes) -> UploadReply:
     """Send one upload. Raises UploadFailedError, or UploadRefusedError."""
     try:
-        response = await http.post(UPLOAD_PATH, content=body, headers={"Content-Type": "application/json"}, timeout=UPLOAD_TIMEOUT_SECONDS)
+        response = await _answered(http, body)
         answer = f"upload answered {response.status_code}: {response.text[:500]}"
         if response.status_code in REFUSALS:
             raise UploadRefusedError(answer)
@@ -104,6 +106,19 @@ async def post(http: httpx.AsyncClient, body: bytes) -> UploadReply:
         return msgspec.json.decode(response.content, type=UploadReply)
     except (httpx.HTTPError, msgspec.DecodeError) as error:
         raise UploadFailedError(f"upload: {str(error) or type(error).__name__}") from error
+
+
+async def _answered(http: httpx.AsyncClient, body: bytes) -> httpx.Response:
+    """Send it, and once more where the connection was closed before an answer: the other end may close an idle connection just as it is used
+    again, and an upload that arrives twice is stored once. Raises httpx.HTTPError."""
+    try:
+        return await _send(http, body)
+    except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+        return await _send(http, body)
+
+
+async def _send(http: httpx.AsyncClient, body: bytes) -> httpx.Response:
+    return await http.post(UPLOAD_PATH, content=body, headers={"Content-Type": "application/json"}, timeout=UPLOAD_TIMEOUT_SECONDS)
 
 
 async def require_empty_upload(http: httpx.AsyncClient) -> None:
