@@ -33,10 +33,10 @@ from paceline.monitoring.rollup import LEVELS
 BUSY_SECONDS = "busy_seconds"
 #: Raw points are read where there are no more than this.
 MAX_RAW = 20_000
-#: Buckets that are read for one grid; they take about half a microsecond each.
-MAX_READ = 131_072
+#: Buckets that are read for one grid, about a microsecond each: a hundred columns of 1,024 ranks.
+MAX_READ = 102_400
 MAX_ROWS = 1_024
-MAX_CELLS = 131_072
+MAX_CELLS = 102_400
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ class Cells:
     statistic: Statistic
     _values: list[float] = field(init=False)
     _counts: list[float] = field(init=False)
+    _gapless: list[float] = field(init=False, default_factory=list)  # bucket numbers, each one more than the one before
 
     def __post_init__(self) -> None:
         size = self.grid.rows * self.grid.columns
@@ -136,16 +137,20 @@ class Cells:
         if self.grid.factor > 1 or not numbers:
             return None
         first = int(numbers[0])
-        if list(numbers) != list(range(first, first + len(numbers))):
-            return None
+        if numbers != self._gapless:  # most ranks have the buckets of the rank before them
+            gapless = [float(number) for number in range(first, first + len(numbers))]
+            if list(numbers) != gapless:
+                return None
+            self._gapless = gapless
         begin = self._first_place(series) + first
         return slice(begin, begin + len(numbers))
 
     def finished(self) -> array[float]:
+        is_mean, is_whole = self.statistic is Statistic.MEAN, all(self._counts)
+        if is_whole:
+            return array("f", map(operator.truediv, self._values, self._counts) if is_mean else self._values)
         counted = zip(self._values, self._counts, strict=True)
-        if self.statistic is Statistic.MAXIMUM:
-            return array("f", [value if count else math.nan for value, count in counted])
-        return array("f", [value / count if count else math.nan for value, count in counted])
+        return array("f", [(value / count if is_mean else value) if count else math.nan for value, count in counted])
 
 
 async def of_job(
