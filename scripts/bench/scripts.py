@@ -24,7 +24,7 @@ from paceline.cli.api_types import Job
 from paceline.cli.client import RestClient
 from paceline.cli.job_facts import has_ended
 from scripts.bench.figures import Figure, run, summarize
-from scripts.bench.first_step import stack, torchrun_command
+from scripts.bench.first_step import PORT, stack, torchrun_command
 from scripts.steps import ROOT, say
 
 #: In a folder of its own, as users keep theirs: Python modules beside a script that have the name of a module of ours cost it a new interpreter.
@@ -39,6 +39,8 @@ REPEATS = 10
 TIMEOUT_S = 120.0
 #: Seldom: each question costs the coordinator some milliseconds of the two cores on which the ranks compute. Programs print their own times.
 POLL_S = 1.0
+#: STEPS take somewhat less; nodes count as unreachable after ten seconds and as lost after forty-five.
+AWAY_S = 14.0
 #: What torchrun's report names as the first failure.
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
 Launch = Callable[..., str]
@@ -72,11 +74,35 @@ def kill_tree(root: int) -> None:
 
 
 def under_paceline(client: RestClient, *arguments: str, restarts: int = 0, ranks: int = RANKS) -> str:
-    job = ended(client, arguments, restarts, ranks)
+    return printed(client, ended(client, arguments, restarts, ranks))
+
+
+def printed(client: RestClient, job: Job) -> str:
     return "\n".join(line["text"] for line in client.get(f"/training/jobs/{job.id}/logs", limit=1000)["items"])
 
 
+def on_a_node_alone(client: RestClient, *arguments: str) -> str:
+    """As on a node whose coordinator is another machine: ours is stopped while the ranks train."""
+    job_id = submitted(client, arguments)
+    deadline = time.monotonic() + TIMEOUT_S
+    while not client.get(f"/training/jobs/{job_id}/logs", limit=1)["items"]:  # the first step is told
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{job_id} has printed nothing after {TIMEOUT_S:g} s")
+        threading.Event().wait(POLL_S / 10)
+    coordinator = next(
+        each for each in psutil.process_iter(["cmdline"]) if {"paceline.api.serve", str(PORT)} <= set(each.info["cmdline"] or ())
+    )
+    coordinator.suspend()
+    threading.Event().wait(AWAY_S)
+    coordinator.resume()
+    return printed(client, wait_for_end(client, job_id))
+
+
 def ended(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ranks: int = RANKS) -> Job:
+    return wait_for_end(client, submitted(client, arguments, restarts, ranks))
+
+
+def submitted(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ranks: int = RANKS) -> str:
     spec: dict[str, Any] = {
         "name": "bench",
         "script": {"path": str(PROGRAM), "args": list(arguments)},
@@ -84,7 +110,10 @@ def ended(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ran
         "resources": {"nodes": ranks},
         "fault_tolerance": {"max_restarts": restarts},
     }
-    job_id = client.create("/training/jobs", spec)["id"]
+    return str(client.create("/training/jobs", spec)["id"])
+
+
+def wait_for_end(client: RestClient, job_id: str) -> Job:
     deadline = time.monotonic() + TIMEOUT_S
     while not has_ended(job := client.job(job_id)):
         if time.monotonic() > deadline:
@@ -178,6 +207,7 @@ def measure() -> list[Figure]:
         starts, their_starts = pairs(first_step, ours)
         say("speed")
         speeds = ratios(*pairs(steps_seconds, ours))
+        speeds_of_node = ratios(*pairs(steps_seconds, partial(on_a_node_alone, client)))
         speeds_alone = ratios(*pairs(steps_seconds_alone, ours))
         say("restart")
         restarts, failed = restarts_of(ours)
@@ -188,6 +218,9 @@ def measure() -> list[Figure]:
         summarize("script_first_step_s", "s", starts, f"torchrun {statistics.median(their_starts):.2f} s; goal 1.5 s"),
         summarize(
             "script_vs_torchrun", "1", speeds_alone, f"steps per second over torchrun's, {STEPS} steps with a core to spare; goal 1.00"
+        ),
+        summarize(
+            "script_vs_torchrun_node", "1", speeds_of_node, f"{RANKS} ranks on every core, with the coordinator stopped: as on a node alone"
         ),
         summarize("script_vs_torchrun_full", "1", speeds, f"the same, {RANKS} ranks that need every core, the coordinator among them"),
         summarize(
