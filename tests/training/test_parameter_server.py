@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paceline.training.link import Broken, Parked
+from paceline.training.link import Broken, Parked, Stalled
 from paceline.training.saving import manifest as manifests
 from tests.faults import Fault, computed, faulty_job
 from tests.gangs import Job, RankEnd, RunningGang
@@ -53,8 +53,11 @@ def struck_job(folder: Path, *faults: tuple[int, int, str, str], ranks: int, ser
 
 
 def close_up(gang: RunningGang, *survivors: int, newcomers: int = 0, generation: int = 1) -> None:
-    """When the first survivor has broken off. gloo wakes the others, but for one now and then, which the order frees (`distributed/abort`)."""
+    """When each survivor has noticed by itself. gloo does not wake one now and then (`distributed/abort`): that one has told that it stalls, and
+    the order frees it."""
     gang.agent.until(generation, survivors[0], Broken)
+    for rank in survivors:
+        gang.agent.until(generation, rank, Broken | Stalled)
     gang.close_up(*survivors, newcomers=newcomers)
 
 

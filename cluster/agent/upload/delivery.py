@@ -97,7 +97,7 @@ class Delivery:
 async def post(http: httpx.AsyncClient, body: bytes) -> UploadReply:
     """Send one upload. Raises UploadFailedError, or UploadRefusedError."""
     try:
-        response = await _answered(http, body)
+        response = await _send_again_if_closed(http, body)
         answer = f"upload answered {response.status_code}: {response.text[:500]}"
         if response.status_code in REFUSALS:
             raise UploadRefusedError(answer)
@@ -108,16 +108,16 @@ async def post(http: httpx.AsyncClient, body: bytes) -> UploadReply:
         raise UploadFailedError(f"upload: {str(error) or type(error).__name__}") from error
 
 
-async def _answered(http: httpx.AsyncClient, body: bytes) -> httpx.Response:
+async def _send_again_if_closed(http: httpx.AsyncClient, body: bytes) -> httpx.Response:
     """Send it, and once more where the connection was closed before an answer: the other end may close an idle connection just as it is used
     again, and an upload that arrives twice is stored once. Raises httpx.HTTPError."""
     try:
-        return await _send(http, body)
+        return await _send_once(http, body)
     except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-        return await _send(http, body)
+        return await _send_once(http, body)
 
 
-async def _send(http: httpx.AsyncClient, body: bytes) -> httpx.Response:
+async def _send_once(http: httpx.AsyncClient, body: bytes) -> httpx.Response:
     return await http.post(UPLOAD_PATH, content=body, headers={"Content-Type": "application/json"}, timeout=UPLOAD_TIMEOUT_SECONDS)
 
 

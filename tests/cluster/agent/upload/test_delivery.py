@@ -10,6 +10,7 @@ import httpx
 import msgspec
 import pytest
 
+from paceline.api.serve import KEEP_ALIVE_S
 from paceline.cluster.agent.upload.delivery import KEPT_CONNECTIONS, UploadFailedError, post
 from paceline.monitoring.points import UploadReply
 
@@ -62,3 +63,8 @@ async def test_a_coordinator_that_never_answers_is_told_after_the_second_try() -
         with pytest.raises(UploadFailedError, match="disconnected"):
             await post(http, b"{}")
     assert seen == [1, 2]
+
+
+def test_it_is_the_agent_that_closes_an_idle_connection() -> None:
+    assert KEPT_CONNECTIONS.keepalive_expiry is not None
+    assert KEPT_CONNECTIONS.keepalive_expiry < KEEP_ALIVE_S
