@@ -33,10 +33,10 @@ from paceline.monitoring.rollup import LEVELS
 BUSY_SECONDS = "busy_seconds"
 #: Raw points are read where there are no more than this.
 MAX_RAW = 20_000
-#: Buckets that are read for one grid, about a microsecond each: a hundred columns of 1,024 ranks.
-MAX_READ = 102_400
 MAX_ROWS = 1_024
-MAX_CELLS = 102_400
+#: Buckets that are read for one grid, and cells that it may have, by how many metrics are read: 128 columns of 1,024 ranks, or 100 of a
+#: difference. A bucket takes about half a microsecond in the database, and as long on its way into the grid.
+MAX_READ = {1: 131_072, 2: 102_400}
 
 
 @dataclass(frozen=True)
@@ -66,21 +66,21 @@ class Grid:
         return self.numbers[0] // self.factor * self.bucket_steps
 
 
-def grid_of(steps: StepRange, ranks: int, columns: int, *, finest: int) -> Grid:
+def grid_of(steps: StepRange, ranks: int, columns: int, *, finest: int, metrics: int = 1) -> Grid:
     """Choose what is read, and how much of it shares a cell.
 
     The coarsest level that still has as many buckets as columns are wanted, and none so fine that more than MAX_READ are read. `finest`:
-    steps in a bucket of the finest level that is kept; 1 where raw points are.
+    steps in a bucket of the finest level that is kept; 1 where raw points are. `metrics`: how many are read, 1 or 2.
     """
-    ranks_per_row = math.ceil(ranks / MAX_ROWS)
-    columns = max(1, min(columns, MAX_CELLS // math.ceil(ranks / ranks_per_row)))
+    ranks_per_row, most = math.ceil(ranks / MAX_ROWS), MAX_READ[metrics]
+    columns = max(1, min(columns, most // math.ceil(ranks / ranks_per_row)))
 
     def numbers(level: int) -> range:
         return range(steps.first // level, steps.last // level + 1)
 
     raw = finest == 1 and ranks * len(numbers(1)) <= MAX_RAW
     levels = [1] if raw else [level for level in LEVELS if level >= finest]
-    readable = [level for level in levels if ranks * len(numbers(level)) <= MAX_READ] or levels[-1:]
+    readable = [level for level in levels if ranks * len(numbers(level)) <= most] or levels[-1:]
     level = next((level for level in reversed(readable) if len(numbers(level)) >= columns), readable[0])
     return Grid(ranks, ranks_per_row, level, math.ceil(len(numbers(level)) / columns), numbers(level))
 
@@ -172,7 +172,7 @@ async def of_job(
     known = await repository.names(points, job.id)
     if known and reported not in known:
         raise ProblemError("invalid_parameter", f"name={name}: the job has not reported {reported}; it has {', '.join(known)}")
-    shown = await shown_steps(session, points, job, reported, (first_step, last_step), columns)
+    shown = await shown_steps(session, points, job, reported, (first_step, last_step), columns, metrics=2 if name == BUSY_SECONDS else 1)
     if shown is None:
         return empty(job.id, name, unit, statistic)
     grid, cells = shown.grid, Cells(shown.grid, statistic)
@@ -193,9 +193,19 @@ class ShownSteps:
 
 
 async def shown_steps(
-    session: AsyncSession, points: AsyncSession, job: JobRow, reported: str, asked: tuple[int | None, int | None], columns: int
+    session: AsyncSession,
+    points: AsyncSession,
+    job: JobRow,
+    reported: str,
+    asked: tuple[int | None, int | None],
+    columns: int,
+    *,
+    metrics: int = 1,
 ) -> ShownSteps | None:
-    """The grid of the asked steps, as far as rank 0 has reported the metric; None: it has not. `asked`: the first and the last, None: all."""
+    """The grid of the asked steps, as far as rank 0 has reported the metric; None: it has not.
+
+    `asked`: the first and the last step, None: all. `metrics`: how many will be read, 1 or 2.
+    """
     gone_to = await storage.gone_to_steps(points, job.id)
     found = await rank_reach(points, job.id, [reported], 0, gone_to)
     ranks = await job_rows.largest_world(session, job.id)
@@ -204,7 +214,7 @@ async def shown_steps(
     if steps is None or steps.last < steps.first or not ranks:
         return None
     finest = 1 if has_points_from(steps.first, gone_to) else finest_curves_from(steps.first, gone_to)
-    return ShownSteps(grid_of(steps, ranks, columns, finest=finest), steps.last)
+    return ShownSteps(grid_of(steps, ranks, columns, finest=finest, metrics=metrics), steps.last)
 
 
 def drawn(job_id: str, name: str, unit: str, cells: Cells, last_step: int) -> Heatmap:

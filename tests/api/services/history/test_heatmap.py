@@ -139,16 +139,28 @@ async def test_what_cannot_be_drawn_is_refused_with_what_can(maps: Maps) -> None
     assert found["rows"] == 0
 
 
-@given(st.integers(0, 10**9), st.integers(1, 10**7), st.integers(1, 5_000), st.integers(1, 1_000), st.sampled_from([1, 10, 1_000]))
-def test_every_grid_holds_its_steps_and_is_small(first: int, span: int, ranks: int, columns: int, finest: int) -> None:
+@given(
+    st.integers(0, 10**9),
+    st.integers(1, 10**7),
+    st.integers(1, 5_000),
+    st.integers(1, 1_000),
+    st.sampled_from([1, 10, 1_000]),
+    st.sampled_from([1, 2]),
+)
+def test_every_grid_holds_its_steps_and_is_small(first: int, span: int, ranks: int, columns: int, finest: int, metrics: int) -> None:
     steps = StepRange(first, first + span - 1)
-    grid = grid_of(steps, ranks, columns, finest=finest)
-    assert grid.rows * grid.columns <= heatmap.MAX_CELLS + 2 * grid.rows
+    grid = grid_of(steps, ranks, columns, finest=finest, metrics=metrics)
+    assert grid.rows * grid.columns <= heatmap.MAX_READ[metrics] + 2 * grid.rows
     assert grid.rows <= heatmap.MAX_ROWS
     assert grid.columns <= columns + 1
     assert grid.level >= finest
     assert grid.first_step <= steps.first
     assert steps.last < grid.first_step + grid.columns * grid.bucket_steps
+
+
+def test_one_metric_of_a_thousand_ranks_has_more_columns_than_a_difference_of_two() -> None:
+    steps = StepRange(0, 12_799)
+    assert (grid_of(steps, 1_024, 400, finest=1).columns, grid_of(steps, 1_024, 400, finest=1, metrics=2).columns) == (128, 13)
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(20, 59), st.floats(-10, 10)), max_size=60), st.integers(1, 40))
