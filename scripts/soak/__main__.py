@@ -4,8 +4,9 @@
 
 A resident job of two ranks trains through all of it, while small jobs come and go, some of which harm, people look and change their minds,
 and ranks, agents and (in the warm-up, the first eighth) the coordinator are killed. Memory, descriptors and threads of each
-process, the databases and the p99 of answers are read every few seconds. After the warm-up they must be flat: what is kept is limited
-to a few megabytes, so that the databases are as full as they may be by then. At the end the resident job's samples must each have
+process, the databases and the p99 of answers are read every few seconds. After the warm-up they must be flat: what jobs record is limited
+to a few megabytes, so that its database is as full as it may be by then. The history of jobs, which is kept for a year, must grow no faster
+than the number of jobs. At the end the resident job's samples must each have
 been used exactly once.
 """
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +23,10 @@ ANSWER_TIMEOUT_SECONDS = 30.0
 STOP_TIMEOUT_SECONDS = 60.0
 #: Answered from memory: what it takes longer than usual is the event loop's lag.
 LOOP_PATH = "/healthz"
-DATABASES = ("paceline.db", "metrics.db")
-MEBIBYTE = 1 << 20
+HISTORY, METRICS = "paceline.db", "metrics.db"
+#: How long a reading waits for a database that is being written.
+READ_SECONDS = 10.0
+KIBIBYTE, MEBIBYTE = 1 << 10, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -107,5 +111,16 @@ def processes(layout: Layout) -> dict[str, float]:
 
 
 def databases(data: Path) -> dict[str, float]:
-    """Sizes, without what is still in their logs."""
-    return {f"{name}.mb": (data / name).stat().st_size / MEBIBYTE for name in DATABASES if (data / name).exists()}
+    """Sizes, without what is still in their logs. The history of jobs is kept for a year, so its database grows with each job: told for each."""
+    found = {f"{name}.mb": (data / name).stat().st_size / MEBIBYTE for name in (HISTORY, METRICS) if (data / name).exists()}
+    if jobs := job_count(data / HISTORY):
+        found[f"{HISTORY}.kb_per_job"] = (data / HISTORY).stat().st_size / KIBIBYTE / jobs
+    return found
+
+
+def job_count(history: Path) -> int:
+    """The number of jobs that a coordinator's database holds; 0 where it is not there yet."""
+    if not history.exists():
+        return 0
+    with closing(sqlite3.connect(f"file:{history}?mode=ro", uri=True, timeout=READ_SECONDS)) as connection:
+        return int(connection.execute("SELECT count(*) FROM jobs").fetchone()[0])

@@ -26,6 +26,14 @@ def test_what_trembles_is_flat(name: str) -> None:
     assert trend.is_flat
 
 
+def test_a_history_grows_with_its_jobs_and_no_faster() -> None:
+    sizes = readings("paceline.db.mb", [float(number) for number in range(60)])
+    shares = readings("paceline.db.kb_per_job", [20.0 + 0.2 * number for number in range(60)])
+    share, size = trends([*sizes, *shares], WARM_UP)
+    assert (share.name, share.is_flat) == ("paceline.db.kb_per_job", False)
+    assert (size.name, size.is_flat) == ("paceline.db.mb", True)
+
+
 def test_what_a_warm_up_needs_is_not_held_against_it() -> None:
     warming = readings("coordinator.memory_mb", [10.0 * number for number in range(20)], first_at=0.0)
     (trend,) = trends([*warming, *readings("coordinator.memory_mb", [200.0] * 20)], WARM_UP)
