@@ -238,20 +238,23 @@ async def _record_bad_losses(
         if found.kind == "not_finite" and (is_script or policy == "warn"):
             if not_finite_step({**(state.progress or {}), **news}, generation) is not None:
                 continue  # told before: what follows is of no use in any case
-            news[NOT_FINITE] = {"step": _since(found.step, state), "generation": generation}
+            news[NOT_FINITE] = {"step": spoilt_since(state.progress, generation, state.start_step) or found.step, "generation": generation}
         if is_script:
             told = BadLossReport(found.step, found.kind, policy, found.loss, limit=found.limit)
             news |= await bad_losses.record_bad_loss(session, job, told, LossReporter(SYSTEM, generation), now)
     return news
 
 
-def _since(step: int, state: repository.StoredProgress) -> int:
-    """The first step with a loss that is not finite. A generation that began with a spoilt state only goes on with it."""
-    before = (state.progress or {}).get(NOT_FINITE)
-    return int(before["step"]) if before and before["step"] <= state.start_step + 1 else step
-
-
 def not_finite_step(progress: Mapping[str, Any] | None, generation: int) -> int | None:
     """The first step of this generation whose loss was not finite, as a job's `progress` has it."""
     known = (progress or {}).get(NOT_FINITE)
     return int(known["step"]) if known and known["generation"] == generation else None
+
+
+def spoilt_since(progress: Mapping[str, Any] | None, generation: int, start_step: int) -> int | None:
+    """The first step whose loss was not finite, of this generation, or of an earlier one whose spoilt state it began with at
+    `start_step`."""
+    known = (progress or {}).get(NOT_FINITE)
+    if known and known["step"] <= start_step + 1:
+        return int(known["step"])
+    return not_finite_step(progress, generation)
