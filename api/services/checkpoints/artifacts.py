@@ -1,6 +1,6 @@
 """Files that ranks leave: offered by their agents, stored in chunks, served for download.
 
-The row is in the control database, the contents in the metrics database: a row may be there before its contents, never after.
+The row is in the control database, the contents in the metrics database: a row is there before its contents, and goes before them.
 """
 
 from __future__ import annotations
@@ -264,17 +264,17 @@ def require_ready(row: ArtifactRow) -> None:
 
 
 async def remove(services: Services, row: ArtifactRow) -> None:
-    """Remove the contents first: an interrupted removal leaves a row, which can be removed again. Raises model_in_use where a model is made
-    of it."""
-    if row.held:
-        async with services.control.read() as session:
-            holders = ", ".join(await registry.holders(session, artifact_id=row.id))
-        raise ProblemError("model_in_use", f"{row.path} is {holders} in the registry of models: delete that version first")
-    await drop_contents(services, row.id)
+    """Remove a file, its row first: the storage loop finds contents that an interrupted removal has left. Raises model_in_use where a model is
+    made of it."""
     async with services.write() as session:
         found = await rows.get_locked(session, row.id)
-        if found is not None:
-            await session.delete(found)
+        if found is None:
+            return
+        if found.held:
+            holders = ", ".join(await registry.holders(session, artifact_id=found.id))
+            raise ProblemError("model_in_use", f"{found.path} is {holders} in the registry of models: delete that version first")
+        await session.delete(found)
+    await drop_contents(services, row.id)
 
 
 async def drop_contents(services: Services, artifact_id: str) -> None:

@@ -85,15 +85,21 @@ def _asked(with_checkpoints: bool) -> str:
 
 async def carry_out(sweep: Sweep) -> None:
     """Carry out as much of the requests as the pass has time for. Points whose roll-ups are still to be made would stay, so those come
-    first."""
+    first. A request that cannot be carried out holds up no other, and is raised at the end."""
     async with sweep.services.control.read() as session:
         wanted = await aged.open_removals(session, AT_ONCE)
     if wanted:
         await rollups.refresh(sweep.services, sweep.pace, sweep.now)
+    failed: list[Exception] = []
     for row in wanted:
         if sweep.pace.over:
-            return
-        await _carry_out(sweep, row.job_id, f"{row.asked_by} asked for it")
+            break
+        try:
+            await _carry_out(sweep, row.job_id, f"{row.asked_by} asked for it")
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 async def _carry_out(sweep: Sweep, job_id: str, why: str) -> None:
