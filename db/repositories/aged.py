@@ -132,5 +132,10 @@ async def open_removals(session: AsyncSession, limit: int) -> Sequence[DataRemov
     return (await session.scalars(query)).all()
 
 
+async def jobs_removed(session: AsyncSession) -> Sequence[str]:
+    """The jobs whose requests have been carried out."""
+    return (await session.scalars(select(DataRemovalRow.job_id).where(DataRemovalRow.done_at.is_not(None)))).all()
+
+
 async def removals_of(session: AsyncSession, job_ids: Collection[str]) -> Sequence[DataRemovalRow]:
     return (await session.scalars(select(DataRemovalRow).where(DataRemovalRow.job_id.in_(job_ids)))).all()

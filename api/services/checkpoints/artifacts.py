@@ -20,9 +20,9 @@ from paceline.api.services.checkpoints import media_offers
 from paceline.api.services.lifecycle import events, node_lifecycle
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import aged, rank_marks, registry
 from paceline.db.repositories import artifact_files as file_rows
 from paceline.db.repositories import artifacts as rows
-from paceline.db.repositories import rank_marks, registry
 from paceline.db.repositories.artifact_files import FILE, KEPT_FOR_A_MODEL
 from paceline.monitoring import artifacts as wire
 from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, Offer, Received
@@ -86,6 +86,8 @@ async def accept(services: Services, node: NodeRow, offer: Offer) -> Received:
         place = (offer.job_id, offer.generation, offer.rank)
         if place not in await rank_marks.ranks_of(session, node.id, {offer.job_id}):
             raise not_found("rank of this node", f"{offer.rank} of generation {offer.generation} of job {offer.job_id}")
+        if await aged.removal(session, offer.job_id) is not None:
+            return Received(id=REFUSED, next_chunk=None)
         row = await rows.by_name(session, *place, offer.artifact.name)
         if row is None and offer.artifact.media is not None:
             row = await media_offers.note(session, node, offer, services.now())

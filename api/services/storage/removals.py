@@ -29,6 +29,8 @@ from paceline.db.repositories import stacks as stack_rows
 #: Removals that one pass takes up.
 AT_ONCE = 20
 BATCH = 50
+#: Of jobs whose data was removed, those that one query looks at for late data.
+JOBS_LOOKED_AT = 500
 
 
 def describe(row: DataRemovalRow) -> DataRemoval:
@@ -133,11 +135,15 @@ async def _remove_files(sweep: Sweep, job_id: str) -> tuple[int, bool]:
 
 async def remove_late_data(services: Services) -> None:
     """Remove records that arrived late: a node that was away may send those of a job whose data was removed."""
-    async with services.metrics.read() as session:
-        stored = [job_id for job_id, _ in await storage.largest(session, BATCH)]
-    async with services.write() as session:
-        for row in await aged.removals_of(session, stored):
-            row.done_at = None
+    async with services.control.read() as session:
+        removed = await aged.jobs_removed(session)
+    for first in range(0, len(removed), JOBS_LOOKED_AT):
+        async with services.metrics.read() as session:
+            late = await storage.with_data(session, removed[first : first + JOBS_LOOKED_AT])
+        if late:
+            async with services.write() as session:
+                for row in await aged.removals_of(session, late):
+                    row.done_at = None
 
 
 async def _record(session: AsyncSession, job_id: str, type: str, actor: Actor, cause: str, message: str, now: datetime) -> None:
