@@ -75,7 +75,7 @@ async def _look(services: Services, experiment_id: str, now: datetime) -> Experi
         if row is None or row.settled:
             return None
         trials, free_slots = await rows.trials(session, experiment_id), await _free_slots(session)
-    if await trial_metrics.refresh(services, row, trials):
+    if await trial_metrics.refresh(services, row, trials, now):
         async with services.control.read() as session:
             trials = await rows.trials(session, experiment_id)
     spec = experiments.spec_of(row)

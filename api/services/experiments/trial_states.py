@@ -47,6 +47,8 @@ def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime, com
     """A trial as its experiment's schedule sees it. `base`: the job that all trials begin with. `coming`: jobs that a pool would hold once it has
     grown: they wait for it as any other job does."""
     trial, job = known
+    rests = job is not None and job.resting_step is not None
+    is_told = job is not None and trial.metric_is_final and trial.metric_step == job.resting_step
     return KnownTrial(
         index=trial.index,
         configuration=trial.configuration,
@@ -62,7 +64,8 @@ def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime, com
         is_pausing=job is not None and job.desired is Intent.PAUSE,
         is_cancelling=job is not None and job.desired is Intent.CANCEL,
         step=job.step if job else 0,
-        is_settled=job is not None and job.resting_step is not None and trial.metric_is_final and trial.metric_step == job.resting_step,
+        is_settled=rests and is_told,
+        is_awaited=rests and not is_told,
         rungs=rungs_of(trial),
         metric=trial.metric,
         slot_seconds=job.world_size * job.held_seconds(now) if job else 0.0,
