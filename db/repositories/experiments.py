@@ -110,9 +110,10 @@ class TrialJobColumns(NamedTuple):
 
 
 class TrialFigures(NamedTuple):
-    """The experiment's metric of one trial, and its speed. `step`: how far its job was when they were read; `is_final`: it rested there, or had
-    ended, and no more of its points were to come."""
+    """The experiment's metric of one trial, and its speed, from the points of its job. `step`: how far that was when they were read;
+    `is_final`: it rested there, or had ended, and no more of its points were to come."""
 
+    job_id: str
     metric: float | None
     samples_per_second: float | None
     step: int
@@ -249,8 +250,9 @@ async def next_numbers(session: AsyncSession, experiment_id: str) -> tuple[int, 
 
 
 async def set_figures(session: AsyncSession, experiment_id: str, found: Mapping[int, TrialFigures]) -> None:
+    """Store the figures of trials, by index. A trial that has another job by now is left as it is."""
     for index, read in found.items():
-        mine = (TrialRow.experiment_id == experiment_id, TrialRow.index == index)
+        mine = (TrialRow.experiment_id == experiment_id, TrialRow.index == index, TrialRow.job_id == read.job_id)
         values = {
             "metric": read.metric,
             "samples_per_second": read.samples_per_second,

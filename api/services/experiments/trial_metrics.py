@@ -47,7 +47,7 @@ async def _read(services: Services, trials: Sequence[TrialWithJob], name: str, n
             assert job is not None
             totals = MetricTotals(await rollups.coarsest(points, job.id, names={name, STEP_SECONDS}, rank=_LEADER))
             speed = await read_speed(points, job.id, totals)
-            found[trial.index] = TrialFigures(totals.final(name), speed, job.step, is_final=_is_told(job, now))
+            found[trial.index] = TrialFigures(job.id, totals.final(name), speed, job.step, is_final=_is_told(job, now))
     return found
 
 

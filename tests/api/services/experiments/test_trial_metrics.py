@@ -14,6 +14,7 @@ from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.cluster.states import JobState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import experiments as rows
 from paceline.monitoring.points import RankBatch
 from tests import factories
 from tests.api.test_experiments import Found, end, post, read, step, trials
@@ -87,3 +88,22 @@ async def test_an_experiment_does_not_wait_for_ever_for_what_a_node_keeps(
     await step(services)
     assert (await only_trial(client, experiment))["metric"] is not None
     assert (await read(client, experiment))["state"] == "completed"
+
+
+async def test_a_trial_that_runs_anew_does_not_take_the_metric_of_its_former_job(
+    app: Any, client: httpx.AsyncClient, services: Services, node: NodeRow
+) -> None:
+    """The experiment is posted again while the points of the former job are read."""
+    experiment = await post(client, **ONE)
+    await step(services)
+    job = await ended_job(services, node, "lr-0", JobState.FAILED)
+    await arrive(app, job, 1, 10)
+    await drain(services, job)
+    async with services.control.read() as session:
+        row, looked_at = await rows.get(session, experiment["id"]), await rows.trials(session, experiment["id"])
+    await post(client, **ONE)
+    assert row is not None
+    assert await trial_metrics.refresh(services, row, looked_at, services.now())
+    async with services.control.read() as session:
+        ((trial, _),) = await rows.trials(session, experiment["id"])
+    assert (trial.job_id, trial.metric, trial.metric_step, trial.metric_is_final) == (None, None, 0, False)
