@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 from paceline.cluster.experiments.facts import Rung, TrialState
@@ -43,7 +42,7 @@ def state_of_tally(tally: TrialTally) -> TrialState:
     return _state(refused=tally.is_refused, pruned=tally.is_pruned, cancelled=tally.is_cancelled, job=tally.job_state)
 
 
-def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime, coming: Collection[str] = ()) -> KnownTrial:
+def known_trial(known: TrialWithJob, base: Mapping[str, Any], coming: Collection[str] = ()) -> KnownTrial:
     """A trial as its experiment's schedule sees it. `base`: the job that all trials begin with. `coming`: jobs that a pool would hold once it has
     grown: they wait for it as any other job does."""
     trial, job = known
@@ -68,7 +67,6 @@ def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime, com
         is_awaited=rests and not is_told,
         rungs=rungs_of(trial),
         metric=trial.metric,
-        slot_seconds=job.world_size * job.held_seconds(now) if job else 0.0,
     )
 
 
