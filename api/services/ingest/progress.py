@@ -26,6 +26,7 @@ from paceline.api.core.identity import SYSTEM
 from paceline.api.services.ingest import bad_losses
 from paceline.api.services.ingest.bad_losses import BadLossReport, LossReporter
 from paceline.api.services.ingest.screening import refusal
+from paceline.api.services.lifecycle import job_lifecycle
 from paceline.db.errors import DatabaseError
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import progress as repository
@@ -207,7 +208,8 @@ class ProgressKeeper:
                 track = self._tracks.get(job_id)
                 if track is None:
                     continue
-                if state.still_counts(track.generation, track.steps[-1][0]):
+                set_back_to = job_lifecycle.step_set_back_to(state.progress, track.generation)
+                if set_back_to is None and state.still_counts(track.generation, track.steps[-1][0]):
                     bad = tuple(track.bad)  # more may come meanwhile
                     news = await _record_bad_losses(session, job_id, track.generation, bad, state, self.services.now())
                     told.append((track, len(bad)))
