@@ -89,8 +89,8 @@ COVERS = {
     "api/test_errors.py": "api/problems",
     "api/test_events.py": "api/core/paging api/services/lifecycle/events db/repositories/events",
     "api/test_experiments.py": (
-        "api/services/experiments/earlier_jobs api/services/experiments/advance api/services/experiments/experiments api/services/experiments/plan "
-        "api/services/experiments/trial_jobs api/services/experiments/trial_metrics api/services/experiments/trial_states api/services/experiments/views db/repositories/experiments"
+        "api/services/experiments/earlier_jobs api/services/experiments/experiments api/services/experiments/plan "
+        "api/services/experiments/trial_jobs api/services/experiments/trial_states api/services/experiments/views db/repositories/experiments"
     ),
     "api/test_exposition.py": "api/core/vitals",
     "api/test_history.py": (
@@ -168,7 +168,6 @@ COVERS = {
     "distributed/test_store_server.py": "distributed/store_wire",
     "e2e/test_run.py": "cli/local/private",
     "integration/test_at_once.py": "api/services/scheduling/assignments api/services/scheduling/job_snapshots",
-    "integration/test_checkpoints.py": "api/loops/retention",
     "integration/test_close_up.py": "api/services/lifecycle/gang_lifecycle api/services/lifecycle/gang_rows",
     "api/services/history/test_card_curves.py": "api/services/history/card_usage",
     "api/services/jobs/test_listing.py": "db/models/jobs api/routes/job_filters",

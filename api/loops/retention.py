@@ -12,8 +12,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.core.troubles import Subject
 from paceline.api.loops.isolation import PhaseTurns
-from paceline.api.services.checkpoints.checkpoints import policy_of, views_of
-from paceline.api.services.ingest.progress import not_finite_step
+from paceline.api.services.checkpoints.checkpoints import not_finite_since, policy_of, views_of
 from paceline.api.services.lifecycle import checkpoint_lifecycle
 from paceline.api.services.specs.stored_specs import why_unreadable
 from paceline.cluster.history.retention import to_delete
@@ -70,7 +69,7 @@ async def _to_delete(session: AsyncSession, job_id: str) -> list[str]:
     if job is None or why_unreadable(job):
         return []
     rows = await checkpoint_rows.present_of_job(session, job_id)
-    return [each.id for each in to_delete(await views_of(session, rows), policy_of(job), not_finite_step(job.progress, job.generation))]
+    return [each.id for each in to_delete(await views_of(session, rows), policy_of(job), await not_finite_since(session, job))]
 
 
 async def _retire(session: AsyncSession, job_id: str, now: datetime) -> None:

@@ -215,7 +215,7 @@ class Follower:
         return encoded(self.source.topic, Frame(seq, type, data))
 
     async def _send(self, *frames: Encoded) -> None:
-        self._sending_since = monotonic()
         for frame in frames:
+            self._sending_since = monotonic()
             await self.websocket.send_text(frame.text)
         self._sending_since, self.last_sent = None, monotonic()

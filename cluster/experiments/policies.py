@@ -99,7 +99,7 @@ def past_of(repeats: Sequence[KnownTrial]) -> PastTrial:
     if states <= {"cancelled"}:
         return PastTrial(values, "left_out")
     completed = [trial.metric for trial in repeats if trial.state == "completed"]
-    if completed:
+    if completed and not any(trial.is_awaited for trial in repeats):
         return PastTrial(values, "completed", _median(completed))
     reached = max((len(trial.rungs) for trial in repeats if trial.state != "failed"), default=0)
     if reached:

@@ -33,9 +33,9 @@ class KnownTrial:
     is_cancelling: bool = False
     step: int = 0
     is_settled: bool = False  # its job rests, and `metric` is of the last step before
+    is_awaited: bool = False  # its job rests, and the last of its points are still to come
     rungs: Sequence[Rung] = ()
     metric: float | None = None  # at its last step
-    slot_seconds: float = 0.0
 
     @property
     def rests_at_rung(self) -> bool:

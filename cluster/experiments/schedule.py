@@ -87,8 +87,9 @@ def _hopeless(active: Sequence[KnownTrial], trials: Sequence[KnownTrial]) -> Ite
 
 
 def _end(spec: ExperimentSpec, trials: Sequence[KnownTrial], wishes: Wishes) -> Decision | None:
-    """The end of an experiment of which nothing is active and nothing is to be started; None: it waits for somebody."""
-    if any(each.is_paused_by_hand for each in trials):
+    """The end of an experiment of which nothing is active and nothing is to be started; None: it waits for somebody, or for the last points of a
+    trial."""
+    if any(each.is_paused_by_hand or each.is_awaited for each in trials):
         return None
     left = [each for each in trials if each.state not in ENDED and each.index in wishes.order]
     if left or not wishes.is_exhausted:
@@ -155,7 +156,8 @@ def _spent(spec: ExperimentSpec, usage: Usage) -> str | None:
 
 
 def _at_rest(actions: list[TrialAction], trials: Sequence[KnownTrial]) -> Decision:
-    return Decision(actions, is_settled=not actions and not any(each.is_active and each.can_pause for each in trials))
+    moves = any(each.is_awaited or (each.is_active and each.can_pause) for each in trials)
+    return Decision(actions, is_settled=not actions and not moves)
 
 
 def _pauses(trials: Sequence[KnownTrial], why: str) -> Iterator[TrialAction]:

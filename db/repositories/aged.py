@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, cast
 
-from sqlalchemy import ColumnElement, CursorResult, and_, delete, func, or_, select
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import TERMINAL_JOB_STATES, NodeState, RankState
@@ -72,16 +71,15 @@ async def jobs_with_finished_ranks(session: AsyncSession, ended_before: datetime
     return [(job_id, generation) for job_id, generation in await session.execute(query)]
 
 
-async def drop_ranks(session: AsyncSession, job_id: str, before_generation: int) -> int:
-    """Delete finished ranks of earlier generations, with their event marks. Returns how many."""
+async def drop_ranks(session: AsyncSession, job_id: str, before_generation: int) -> list[tuple[int, int]]:
+    """Delete finished ranks of earlier generations, with their event marks. Returns those that may still send something, by generation and rank."""
     mine = (RankRow.job_id == job_id, RankRow.generation < before_generation)
-    gone = cast("CursorResult[Any]", await session.execute(delete(RankRow).where(*mine, _is_finished()))).rowcount
-    left = select(RankRow.rank).where(
-        RankRow.job_id == job_id, RankRow.generation == RankEventMarkRow.generation, RankRow.rank == RankEventMarkRow.rank
-    )
-    marks = (RankEventMarkRow.job_id == job_id, RankEventMarkRow.generation < before_generation, ~left.exists())
+    await session.execute(delete(RankRow).where(*mine, _is_finished()))
+    left = [(generation, rank) for generation, rank in await session.execute(select(RankRow.generation, RankRow.rank).where(*mine))]
+    place = tuple_(RankEventMarkRow.generation, RankEventMarkRow.rank)
+    marks = (RankEventMarkRow.job_id == job_id, RankEventMarkRow.generation < before_generation, place.not_in(left))
     await session.execute(delete(RankEventMarkRow).where(*marks))
-    return gone
+    return left
 
 
 # --- files of ranks
@@ -130,6 +128,11 @@ async def open_removals(session: AsyncSession, limit: int) -> Sequence[DataRemov
     """The requests that are not carried out yet, the oldest first."""
     query = select(DataRemovalRow).where(DataRemovalRow.done_at.is_(None)).order_by(DataRemovalRow.asked_at).limit(limit)
     return (await session.scalars(query)).all()
+
+
+async def jobs_removed(session: AsyncSession) -> Sequence[str]:
+    """The jobs whose requests have been carried out."""
+    return (await session.scalars(select(DataRemovalRow.job_id).where(DataRemovalRow.done_at.is_not(None)))).all()
 
 
 async def removals_of(session: AsyncSession, job_ids: Collection[str]) -> Sequence[DataRemovalRow]:

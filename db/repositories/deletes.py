@@ -7,11 +7,11 @@ small, and the caller repeats it. A point goes only when its roll-ups are made: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, Integer, Select, case, column, delete, func, literal, select, update, values
+from sqlalchemy import CursorResult, Integer, Select, case, column, delete, func, literal, select, tuple_, update, values
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.history.storage import BUCKET_BYTES, LINE_BYTES, POINT_BYTES, StorageKind, curve_kind
@@ -117,10 +117,11 @@ async def clear_count(session: AsyncSession, job_id: str, level: int) -> None:
 # --- what goes with the job's data
 
 
-async def forget_marks(session: AsyncSession, job_id: str, before_generation: int) -> None:
-    """Delete the marks of ranks that can send nothing more."""
+async def forget_marks(session: AsyncSession, job_id: str, before_generation: int, keep: Collection[tuple[int, int]]) -> None:
+    """Delete the marks of ranks that can send nothing more. `keep`: the others, by generation and rank."""
     await ingest.lock(session)
-    mine = (StreamMarkRow.job_id == job_id, StreamMarkRow.generation < before_generation)
+    place = tuple_(StreamMarkRow.generation, StreamMarkRow.rank)
+    mine = (StreamMarkRow.job_id == job_id, StreamMarkRow.generation < before_generation, place.not_in(keep))
     await session.execute(delete(StreamMarkRow).where(*mine))
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import InstrumentedAttribute, undefer
 from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState
 from paceline.db.models.experiments import ExperimentRow, TrialRow
 from paceline.db.models.jobs import GenerationRow, JobRow
+from paceline.db.repositories.jobs import still_sending
 from paceline.db.repositories.names import named_or_begun
 
 SORTABLE: dict[str, InstrumentedAttribute[Any]] = {"created_at": ExperimentRow.created_at, "name": ExperimentRow.name}
@@ -77,11 +78,13 @@ class TrialJobColumns(NamedTuple):
     world_size: int
     ran_seconds: float  # of generations that have ended
     running_since: datetime | None  # of the one that has not
+    state_since: datetime
+    is_sending: bool  # a rank of it has records that may still arrive
 
     @property
     def resting_step(self) -> int | None:
-        """The step at which the job rests or has ended, with everything stored that its ranks left behind; None: it is at work, or about
-        to be. A paused one goes on from its newest checkpoint. A completed one has done all its steps: the last ones are told a moment later."""
+        """The step at which the job rests or has ended; None: it is at work, or about to be. A paused one goes on from its newest checkpoint. A
+        completed one has done all its steps: the last ones are told a moment later."""
         if self.state is JobState.PAUSED and self.desired is not Intent.RUN:
             return self._told("last_checkpoint_step")
         if self.state not in TERMINAL_JOB_STATES:
@@ -107,8 +110,10 @@ class TrialJobColumns(NamedTuple):
 
 
 class TrialFigures(NamedTuple):
-    """The experiment's metric of one trial, and its speed. `step`: how far its job was when they were read; `is_final`: it rested there, or had ended."""
+    """The experiment's metric of one trial, and its speed, from the points of its job. `step`: how far that was when they were read;
+    `is_final`: it rested there, or had ended, and no more of its points were to come."""
 
+    job_id: str
     metric: float | None
     samples_per_second: float | None
     step: int
@@ -195,7 +200,7 @@ _OPEN_GENERATION = and_(GenerationRow.job_id == JobRow.id, GenerationRow.generat
 def _with_jobs() -> Select[Any]:
     columns = (
         *(JobRow.id, JobRow.name, JobRow.state, JobRow.desired, JobRow.end_reason, JobRow.pending, JobRow.progress, JobRow.world_size),
-        *(JobRow.ran_seconds, GenerationRow.started_at),
+        *(JobRow.ran_seconds, GenerationRow.started_at, JobRow.state_since, JobRow.id.in_(still_sending())),
     )
     return (
         select(*_TRIAL, *columns)
@@ -245,8 +250,9 @@ async def next_numbers(session: AsyncSession, experiment_id: str) -> tuple[int, 
 
 
 async def set_figures(session: AsyncSession, experiment_id: str, found: Mapping[int, TrialFigures]) -> None:
+    """Store the figures of trials, by index. A trial that has another job by now is left as it is."""
     for index, read in found.items():
-        mine = (TrialRow.experiment_id == experiment_id, TrialRow.index == index)
+        mine = (TrialRow.experiment_id == experiment_id, TrialRow.index == index, TrialRow.job_id == read.job_id)
         values = {
             "metric": read.metric,
             "samples_per_second": read.samples_per_second,

@@ -300,6 +300,20 @@ async def nodes_with_open_ranks(session: AsyncSession, job_ids: Collection[str])
     return (await session.scalars(query)).all()
 
 
+def still_sending() -> Select[str]:
+    """The jobs of which a rank has records on its node that may still arrive: it runs, or has ended and not sent everything."""
+    return (
+        select(RankRow.job_id)
+        .join(NodeRow, NodeRow.id == RankRow.node_id)
+        .where(
+            OPEN,  # by its index
+            RankRow.drained.is_(False),
+            RankRow.state.not_in([RankState.ASSIGNED, RankState.LOST]),
+            NodeRow.state.not_in([NodeState.LOST, NodeState.GONE]),
+        )
+    )
+
+
 async def ranks_with_nodes(session: AsyncSession, job_id: str, number: int) -> Sequence[tuple[RankRow, NodeRow]]:
     query = select(RankRow).where(RankRow.job_id == job_id, RankRow.generation == number).order_by(RankRow.rank)
     ranks = (await session.scalars(query)).all()

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Select, exists, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.cluster.states import TERMINAL_JOB_STATES, JobState, NodeState, RankState
+from paceline.cluster.states import TERMINAL_JOB_STATES, JobState
 from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.models.metrics import LogLineRow
-from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories.ingest import is_postgres
 
 #: Context of a line is looked for among so many rows before and after it, of whichever job and rank these are.
@@ -113,14 +113,5 @@ async def is_complete(session: AsyncSession, job_id: str) -> bool:
     state = await job_state(session, job_id)
     if state not in TERMINAL_JOB_STATES:
         return False
-    waiting = (
-        select(RankRow.rank)
-        .join(NodeRow, NodeRow.id == RankRow.node_id)
-        .where(
-            RankRow.job_id == job_id,
-            RankRow.drained.is_(False),
-            RankRow.state.not_in([RankState.ASSIGNED, RankState.LOST]),
-            NodeRow.state.not_in([NodeState.LOST, NodeState.GONE]),
-        )
-    )
+    waiting = job_rows.still_sending().where(RankRow.job_id == job_id)
     return not await session.scalar(select(exists(waiting)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -90,6 +90,12 @@ async def least_recent(session: AsyncSession, kinds: Sequence[str], limit: int, 
 async def of_job(session: AsyncSession, job_id: str) -> dict[str, StoredDataRow]:
     """The counts of a job by kind; rows whose data has gone too."""
     return {row.kind: row for row in await session.scalars(select(StoredDataRow).where(StoredDataRow.job_id == job_id))}
+
+
+async def with_data(session: AsyncSession, job_ids: Collection[str]) -> set[str]:
+    """The jobs among these of which something is stored."""
+    query = select(StoredDataRow.job_id).where(StoredDataRow.job_id.in_(job_ids), StoredDataRow.bytes > 0)
+    return set(await session.scalars(query))
 
 
 async def gone_to_steps(session: AsyncSession, job_id: str) -> dict[str, int]:

@@ -24,10 +24,12 @@ from paceline.cluster.states import JobState
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import aged
 from paceline.db.repositories import artifacts as rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.monitoring.artifacts import CHUNK_BYTES, Offer, RankArtifact, Received, note_of
 from paceline.monitoring.files import write_durably
+from paceline.monitoring.media import MediaLabel
 from paceline.training.rank_folder import RankFolder
 from tests import factories
 from tests.conftest import Connect
@@ -279,3 +281,16 @@ async def test_a_chunk_that_comes_while_its_file_is_removed_does_not_stay(harnes
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
     async with harness.services.metrics.read() as points:
         assert await rows.chunks(points, received.id) == 0
+
+
+async def test_what_arrives_after_the_data_of_its_job_was_deleted_is_not_stored(harness: Harness) -> None:
+    async with harness.services.write() as session:
+        (await session.get_one(JobRow, harness.job.id)).state = JobState.COMPLETED
+    assert (await harness.client.delete(f"{JOBS}/{harness.job.id}/data")).status_code == 202
+    label = MediaLabel(key="samples", kind="image", count=1)
+    notes = [harness.leave(b"trace"), harness.leave(b"image", name="image.gz", kind="media", media=label)]
+    await harness.upload()
+    async with harness.services.control.read() as session:
+        assert list(await aged.artifacts_of(session, harness.job.id, 10)) == []
+    assert await harness.event_types() == ["job.data_unwanted"]
+    assert not any(note.exists() for note in notes)

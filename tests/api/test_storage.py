@@ -16,14 +16,17 @@ from sqlalchemy import func, select
 from paceline.api.core.context import Services
 from paceline.api.core.disk import DiskWatch
 from paceline.api.loops.storage import StorageKeeper
+from paceline.api.services.storage import rollups
 from paceline.cluster.agent.upload.spool import RankSpool
 from paceline.cluster.agent.upload.uploader import Uploader, UploadFailedError  # type: ignore[attr-defined]
 from paceline.cluster.protocol import ARTIFACTS_PATH, UPLOAD_PATH, RankKey
 from paceline.cluster.states import CheckpointState, JobState
+from paceline.db.base import new_id
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.models.storage import StoredDataRow
 from paceline.monitoring.points import RankBatch, RankEvent, Upload, UploadReply
 from paceline.monitoring.spool import SpoolWriter
 from paceline.training.rank_folder import RankFolder
@@ -74,6 +77,9 @@ class Harness:
 
     async def delete(self, **params: Any) -> httpx.Response:
         return await self.client.delete(f"{JOBS}/{self.job.id}/data", params=params)
+
+    async def event_types(self) -> list[str]:
+        return [event["type"] for event in (await self.client.get(f"{JOBS}/{self.job.id}/events")).json()["items"]]
 
     async def stored(self) -> int:
         async with self.services.metrics.read() as session:
@@ -128,6 +134,38 @@ async def test_what_arrives_after_the_removal_goes_too(harness: Harness) -> None
     assert await harness.stored() > 0
     for hours in (2, 3):
         await keeper.step_once(START + timedelta(hours=hours))
+    assert await harness.stored() == 0
+
+
+async def test_what_arrives_after_the_removal_goes_too_though_many_jobs_have_more(harness: Harness) -> None:
+    await harness.end()
+    await harness.delete()
+    keeper = StorageKeeper(harness.services, pass_seconds=60.0)
+    await keeper.step_once(START)
+    async with harness.services.metrics.write() as session:
+        counts = {"kind": "points", "rows": 1, "bytes": 1_000_000, "changed_at": START}
+        session.add_all(StoredDataRow(job_id=new_id(), **counts) for _ in range(60))
+    assert (await harness.send()).status_code == 200
+    for hours in (2, 3):
+        await keeper.step_once(START + timedelta(hours=hours))
+    assert await harness.stored() == 0
+
+
+async def test_a_removal_goes_on_while_points_wait_for_their_roll_ups(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another refresh is under way, which makes new curves of the points that are left."""
+    await harness.end()
+    await harness.delete()
+    keeper = StorageKeeper(harness.services, pass_seconds=60.0)
+
+    async def met_another(*_: Any) -> bool:
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rollups, "refresh", met_another)
+        await keeper.step_once(START)
+    assert await harness.event_types() == ["job.data_unwanted"]
+    await keeper.step_once(START)
+    assert await harness.event_types() == ["job.data_unwanted", "job.data_removed"]
     assert await harness.stored() == 0
 
 

@@ -19,8 +19,8 @@ from paceline.monitoring.zip_stream import ZipStream
 
 PAGE = 200
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-#: No year before it has a place in a zip.
-FIRST_YEAR = 1980
+#: A zip has no place for times outside of these.
+FIRST_TIME, LAST_TIME = datetime(1980, 1, 1, tzinfo=UTC), datetime(2107, 12, 31, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ async def _entry(services: Services, packed: zipfile.ZipFile, sink: ZipStream, r
 
 def zip_info(row: ArtifactRow) -> zipfile.ZipInfo:
     changed = datetime.fromtimestamp((row.changed_ns or 0) / 1e9, UTC)
-    moment = max(changed, datetime(FIRST_YEAR, 1, 1, tzinfo=UTC))
+    moment = min(max(changed, FIRST_TIME), LAST_TIME)
     return zipfile.ZipInfo(row.path or "", date_time=moment.timetuple()[:6])
 
 

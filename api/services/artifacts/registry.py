@@ -17,9 +17,10 @@ from paceline.api.services.checkpoints import checkpoints
 from paceline.api.services.lifecycle import checkpoint_lifecycle, events
 from paceline.cluster.states import CheckpointState
 from paceline.db.base import new_id
-from paceline.db.models.jobs import JobRow
 from paceline.db.models.registry import ModelAliasRow, ModelRow, ModelVersionRow
+from paceline.db.repositories import aged
 from paceline.db.repositories import artifacts as artifact_rows
+from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import registry as rows
 from paceline.db.repositories.artifact_files import KEPT_FOR_A_MODEL
 
@@ -84,7 +85,8 @@ async def find_version(session: AsyncSession, model: ModelRow, number: int) -> M
 
 
 async def register(session: AsyncSession, wanted: RegisterVersion, owner_id: str, actor: Actor, now: datetime) -> RegisteredModel:
-    """Add a version, and the model where there is none of this name. Raises not_found or checkpoint_not_usable for what it is made of."""
+    """Add a version, and the model where there is none of this name. Raises not_found, checkpoint_not_usable or no_longer_kept for what it is made
+    of."""
     source = await _source(session, wanted, actor, now)
     maker: dict[str, Any] = {"created_by": actor.name, "created_by_id": owner_id, "created_at": now}
     await rows.add_if_new(session, {"id": new_id(), "name": wanted.name, "last_number": 0, **maker})
@@ -111,9 +113,11 @@ async def _source(session: AsyncSession, wanted: RegisterVersion, actor: Actor, 
             await checkpoint_lifecycle.pin(session, row, True, actor, now)
         about = {"checkpoint_id": row.id, "step": row.step, "sha256": row.manifest_sha256, "metrics": row.metrics}
         return {"job_id": row.job_id, "bytes": row.bytes, "pinned_before": pinned_before, **about}
-    job = await session.get(JobRow, wanted.job_id)
+    job = await job_rows.get_locked(session, str(wanted.job_id))
     if job is None:
         raise not_found("job", str(wanted.job_id))
+    if await aged.removal(session, job.id) is not None:
+        raise ProblemError("no_longer_kept", f"the data of job {job.name} is deleted on request, and {wanted.path} with it")
     known = await folders.find(session, job.id, str(wanted.path))
     file = await artifact_rows.get_locked(session, known.id)
     if file is None:

@@ -156,21 +156,29 @@ async def drop_unused(services: Services, now: datetime) -> None:
     async with services.control.read() as session:
         digests = await rows.unused(session, now - UNUSED, now - STUCK, MOST_AT_ONCE)
     for digest in digests:
-        await remove(services, digest)
+        await remove(services, digest, now - STUCK)
 
 
-async def remove(services: Services, digest: str) -> None:
-    """Delete a bundle unless a job names it. The row goes last: an interrupted removal leaves one that is arriving, to be removed again."""
+async def remove(services: Services, digest: str, offered_before: datetime | None = None) -> None:
+    """Delete a bundle unless a job names it, or it has been offered since `offered_before`: who offers it while its contents are being deleted
+    sends what is gone again. The row goes last: an interrupted removal leaves one that is arriving, to be removed again."""
+
+    def is_wanted(row: BundleRow | None) -> bool:
+        return row is not None and offered_before is not None and row.offered_at >= offered_before
+
     async with services.write() as session:
         row = await rows.get_locked(session, digest)
-        if row is None or await rows.is_named(session, digest):
+        if row is None or is_wanted(row) or await rows.is_named(session, digest):
             return
         row.stored_at = None
     while True:
         async with services.metrics.write() as points:
             if not await rows.drop_last_chunks(points, digest, CHUNKS_DROPPED_AT_ONCE):
                 break
+        async with services.control.read() as session:
+            if is_wanted(await rows.get(session, digest)):
+                return
     async with services.write() as session:
         row = await rows.get_locked(session, digest)
-        if row is not None and row.stored_at is None:
+        if row is not None and row.stored_at is None and not is_wanted(row):
             await session.delete(row)

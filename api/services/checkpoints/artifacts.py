@@ -1,6 +1,6 @@
 """Files that ranks leave: offered by their agents, stored in chunks, served for download.
 
-The row is in the control database, the contents in the metrics database: a row may be there before its contents, never after.
+The row is in the control database, the contents in the metrics database: a row is there before its contents, and goes before them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from paceline.api.services.checkpoints import media_offers
 from paceline.api.services.lifecycle import events, node_lifecycle
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import aged, rank_marks, registry
 from paceline.db.repositories import artifact_files as file_rows
 from paceline.db.repositories import artifacts as rows
-from paceline.db.repositories import rank_marks, registry
 from paceline.db.repositories.artifact_files import FILE, KEPT_FOR_A_MODEL
 from paceline.monitoring import artifacts as wire
 from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, Offer, Received
@@ -86,6 +86,8 @@ async def accept(services: Services, node: NodeRow, offer: Offer) -> Received:
         place = (offer.job_id, offer.generation, offer.rank)
         if place not in await rank_marks.ranks_of(session, node.id, {offer.job_id}):
             raise not_found("rank of this node", f"{offer.rank} of generation {offer.generation} of job {offer.job_id}")
+        if await aged.removal(session, offer.job_id) is not None:
+            return Received(id=REFUSED, next_chunk=None)
         row = await rows.by_name(session, *place, offer.artifact.name)
         if row is None and offer.artifact.media is not None:
             row = await media_offers.note(session, node, offer, services.now())
@@ -264,17 +266,17 @@ def require_ready(row: ArtifactRow) -> None:
 
 
 async def remove(services: Services, row: ArtifactRow) -> None:
-    """Remove the contents first: an interrupted removal leaves a row, which can be removed again. Raises model_in_use where a model is made
-    of it."""
-    if row.held:
-        async with services.control.read() as session:
-            holders = ", ".join(await registry.holders(session, artifact_id=row.id))
-        raise ProblemError("model_in_use", f"{row.path} is {holders} in the registry of models: delete that version first")
-    await drop_contents(services, row.id)
+    """Remove a file, its row first: the storage loop finds contents that an interrupted removal has left. Raises model_in_use where a model is
+    made of it."""
     async with services.write() as session:
         found = await rows.get_locked(session, row.id)
-        if found is not None:
-            await session.delete(found)
+        if found is None:
+            return
+        if found.held:
+            holders = ", ".join(await registry.holders(session, artifact_id=found.id))
+            raise ProblemError("model_in_use", f"{found.path} is {holders} in the registry of models: delete that version first")
+        await session.delete(found)
+    await drop_contents(services, row.id)
 
 
 async def drop_contents(services: Services, artifact_id: str) -> None:

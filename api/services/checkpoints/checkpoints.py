@@ -12,7 +12,7 @@ from paceline.api.core.context import nudge_after_commit
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.checkpoints import Checkpoint, CheckpointUser, ListedCheckpoint, RestoreRequest
 from paceline.api.schemas.common import Actor
-from paceline.api.services.ingest.progress import not_finite_step
+from paceline.api.services.ingest.progress import spoilt_since
 from paceline.api.services.lifecycle import checkpoint_lifecycle
 from paceline.api.services.specs.specs import parse_spec
 from paceline.api.services.specs.stored_specs import spec_of, why_unreadable
@@ -53,6 +53,12 @@ async def views_of(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list
     ]
 
 
+async def not_finite_since(session: AsyncSession, job: JobRow) -> int | None:
+    """The first step whose loss was not finite, of the state that the job goes on with."""
+    newest = await job_rows.generation(session, job.id, job.generation)
+    return spoilt_since(job.progress, job.generation, newest.start_step if newest else 0)
+
+
 async def describe(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list[Checkpoint]:
     """Checkpoints as clients see them. `rows` are of one job."""
     if not rows:
@@ -61,7 +67,7 @@ async def describe(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list
     assert job is not None, f"checkpoints of unknown job {rows[0].job_id}"
     views = await views_of(session, await checkpoint_rows.present_of_job(session, job.id))
     users = await checkpoint_rows.users_of(session, [row.id for row in rows])
-    not_finite = not_finite_step(job.progress, job.generation)
+    not_finite = await not_finite_since(session, job)
     latest, champion, doomed = _retention_state(views, None if why_unreadable(job) else policy_of(job), not_finite)
     return [
         Checkpoint(

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services, nudge_after_commit
-from paceline.api.services.experiments import experiments, trial_jobs, trial_metrics
+from paceline.api.services.experiments import experiments, trial_jobs, trial_metrics, views
 from paceline.api.services.experiments.trial_jobs import Chosen
 from paceline.api.services.experiments.trial_states import known_trial, too_large_jobs
 from paceline.api.services.lifecycle import experiment_lifecycle
@@ -75,15 +75,16 @@ async def _look(services: Services, experiment_id: str, now: datetime) -> Experi
         if row is None or row.settled:
             return None
         trials, free_slots = await rows.trials(session, experiment_id), await _free_slots(session)
-    if await trial_metrics.refresh(services, row, trials):
+    if await trial_metrics.refresh(services, row, trials, now):
         async with services.control.read() as session:
             trials = await rows.trials(session, experiment_id)
     spec = experiments.spec_of(row)
     async with services.control.read() as session:
         coming = await scaling_facts.held_by_pools(session, too_large_jobs(trials), now)
-    known = [known_trial(each, spec.job, now, coming) for each in trials]
+        sums = (await views.sums_of(session, [row], now))[row.id]
+    known = [known_trial(each, spec.job, coming) for each in trials]
     running = (now - row.state_since).total_seconds() if row.state == "running" else 0.0
-    used = row.former_slot_seconds + sum(each.slot_seconds for each in known)
+    used = row.former_slot_seconds + sums.slot_seconds
     return ExperimentLook(row, spec, known, Usage(free_slots, row.ran_seconds + max(0.0, running), used))
 
 

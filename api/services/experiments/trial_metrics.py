@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -16,17 +17,19 @@ from paceline.cluster.experiments.spec import Metric
 from paceline.db.models.experiments import ExperimentRow
 from paceline.db.repositories import experiments as rows
 from paceline.db.repositories import rollups
-from paceline.db.repositories.experiments import TrialFigures, TrialWithJob
+from paceline.db.repositories.experiments import TrialFigures, TrialJobColumns, TrialWithJob
 
 _LEADER = 0
 #: A running trial is read again when it has come so much further; and once when it rests or has ended, and all its points are stored.
 SHARE_OF_STEPS = 0.02
+#: The points of a trial that rests or has ended are waited for no longer.
+LATEST_POINTS = timedelta(minutes=10)
 
 
-async def refresh(services: Services, row: ExperimentRow, trials: Sequence[TrialWithJob]) -> bool:
+async def refresh(services: Services, row: ExperimentRow, trials: Sequence[TrialWithJob], now: datetime) -> bool:
     """Read the figures of trials that have come further, and store them. Returns whether there were any, or another trial is the best."""
     metric = Metric.model_validate(row.spec["metric"])
-    news = await _read(services, [known for known in trials if _is_due(known)], metric.name)
+    news = await _read(services, [known for known in trials if _is_due(known, now)], metric.name, now)
     best = best_trial(metric, [_compared(known, news) for known in trials])
     if not news and best == (row.best_trial, row.best_metric):
         return False
@@ -35,7 +38,7 @@ async def refresh(services: Services, row: ExperimentRow, trials: Sequence[Trial
     return True
 
 
-async def _read(services: Services, trials: Sequence[TrialWithJob], name: str) -> dict[int, TrialFigures]:
+async def _read(services: Services, trials: Sequence[TrialWithJob], name: str, now: datetime) -> dict[int, TrialFigures]:
     found: dict[int, TrialFigures] = {}
     if not trials:
         return found
@@ -44,7 +47,7 @@ async def _read(services: Services, trials: Sequence[TrialWithJob], name: str) -
             assert job is not None
             totals = MetricTotals(await rollups.coarsest(points, job.id, names={name, STEP_SECONDS}, rank=_LEADER))
             speed = await read_speed(points, job.id, totals)
-            found[trial.index] = TrialFigures(totals.final(name), speed, job.step, is_final=job.resting_step is not None)
+            found[trial.index] = TrialFigures(job.id, totals.final(name), speed, job.step, is_final=_is_told(job, now))
     return found
 
 
@@ -55,13 +58,18 @@ async def _store(session: AsyncSession, experiment_id: str, news: Mapping[int, T
         row.best_trial, row.best_metric = best
 
 
-def _is_due(known: TrialWithJob) -> bool:
+def _is_due(known: TrialWithJob, now: datetime) -> bool:
     trial, job = known
     if job is None:
         return False
-    if job.resting_step is not None:
+    if _is_told(job, now):
         return not (trial.metric_is_final and trial.metric_step == job.resting_step)
     return job.step - trial.metric_step >= max(1.0, SHARE_OF_STEPS * (job.total_steps or 0))
+
+
+def _is_told(job: TrialJobColumns, now: datetime) -> bool:
+    """Whether the job rests or has ended, and everything is stored that its ranks left behind, or has been waited for long enough."""
+    return job.resting_step is not None and (not job.is_sending or now - job.state_since >= LATEST_POINTS)
 
 
 def _compared(known: TrialWithJob, news: Mapping[int, TrialFigures]) -> ComparedTrial:

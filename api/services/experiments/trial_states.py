@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 from paceline.cluster.experiments.facts import Rung, TrialState
@@ -43,10 +42,12 @@ def state_of_tally(tally: TrialTally) -> TrialState:
     return _state(refused=tally.is_refused, pruned=tally.is_pruned, cancelled=tally.is_cancelled, job=tally.job_state)
 
 
-def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime, coming: Collection[str] = ()) -> KnownTrial:
+def known_trial(known: TrialWithJob, base: Mapping[str, Any], coming: Collection[str] = ()) -> KnownTrial:
     """A trial as its experiment's schedule sees it. `base`: the job that all trials begin with. `coming`: jobs that a pool would hold once it has
     grown: they wait for it as any other job does."""
     trial, job = known
+    rests = job is not None and job.resting_step is not None
+    is_told = job is not None and trial.metric_is_final and trial.metric_step == job.resting_step
     return KnownTrial(
         index=trial.index,
         configuration=trial.configuration,
@@ -62,10 +63,10 @@ def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime, com
         is_pausing=job is not None and job.desired is Intent.PAUSE,
         is_cancelling=job is not None and job.desired is Intent.CANCEL,
         step=job.step if job else 0,
-        is_settled=job is not None and job.resting_step is not None and trial.metric_is_final and trial.metric_step == job.resting_step,
+        is_settled=rests and is_told,
+        is_awaited=rests and not is_told,
         rungs=rungs_of(trial),
         metric=trial.metric,
-        slot_seconds=job.world_size * job.held_seconds(now) if job else 0.0,
     )
 
 

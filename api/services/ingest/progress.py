@@ -26,6 +26,7 @@ from paceline.api.core.identity import SYSTEM
 from paceline.api.services.ingest import bad_losses
 from paceline.api.services.ingest.bad_losses import BadLossReport, LossReporter
 from paceline.api.services.ingest.screening import refusal
+from paceline.api.services.lifecycle import job_lifecycle
 from paceline.db.errors import DatabaseError
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import progress as repository
@@ -207,7 +208,8 @@ class ProgressKeeper:
                 track = self._tracks.get(job_id)
                 if track is None:
                     continue
-                if state.still_counts(track.generation, track.steps[-1][0]):
+                set_back_to = job_lifecycle.step_set_back_to(state.progress, track.generation)
+                if set_back_to is None and state.still_counts(track.generation, track.steps[-1][0]):
                     bad = tuple(track.bad)  # more may come meanwhile
                     news = await _record_bad_losses(session, job_id, track.generation, bad, state, self.services.now())
                     told.append((track, len(bad)))
@@ -238,20 +240,23 @@ async def _record_bad_losses(
         if found.kind == "not_finite" and (is_script or policy == "warn"):
             if not_finite_step({**(state.progress or {}), **news}, generation) is not None:
                 continue  # told before: what follows is of no use in any case
-            news[NOT_FINITE] = {"step": _since(found.step, state), "generation": generation}
+            news[NOT_FINITE] = {"step": spoilt_since(state.progress, generation, state.start_step) or found.step, "generation": generation}
         if is_script:
             told = BadLossReport(found.step, found.kind, policy, found.loss, limit=found.limit)
             news |= await bad_losses.record_bad_loss(session, job, told, LossReporter(SYSTEM, generation), now)
     return news
 
 
-def _since(step: int, state: repository.StoredProgress) -> int:
-    """The first step with a loss that is not finite. A generation that began with a spoilt state only goes on with it."""
-    before = (state.progress or {}).get(NOT_FINITE)
-    return int(before["step"]) if before and before["step"] <= state.start_step + 1 else step
-
-
 def not_finite_step(progress: Mapping[str, Any] | None, generation: int) -> int | None:
     """The first step of this generation whose loss was not finite, as a job's `progress` has it."""
     known = (progress or {}).get(NOT_FINITE)
     return int(known["step"]) if known and known["generation"] == generation else None
+
+
+def spoilt_since(progress: Mapping[str, Any] | None, generation: int, start_step: int) -> int | None:
+    """The first step whose loss was not finite, of this generation, or of an earlier one whose spoilt state it began with at
+    `start_step`."""
+    known = (progress or {}).get(NOT_FINITE)
+    if known and known["step"] <= start_step + 1:
+        return int(known["step"])
+    return not_finite_step(progress, generation)

@@ -133,7 +133,7 @@ async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, sav
     if job is None or await checkpoint_rows.by_directory(session, saved.directory) is not None:
         return
     generation = saved.generation or batch.generation
-    set_back_to = job_lifecycle.step_set_back_to(job, generation)
+    set_back_to = job_lifecycle.step_set_back_to(job.progress, generation)
     stands = generation == job.generation or await job_rows.has_carried_on(session, job, since=generation)
     stands = stands and (set_back_to is None or saved.step <= set_back_to)
     state, cause = CheckpointState.COMMITTED, f"rank {batch.rank} saved step {saved.step}"
@@ -164,7 +164,7 @@ async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, sav
 
 async def _left_behind(session: AsyncSession, job: JobRow, step: int, generation: int) -> tuple[CheckpointState, str]:
     """The state of a checkpoint of a generation that was fenced off before its report came."""
-    set_back_to = job_lifecycle.step_set_back_to(job, generation)
+    set_back_to = job_lifecycle.step_set_back_to(job.progress, generation)
     newest = await job_rows.generation(session, job.id, job.generation)
     began = (newest.start_step if newest else None) or 0
     fenced = f"generation {generation} was fenced off by generation {job.generation}"

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Actor
 from paceline.api.schemas.jobs import JobEdit
-from paceline.api.services.jobs import revisions
+from paceline.api.services.jobs import revisions, secrets
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.cluster.states import TERMINAL_JOB_STATES
 from paceline.db.models.jobs import JobRow
@@ -26,6 +26,8 @@ async def edit(session: AsyncSession, job: JobRow, asked: JobEdit, if_match: str
     if asked.labels is not None:
         wanted["labels"] = _merged(job, asked.labels)
     changes = {name: value for name, value in wanted.items() if value != getattr(job, name)}
+    if "project" in changes:
+        await secrets.require_movable(session, job, changes["project"])
     if changes:
         await job_lifecycle.edit(session, job, changes, actor, now)
 

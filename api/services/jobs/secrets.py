@@ -21,6 +21,7 @@ from paceline.api.services.jobs import ownership
 from paceline.api.services.lifecycle import events
 from paceline.api.settings import Settings
 from paceline.cluster.protocol import JobSecrets
+from paceline.cluster.states import TERMINAL_JOB_STATES
 from paceline.db.models.jobs import JobRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.secrets import SecretRow
@@ -92,18 +93,35 @@ async def _record(session: AsyncSession, caller: Caller, row: SecretRow, type_: 
 
 async def require(session: AsyncSession, spec: JobSpec) -> None:
     """Raise a ProblemError unless all secrets that the spec names are there."""
-    names = spec.environment.secrets
+    await _require(session, spec.project, spec.environment.secrets)
+
+
+async def _require(session: AsyncSession, project: str, names: Sequence[str]) -> None:
     if not names:
         return
-    there = [row.name for row in await rows.of_project(session, spec.project)]
+    there = [row.name for row in await rows.of_project(session, project)]
     missing = [name for name in names if name not in there]
     if missing:
         known = f"it has {', '.join(there)}" if there else "it has none"
         raise ProblemError(
             "no_secret",
-            f"environment.secrets: project {spec.project} has no {', '.join(missing)} ({known}); "
-            f"set it with `paceline secret set {missing[0]} --project {spec.project}`",
+            f"environment.secrets: project {project} has no {', '.join(missing)} ({known}); "
+            f"set it with `paceline secret set {missing[0]} --project {project}`",
         )
+
+
+async def require_movable(session: AsyncSession, job: JobRow, project: str) -> None:
+    """Raise a ProblemError where a job cannot be moved to a project: its ranks have values of the former one, by which their output is
+    masked, or it has yet to start and names secrets that the new one does not have."""
+    former, names = names_of(job.spec)
+    if names and await job_rows.nodes_with_open_ranks(session, [job.id]):
+        raise ProblemError(
+            "invalid_request",
+            f"ranks of job {job.name} have secrets of project {former} ({', '.join(names)}): pause or cancel the job, and change its project "
+            "once its ranks have ended and sent what they recorded",
+        )
+    if job.state not in TERMINAL_JOB_STATES:
+        await _require(session, project, names)
 
 
 # --- to agents

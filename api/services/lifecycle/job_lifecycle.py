@@ -130,9 +130,9 @@ async def set_back(session: AsyncSession, job: JobRow, to: CheckpointRow, spec: 
     nudge_after_commit(session, bus.SCHEDULER)
 
 
-def step_set_back_to(job: JobRow, generation: int) -> int | None:
-    """The step to which the job was set back after this generation; None: it has not been."""
-    told = (job.progress or {}).get(SET_BACK)
+def step_set_back_to(progress: Mapping[str, Any] | None, generation: int) -> int | None:
+    """The step to which a job was set back after this generation, by its `progress`; None: it has not been."""
+    told = (progress or {}).get(SET_BACK)
     return int(told["step"]) if told and generation <= told["generation"] else None
 
 

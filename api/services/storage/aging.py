@@ -117,9 +117,9 @@ async def old_ranks(sweep: Sweep, policy: KeepPolicy) -> None:
             return
         for job_id, generation in jobs:
             async with sweep.services.write() as session:
-                await aged.drop_ranks(session, job_id, generation)
+                left = await aged.drop_ranks(session, job_id, generation)
             async with sweep.pace.turn(sweep.services) as points:
-                await deletes.forget_marks(points, job_id, generation)
+                await deletes.forget_marks(points, job_id, generation, keep=left)
 
 
 async def old_artifacts(sweep: Sweep, policy: KeepPolicy) -> None:

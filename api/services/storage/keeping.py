@@ -141,11 +141,13 @@ class Sweep:
         return Gone(found.rows, found.bytes, found.to_step)
 
     async def drop_everything(self, job_id: str, why: str) -> bool:
-        """Delete all points, lines and curves of a job. Returns whether nothing is left. The names of its metrics stay: writers remember
-        that they have stored them."""
+        """Delete all points, lines and curves of a job. Returns whether nothing is left: points whose roll-ups are not made stay. The names
+        of its metrics stay: writers remember that they have stored them."""
         for kind in (*StorageKind, *CURVES):
             await self.drop(job_id, kind, why)
-        return not self.pace.over
+        async with self.services.metrics.read() as session:
+            left = await storage.with_data(session, [job_id])
+        return not left and not self.pace.over
 
     def forget(self, job_id: str) -> None:
         """Report nothing of this job: its removal has an event of its own at its end."""

@@ -29,6 +29,8 @@ from paceline.db.repositories import stacks as stack_rows
 #: Removals that one pass takes up.
 AT_ONCE = 20
 BATCH = 50
+#: Of jobs whose data was removed, those that one query looks at for late data.
+JOBS_LOOKED_AT = 500
 
 
 def describe(row: DataRemovalRow) -> DataRemoval:
@@ -85,15 +87,21 @@ def _asked(with_checkpoints: bool) -> str:
 
 async def carry_out(sweep: Sweep) -> None:
     """Carry out as much of the requests as the pass has time for. Points whose roll-ups are still to be made would stay, so those come
-    first."""
+    first. A request that cannot be carried out holds up no other, and is raised at the end."""
     async with sweep.services.control.read() as session:
         wanted = await aged.open_removals(session, AT_ONCE)
     if wanted:
         await rollups.refresh(sweep.services, sweep.pace, sweep.now)
+    failed: list[Exception] = []
     for row in wanted:
         if sweep.pace.over:
-            return
-        await _carry_out(sweep, row.job_id, f"{row.asked_by} asked for it")
+            break
+        try:
+            await _carry_out(sweep, row.job_id, f"{row.asked_by} asked for it")
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 async def _carry_out(sweep: Sweep, job_id: str, why: str) -> None:
@@ -127,11 +135,15 @@ async def _remove_files(sweep: Sweep, job_id: str) -> tuple[int, bool]:
 
 async def remove_late_data(services: Services) -> None:
     """Remove records that arrived late: a node that was away may send those of a job whose data was removed."""
-    async with services.metrics.read() as session:
-        stored = [job_id for job_id, _ in await storage.largest(session, BATCH)]
-    async with services.write() as session:
-        for row in await aged.removals_of(session, stored):
-            row.done_at = None
+    async with services.control.read() as session:
+        removed = await aged.jobs_removed(session)
+    for first in range(0, len(removed), JOBS_LOOKED_AT):
+        async with services.metrics.read() as session:
+            late = await storage.with_data(session, removed[first : first + JOBS_LOOKED_AT])
+        if late:
+            async with services.write() as session:
+                for row in await aged.removals_of(session, late):
+                    row.done_at = None
 
 
 async def _record(session: AsyncSession, job_id: str, type: str, actor: Actor, cause: str, message: str, now: datetime) -> None:

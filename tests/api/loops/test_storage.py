@@ -182,6 +182,25 @@ async def test_finished_ranks_of_earlier_generations_go_and_the_newest_stay(stor
     assert await store.count(StreamMarkRow) == 0
 
 
+async def test_a_rank_that_may_still_send_keeps_its_mark(store: Store) -> None:
+    """Without it, whatever its node has kept would be stored a second time when that comes back."""
+    job = await store.job(JobState.COMPLETED, generation=2)
+    async with store.services.write() as session:
+        away, _ = await factories.create_node(session, name="away", state=NodeState.LOST)
+        session.add(GenerationRow(job_id=job.id, generation=1, world_size=2, started_at=START, store_token="t"))
+        await session.flush()
+        for rank, (node, drained) in enumerate([(store.node, True), (away, False)]):
+            where = {"node_id": node.id, "slot": rank, "local_rank": rank, "node_rank": 0, "updated_at": START}
+            session.add(RankRow(job_id=job.id, generation=1, rank=rank, **where, state=RankState.EXITED, drained=drained))
+    store.writer.now = lambda: START
+    for rank in (0, 1):
+        await store.writer.store([RankBatch(job_id=job.id, generation=1, rank=rank, metrics=factories.records(1, 5))])
+    await store.passes(START + timedelta(days=31))
+    async with store.services.metrics.read() as session:
+        marks = list(await session.execute(select(StreamMarkRow.rank, StreamMarkRow.seq).where(StreamMarkRow.job_id == job.id)))
+    assert [tuple(mark) for mark in marks] == [(1, 5)]
+
+
 async def test_a_file_of_a_lost_node_does_not_arrive_for_ever_and_contents_without_a_row_go(store: Store) -> None:
     job = await store.job()
     async with store.services.write() as session:

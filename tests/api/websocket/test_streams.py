@@ -229,6 +229,23 @@ async def test_a_client_that_takes_nothing_is_given_up_and_one_with_nothing_to_t
     sending.cancel()
 
 
+async def test_a_client_that_takes_each_frame_in_time_is_not_given_up_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(streams, "SEND_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "monotonic", lambda: clock[0])
+
+    class Slow:
+        async def send_text(self, text: str) -> None:
+            clock[0] += 0.006
+            await asyncio.wait([stuck], timeout=0.02)
+
+    follower = Follower(cast(WebSocket, Slow()), cast(Services, None), MetricsSource("j"))
+    stuck = asyncio.create_task(follower.stuck())
+    await follower._send(*[encoded("metrics", Frame(seq, "record", {})) for seq in range(1, 5)])
+    assert not stuck.done()
+    stuck.cancel()
+
+
 async def test_a_server_that_stops_waits_for_no_stream(live: Live) -> None:
     async with live.metrics() as socket:
         await frame(socket)

@@ -204,6 +204,7 @@ def trial(state: Any, metric: float | None = None, *rungs: Rung, repeat: int = 0
         ([trial("failed", 5.0, Rung(9, 4.0))], PastTrial({"a": 1}, "failed")),
         ([trial("refused"), trial("failed")], PastTrial({"a": 1}, "failed")),
         ([trial("running", 4.0), trial("failed")], PastTrial({"a": 1}, "running")),
+        ([replace(trial("completed", 4.0), is_awaited=True), trial("completed", 1.0)], PastTrial({"a": 1}, "running")),
         ([trial("waiting")], PastTrial({"a": 1}, "running")),
         ([trial("cancelled")], PastTrial({"a": 1}, "left_out")),
     ],

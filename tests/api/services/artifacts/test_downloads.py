@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+from datetime import UTC, datetime
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from paceline.api.errors import ProblemError
 from paceline.api.services.artifacts import downloads
 from paceline.api.services.artifacts.downloads import ByteRange, range_of
 from paceline.api.services.artifacts.folders import by_number, subfolders
 from paceline.api.services.artifacts.media_types import media_type_of
+from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.repositories.artifact_files import FolderTotal
 from paceline.monitoring.artifacts import CHUNK_BYTES
 from tests import factories
@@ -110,6 +113,18 @@ async def test_a_folder_comes_as_a_zip_with_all_below_it(left: FilesHarness) -> 
     assert "rank0-eval.zip" in answer.headers["content-disposition"]
     empty = await left.client.get(f"{left.url}/archive", params={"prefix": "rank0/nothing"})
     assert (empty.status_code, empty.json()["code"]) == (409, "nothing_recorded")
+
+
+@pytest.mark.parametrize(("year", "told"), [(1970, 1980), (2026, 2026), (2150, 2107)])
+async def test_a_zip_comes_whole_whatever_the_times_of_its_files(left: FilesHarness, year: int, told: int) -> None:
+    """As a node's clock has set them."""
+    left.leave("eval/x.txt", b"text")
+    await left.upload()
+    async with left.services.write() as session:
+        await session.execute(update(ArtifactRow).values(changed_ns=int(datetime(year, 6, 1, tzinfo=UTC).timestamp()) * 10**9))
+    answer = await left.client.get(f"{left.url}/archive", params={"prefix": "rank0/eval"})
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert [(each.filename, each.date_time[0]) for each in archive.infolist()] == [("rank0/eval/x.txt", told)]
 
 
 async def test_a_zip_whose_file_is_deleted_meanwhile_breaks_off(left: FilesHarness) -> None:

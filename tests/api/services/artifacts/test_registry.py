@@ -7,13 +7,18 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
 
+from paceline.api.errors import ProblemError
+from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.storage import removals
 from paceline.api.services.storage.files import drop_old
 from paceline.api.services.storage.keeping import DeletionPace, Sweep
 from paceline.cluster.states import CheckpointState, JobState
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow
+from paceline.db.models.storage import DataRemovalRow
 from tests import factories
 from tests.api.services.artifacts.conftest import FilesHarness
 from tests.conftest import Connect
@@ -38,6 +43,12 @@ async def register(left: FilesHarness, name: str = "gpt", **source: Any) -> Any:
 
 async def pinned(left: FilesHarness, row: CheckpointRow) -> bool:
     return bool((await left.client.get(f"/api/v1/checkpoints/{row.id}")).json()["pinned"])
+
+
+async def end(left: FilesHarness) -> None:
+    async with left.services.write() as session:
+        job = await session.get_one(JobRow, left.job.id)
+        job.state, job.ended_at = JobState.COMPLETED, START
 
 
 async def test_versions_are_numbered_and_say_where_they_came_from(left: FilesHarness) -> None:
@@ -107,10 +118,7 @@ async def test_a_file_stays_though_a_newer_one_takes_its_place_and_the_job_gets_
     await uploader.finish()
     assert (await left.content("rank0/model.pt")).content == b"second"
     assert (await left.client.get(version["download"])).content == b"first"
-    async with left.services.write() as session:
-        job = await session.get(JobRow, left.job.id)
-        assert job is not None
-        job.state, job.ended_at = JobState.COMPLETED, START
+    await end(left)
     await drop_old(Sweep(left.services, left.services.now() + timedelta(days=91), DeletionPace.of(10.0)), timedelta(days=90))
     assert (await left.page())["files"] == 0
     (told,) = await left.events("job.files_removed")
@@ -122,6 +130,41 @@ async def test_a_file_stays_though_a_newer_one_takes_its_place_and_the_job_gets_
     assert (await left.client.get(version["download"])).status_code == 404
     async with left.services.control.read() as session:
         assert await session.get(ArtifactRow, version["download"].split("/")[-2]) is None
+
+
+async def test_a_file_that_becomes_a_model_while_others_are_removed_keeps_its_content(left: FilesHarness) -> None:
+    """Whoever removes many files has read their rows some time before."""
+    left.leave("model.pt", b"weights")
+    await left.upload()
+    async with left.services.control.read() as session:
+        (row,) = (await session.scalars(select(ArtifactRow))).all()
+    version = (await register(left, job_id=left.job.id, path="rank0/model.pt"))["versions"][0]
+    with pytest.raises(ProblemError, match="gpt:1 in the registry of models"):
+        await artifacts.remove(left.services, row)
+    assert (await left.client.get(version["download"])).content == b"weights"
+
+
+async def test_a_file_of_a_job_whose_data_is_being_deleted_becomes_no_model(left: FilesHarness) -> None:
+    left.leave("model.pt", b"weights")
+    await left.upload()
+    await end(left)
+    assert (await left.client.delete(f"/api/v1/training/jobs/{left.job.id}/data")).status_code == 202
+    refused = await left.client.post(MODELS, json={"name": "gpt", "job_id": left.job.id, "path": "rank0/model.pt"})
+    assert (refused.status_code, refused.json()["code"]) == (410, "no_longer_kept")
+
+
+async def test_a_removal_that_a_model_holds_up_holds_up_no_other(left: FilesHarness) -> None:
+    left.leave("model.pt", b"weights")
+    await left.upload()
+    await register(left, job_id=left.job.id, path="rank0/model.pt")
+    async with left.services.write() as session:
+        other = await factories.create_job(session, state=JobState.COMPLETED, ended_at=START)
+        for minutes, job_id in enumerate((left.job.id, other.id)):
+            session.add(DataRemovalRow(job_id=job_id, asked_by="ada", asked_at=START + timedelta(minutes=minutes)))
+    with pytest.raises(ProblemError, match="gpt:1"):
+        await removals.carry_out(Sweep(left.services, START, DeletionPace.of(10.0)))
+    removal = (await left.client.get(f"/api/v1/training/jobs/{other.id}")).json()["data_removal"]
+    assert removal["state"] == "removed"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from paceline.api.services.bundles import bundles
 from paceline.bundles.archive import CHUNK_BYTES, MOST_PACKED_BYTES, PackedBundle, pack
 from paceline.bundles.listing import list_files
 from paceline.cluster.protocol import BUNDLES_PATH
+from paceline.db.models.bundles import BundleRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import bundles as rows
 from tests import factories
@@ -191,6 +192,31 @@ async def test_one_that_never_arrived_goes_within_hours(sent: Sent, services: Se
     assert (await sent.client.get(sent.path)).json()["next_chunk"] == 1
     await bundles.drop_unused(services, services.now() + timedelta(hours=2))
     assert (await sent.client.get(sent.path)).status_code == 404
+
+
+@pytest.mark.parametrize("moment", ["unused", "drop_last_chunks"])
+async def test_one_that_is_offered_again_while_others_are_deleted_can_be_named(
+    sent: Sent, services: Services, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Its client is told what to send, if anything, and submits the job a moment later."""
+    await sent.send_all()
+    async with services.write() as session:
+        (await session.get_one(BundleRow, sent.packed.digest)).offered_at = services.now() - timedelta(days=2)
+    original, answers = getattr(rows, moment), list[httpx.Response]()
+
+    async def offered_meanwhile(*arguments: Any) -> Any:
+        found = await original(*arguments)
+        monkeypatch.setattr(rows, moment, original)
+        await arguments[0].commit()  # the offer's transaction is the next
+        answers.append(await sent.offer())
+        return found
+
+    monkeypatch.setattr(rows, moment, offered_meanwhile)
+    await bundles.drop_unused(services, services.now())
+    while (wanted := answers[-1].json()["next_chunk"]) is not None:
+        answers.append(await sent.send(wanted))
+    assert (await sent.client.post(JOBS, json=spec_with(sent.packed.digest))).status_code == 201
+    assert (await sent.client.get(f"{sent.path}/content")).content == sent.data
 
 
 async def test_nodes_get_it_with_their_credential_alone(sent: Sent, connect: Connect, services: Services) -> None:

@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
 from paceline.api.loops import scheduler
 from paceline.api.services.ingest.progress import ProgressKeeper
-from paceline.cluster.states import RankState
+from paceline.api.services.lifecycle import job_lifecycle
+from paceline.cluster.states import JobState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.monitoring.points import MetricRecord, RankBatch
@@ -57,6 +59,22 @@ async def test_late_news_of_an_older_generation_counts_up_to_where_the_newest_we
             progress = (await session.get_one(JobRow, job.id)).progress
             assert progress is not None
             assert progress["step"] == told
+
+
+async def test_late_news_from_before_a_job_was_set_back_does_not_bring_the_old_step_back(services: Services) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node, generation=4, progress={"step": 900, "loss": 0.1})
+        job.state = JobState.FAILED
+        await session.flush()
+        session.add(checkpoint := factories.checkpoint(job, node, step=500))
+        await session.flush()
+        await job_lifecycle.set_back(session, job, checkpoint, None, SYSTEM, services.now())
+    await tell(ProgressKeeper(services), job, [(400, 2.0), (1000, 0.1)], generation=4)
+    async with services.control.read() as session:
+        progress = (await session.get_one(JobRow, job.id)).progress
+    assert progress is not None
+    assert (progress["step"], "loss" in progress, "best_loss" in progress) == (500, False, False)
 
 
 async def test_throughput_is_that_of_the_last_steps_together(services: Services, client: httpx.AsyncClient) -> None:

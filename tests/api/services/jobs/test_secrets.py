@@ -173,6 +173,39 @@ async def test_a_former_value_is_kept_as_long_as_ranks_may_print_it(client: http
         assert [row.name for row in await rows.of_project(session, "vision")] == ["TOKEN"]
 
 
+async def move(client: httpx.AsyncClient, job_id: str, project: str) -> httpx.Response:
+    return await client.patch(f"{JOBS}/{job_id}", json={"project": project})
+
+
+async def test_a_job_stays_in_the_project_whose_secrets_its_ranks_have(
+    client: httpx.AsyncClient, services: Services, connect: Connect
+) -> None:
+    """Moved, it would be given the new project's values, and what ranks print of the old ones would not be masked."""
+    await put(client)
+    await put(client, value="of-another-project", project="archive")
+    async with services.write() as session:
+        node, key = await factories.create_node(session)
+        running = await factories.create_running_job(session, node, spec=factories.job_spec(**job("TOKEN")))
+    refused = await move(client, running.id, "archive")
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+    assert "have secrets of project vision (TOKEN)" in refused.json()["detail"]
+    assert "pause or cancel the job" in refused.json()["detail"]
+    assert msgspec.json.decode((await asked(connect, key, running.id)).content, type=JobSecrets).values == {"TOKEN": VALUE}
+    async with services.write() as session:
+        for rank in (await job_rows.ranks(session, [(running.id, 1)]))[running.id, 1]:
+            rank.drained, rank.state = True, RankState.EXITED
+    assert (await move(client, running.id, "archive")).json()["project"] == "archive"
+
+
+async def test_a_job_is_not_moved_where_it_could_not_start(client: httpx.AsyncClient) -> None:
+    await put(client)
+    waiting = (await client.post(JOBS, json=job("TOKEN"))).json()
+    refused = await move(client, waiting["id"], "archive")
+    assert (refused.status_code, refused.json()["code"]) == (422, "no_secret")
+    await put(client, project="archive")
+    assert (await move(client, waiting["id"], "archive")).json()["project"] == "archive"
+
+
 async def test_who_did_what_is_in_the_audit(client: httpx.AsyncClient) -> None:
     await put(client)
     await put(client, value="a-newer-value")
