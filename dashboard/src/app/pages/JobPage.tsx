@@ -28,7 +28,7 @@ export function JobPage() {
           </PanelStates>
         </Panel>
       ) : null}
-      <JobView key={jobId} job={query.data} />
+      <JobView key={jobId} job={query.data} readAt={query.dataUpdatedAt} />
     </>
   ) : (
     <>
@@ -49,7 +49,7 @@ export function JobPage() {
   );
 }
 
-function JobView({ job }: { job: Job }) {
+function JobView({ job, readAt }: { job: Job; readAt: number }) {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const live = !isTerminal(job.state);
@@ -65,6 +65,7 @@ function JobView({ job }: { job: Job }) {
       <JobHeader
         job={job}
         progress={useLiveProgress(job, feed)}
+        readAt={readAt}
         notices={
           <JobNotices
             job={job}
