@@ -3,7 +3,7 @@ import { getRouteApi, Link } from "@tanstack/react-router";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { Panel, PanelStates } from "@/components/ui/Panel";
 import { incidentsQuery } from "@/features/incidents/api/incidents";
-import { jobQuery } from "@/features/jobs/api/jobs";
+import { jobQuery, PROGRESS_INTERVAL_MS } from "@/features/jobs/api/jobs";
 import { JobHeader } from "@/features/jobs/components/JobHeader";
 import { useMetricsFeed, type MetricsFeed } from "@/features/metrics/useMetricsFeed";
 import { useStoreVersion } from "@/features/metrics/useStoreVersion";
@@ -57,6 +57,8 @@ function JobView({ job, readAt }: { job: Job; readAt: number }) {
   const range = from !== undefined && to !== undefined && from < to ? { from, to } : null;
   // A paused job brings nothing new until it is resumed.
   const feed = useMetricsFeed({ jobId: job.id, range, rank }, live && job.state !== "paused");
+  // What arrives after the end changes the job's numbers too.
+  useQuery({ ...jobQuery(job.id), refetchInterval: feed.arriving && !live && PROGRESS_INTERVAL_MS });
   const change = (part: Partial<JobSearch>) => void navigate({ search: { ...search, ...part }, replace: true });
   const ledger = useQuery(incidentsQuery(job.id));
   const incidents = ledger.data ?? NONE;

@@ -9,7 +9,7 @@ import { timeOf, type JobFilter } from "../view";
 export const PAGE_SIZE = 50;
 
 // Progress has no event of its own: events refresh states at once, this refreshes the numbers.
-const PROGRESS_INTERVAL_MS = 3_000;
+export const PROGRESS_INTERVAL_MS = 3_000;
 const FACETS_STALE_MS = 30_000;
 
 export function jobListQuery(filter: JobFilter) {
