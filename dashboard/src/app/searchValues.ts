@@ -1,4 +1,5 @@
 /** Values of a page's address, which anybody may have typed: each is what it should be, or undefined. */
+import { labelsOf, pairsOf } from "@/features/jobs/labels";
 
 export function text(value: unknown): string | undefined {
   return value === undefined || value === null || value === "" ? undefined : String(value);
@@ -24,9 +25,9 @@ export function names(value: unknown, most?: number): string[] | undefined {
   return found.length > 0 ? found.slice(0, most) : undefined;
 }
 
-/** Labels as KEY=VALUE; a comma may stand in a value. */
+/** Labels as KEY=VALUE, one of each key, since a job has no more; a comma may stand in a value. */
 export function labels(value: unknown): string[] | undefined {
   const pairs = Array.isArray(value) ? value.map(String) : String(value ?? "").split(/,(?=[a-z0-9][a-z0-9._/-]*=)/);
-  const found = [...new Set(pairs.filter((pair) => /^[a-z0-9][a-z0-9._/-]*=/.test(pair)))];
+  const found = pairsOf(labelsOf(pairs.filter((pair) => /^[a-z0-9][a-z0-9._/-]*=/.test(pair))));
   return found.length > 0 ? found : undefined;
 }

@@ -3,7 +3,7 @@ import { getRouteApi, Link } from "@tanstack/react-router";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { Panel, PanelStates } from "@/components/ui/Panel";
 import { incidentsQuery } from "@/features/incidents/api/incidents";
-import { jobQuery } from "@/features/jobs/api/jobs";
+import { jobQuery, PROGRESS_INTERVAL_MS } from "@/features/jobs/api/jobs";
 import { JobHeader } from "@/features/jobs/components/JobHeader";
 import { useMetricsFeed, type MetricsFeed } from "@/features/metrics/useMetricsFeed";
 import { useStoreVersion } from "@/features/metrics/useStoreVersion";
@@ -28,7 +28,7 @@ export function JobPage() {
           </PanelStates>
         </Panel>
       ) : null}
-      <JobView key={jobId} job={query.data} />
+      <JobView key={jobId} job={query.data} readAt={query.dataUpdatedAt} />
     </>
   ) : (
     <>
@@ -49,7 +49,7 @@ export function JobPage() {
   );
 }
 
-function JobView({ job }: { job: Job }) {
+function JobView({ job, readAt }: { job: Job; readAt: number }) {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const live = !isTerminal(job.state);
@@ -57,6 +57,8 @@ function JobView({ job }: { job: Job }) {
   const range = from !== undefined && to !== undefined && from < to ? { from, to } : null;
   // A paused job brings nothing new until it is resumed.
   const feed = useMetricsFeed({ jobId: job.id, range, rank }, live && job.state !== "paused");
+  // What arrives after the end changes the job's numbers too.
+  useQuery({ ...jobQuery(job.id), refetchInterval: feed.arriving && !live && PROGRESS_INTERVAL_MS });
   const change = (part: Partial<JobSearch>) => void navigate({ search: { ...search, ...part }, replace: true });
   const ledger = useQuery(incidentsQuery(job.id));
   const incidents = ledger.data ?? NONE;
@@ -65,6 +67,7 @@ function JobView({ job }: { job: Job }) {
       <JobHeader
         job={job}
         progress={useLiveProgress(job, feed)}
+        readAt={readAt}
         notices={
           <JobNotices
             job={job}

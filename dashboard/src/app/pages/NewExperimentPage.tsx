@@ -9,6 +9,7 @@ import { CreateExperiment } from "@/features/experiments/components/CreateExperi
 import { at, combinedSchema, documentFrom } from "@/features/experiments/draft";
 import { templateNamed } from "@/features/experiments/templates";
 import type { ExperimentDraft } from "@/features/experiments/useExperimentDraft";
+import { useSendFolder, type SendFolder } from "@/features/submit/api/code";
 import { specOfJobQuery } from "@/features/submit/api/submit";
 import { SpecForm } from "@/features/submit/components/SpecForm";
 import { searchOf } from "@/lib/spec/choices";
@@ -57,6 +58,7 @@ function Create({ source, initial, from }: { source: string; initial: string; fr
   const { view = "form" } = route.useSearch();
   const navigate = route.useNavigate();
   const jobSchema = useQuery(specSchemaQuery);
+  const sendFolder = useSendFolder();
   const experimentSchema = useQuery(experimentSchemaQuery);
   const schema = useMemo(
     () => experimentSchema.data && jobSchema.data && combinedSchema(experimentSchema.data, jobSchema.data),
@@ -80,6 +82,7 @@ function Create({ source, initial, from }: { source: string; initial: string; fr
       source={source}
       from={from}
       view={view}
+      isSending={sendFolder.isPending}
       onView={(next) =>
         void navigate({ search: (old) => ({ ...old, view: next === "form" ? undefined : next }), replace: true })
       }
@@ -87,13 +90,13 @@ function Create({ source, initial, from }: { source: string; initial: string; fr
       onCreated={(experimentId) =>
         void navigate({ to: "/experiments/$experimentId", params: { experimentId }, search: {} })
       }
-      jobForm={(draft) => <BaseJob schema={jobSchema.data!} draft={draft} />}
+      jobForm={(draft) => <BaseJob schema={jobSchema.data!} draft={draft} sendFolder={sendFolder} />}
     />
   );
 }
 
 /** The base job's form: that of a job, at its place in the experiment's document. */
-function BaseJob({ schema, draft }: { schema: Schema; draft: ExperimentDraft }) {
+function BaseJob({ schema, draft, sendFolder }: { schema: Schema; draft: ExperimentDraft; sendFolder: SendFolder }) {
   const issues = draft.issues
     .filter(({ pointer }) => pointer.startsWith("/job/"))
     .map(({ pointer, message }) => ({ pointer: pointer.slice("/job".length), message }));
@@ -102,6 +105,7 @@ function BaseJob({ schema, draft }: { schema: Schema; draft: ExperimentDraft }) 
       schema={schema}
       value={at(draft.value, ["job"]) ?? {}}
       issues={issues}
+      sendFolder={sendFolder}
       without={OF_THE_EXPERIMENT}
       onChange={(path, value) => draft.set(["job", ...path], value)}
     />

@@ -54,6 +54,13 @@ describe("the artifacts of a job", () => {
     expect(await screen.findByRole("region", { name: "Files that are not kept" })).toHaveTextContent("rank0/bomb");
   });
 
+  it("says of an empty file that it is", async () => {
+    leaving({ [`GET ${FILES}`]: () => ok(folderPage({ items: [leftFile({ bytes: 0 })] })) });
+    renderApp("/jobs/job1?tab=artifacts");
+    await userEvent.click(await screen.findByRole("button", { name: "scores.csv" }));
+    expect(await within(await screen.findByRole("dialog")).findByText("The file is empty.")).toBeVisible();
+  });
+
   it("shows the beginning of a JSON as text, whatever is in it", async () => {
     const seen = leaving({ [`GET ${FILES}/content`]: () => ok({ html: "<img src=x onerror=alert(1)>" }) });
     renderApp("/jobs/job1?tab=artifacts&folder=rank0");

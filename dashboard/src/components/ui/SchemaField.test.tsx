@@ -216,3 +216,17 @@ describe("a number", () => {
     },
   );
 });
+
+it("keeps the lines of a text that has several", () => {
+  const onChange = vi.fn();
+  const schema: Resolved = { type: "string", nullable: true };
+  render(
+    <MantineProvider>
+      <SchemaField path={["description"]} schema={schema} value={"one\ntwo"} issues={[]} onChange={onChange} />
+    </MantineProvider>,
+  );
+  const field = screen.getByLabelText("Description");
+  expect(field).toHaveValue("one\ntwo");
+  fireEvent.change(field, { target: { value: "one\ntwo!" } });
+  expect(onChange).toHaveBeenCalledWith(["description"], "one\ntwo!");
+});

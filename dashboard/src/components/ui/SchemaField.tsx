@@ -94,24 +94,26 @@ export function SchemaField({ path, label, schema, docs, unused, value, issues, 
           onValue={set}
         />
       );
-    case "object":
+    case "object": {
+      const read = (text: string) => valueOf(text, schema);
       return (
         <TextField
           {...field}
           description="One NAME=VALUE per line"
           multiline
           value={value ?? undefined}
-          read={(text) => mapOf(text, (each) => valueOf(each, schema))}
-          write={(map) => (isRecord(map) ? linesOf(map) : String(map))}
+          read={(text) => mapOf(text, read)}
+          write={(map) => (isRecord(map) ? linesOf(map, read) : String(map))}
           onValue={set}
         />
       );
+    }
     default:
       return (
-        <TextInput
+        <PlainText
           {...field}
           placeholder={placeholder}
-          value={typeof value === "string" ? value : value == null ? "" : String(value)}
+          value={value == null ? "" : String(value)}
           onChange={(event) => set(event.currentTarget.value || undefined)}
         />
       );
@@ -173,6 +175,18 @@ function choicesOf(schema: Resolved): readonly unknown[] | null {
   if (schema.enum) return schema.enum;
   if (schema.const !== undefined) return [schema.const];
   return schema.type === "boolean" && schema.nullable ? [true, false] : null;
+}
+
+interface PlainTextProps extends Omit<TextInputProps & TextareaProps, "value" | "onChange"> {
+  value: string;
+  onChange(event: { currentTarget: { value: string } }): void;
+}
+
+/** A text of one line, or of several where it has them: then it stays so, since another input would lose the focus. */
+function PlainText(props: PlainTextProps) {
+  const [tall, setTall] = useState(false);
+  if (!tall && props.value.includes("\n")) setTall(true);
+  return tall ? <GrowingTextarea {...props} minRows={2} /> : <TextInput {...props} />;
 }
 
 interface TextFieldProps extends Omit<TextInputProps & TextareaProps, "value" | "onChange" | "onFocus" | "onBlur"> {

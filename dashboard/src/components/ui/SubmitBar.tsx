@@ -13,6 +13,8 @@ interface Props {
   issues: readonly Issue[];
   /** Whether the coordinator could not be asked for the plan. */
   isUnplanned: boolean;
+  /** Whether a folder with code is on its way, which the document lacks until it is there. */
+  isSending: boolean;
   ready: boolean;
   busy: boolean;
   onSubmit(): void;
@@ -58,9 +60,11 @@ function whyNot({
   problems,
   issues,
   isUnplanned,
-}: Pick<Props, "refusal" | "problems" | "issues" | "isUnplanned">) {
+  isSending,
+}: Pick<Props, "refusal" | "problems" | "issues" | "isUnplanned" | "isSending">) {
   if (refusal !== null) return refusal;
   const wrong = problems.length + issues.length;
   if (wrong > 0) return wrong === 1 ? "Fix the problem first." : `Fix ${wrong} problems first.`;
+  if (isSending) return "The folder with the code is still being sent.";
   return isUnplanned ? "There is no plan yet: the Plan panel says why." : null;
 }

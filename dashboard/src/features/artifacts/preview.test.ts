@@ -23,6 +23,26 @@ describe("what of a file is shown", () => {
     expect(csvRows("x\n".repeat(10_000)).length).toBe(MOST_ROWS + 1);
   });
 
+  it("indents JSON, and shows each number and key as the file has it", () => {
+    expect(
+      prettyJson('{"seed":9223372036854775807,"lr":1.0, "a":1,"a":2,"s":"x, \\"{y}\\": [","none":{ },"list":[ ]}'),
+    ).toBe(
+      `{
+  "seed": 9223372036854775807,
+  "lr": 1.0,
+  "a": 1,
+  "a": 2,
+  "s": "x, \\"{y}\\": [",
+  "none": {},
+  "list": []
+}`,
+    );
+    expect(prettyJson('[{"a":[1,-2e5]},null]')).toBe(
+      JSON.stringify([{ a: [1, 0] }, null], null, 2).replace("0", "-2e5"),
+    );
+    expect(prettyJson(" 12345678901234567890 ")).toBe("12345678901234567890");
+  });
+
   it("leaves JSON that is cut off as it is", () => {
     expect(prettyJson('{"a":1}')).toBe('{\n  "a": 1\n}');
     expect(prettyJson('{"a":')).toBe('{"a":');

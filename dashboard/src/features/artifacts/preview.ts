@@ -15,13 +15,30 @@ export function previewKind({ media_type: type, bytes }: Pick<LeftFile, "media_t
   return type.startsWith("text/plain") ? "text" : null;
 }
 
-/** JSON with a line for each value; what is no JSON, or only its beginning, as it is. */
+/** Texts, signs between values, and all other values. */
+const JSON_TOKENS = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+const INDENT = "  ";
+
+/** JSON with a line for each value, each spelled as it is there; what is no JSON, or only its beginning, as it is. */
 export function prettyJson(text: string): string {
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    JSON.parse(text);
   } catch {
     return text;
   }
+  let shown = "";
+  let depth = 0;
+  let before = "";
+  for (const token of text.match(JSON_TOKENS)!) {
+    const closes = token === "}" || token === "]";
+    const begins = before === "{" || before === "[";
+    if (closes) depth -= 1;
+    if (closes ? !begins : begins || before === ",") shown += `\n${INDENT.repeat(depth)}`;
+    if (token === "{" || token === "[") depth += 1;
+    shown += token === ":" ? ": " : token;
+    before = token;
+  }
+  return shown;
 }
 
 /** The first rows of a CSV (RFC 4180): commas, quotes, doubled quotes and line breaks within them. */

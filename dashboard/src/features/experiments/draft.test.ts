@@ -55,6 +55,22 @@ describe("the axes of a grid", () => {
     expect(valuesFrom(" , ")).toBeUndefined();
   });
 
+  it("of lists and sections stay whole while they are typed", () => {
+    const betas = textOf([[0.9, 0.95]]);
+    expect(valuesFrom(`${betas}, [0.9, 0.99]`)).toEqual([
+      [0.9, 0.95],
+      [0.9, 0.99],
+    ]);
+    for (const values of [
+      [null, [1, 2]],
+      [{ kind: "sgd", lr: 0.1 }, { kind: "adamw" }],
+      ["a,b", ["c"]],
+    ])
+      expect(valuesFrom(textOf(values))).toEqual(values);
+    expect(valuesFrom("[0.9, 0.95], [0.9,")).toBe("[0.9, 0.95], [0.9,");
+    expect(textOf("[0.9, 0.95], [0.9,")).toBe("[0.9, 0.95], [0.9,");
+  });
+
   it("are set by a path that is one key, and the last one takes the grid with it", () => {
     const text = setField("name: a # why\n", ["grid", "optimizer.lr"], [0.1]);
     expect(axesOf(parse(text).value)).toEqual([{ path: "optimizer.lr", values: [0.1] }]);

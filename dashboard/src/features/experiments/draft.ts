@@ -84,7 +84,10 @@ export function axesOf(value: unknown): Axis[] {
 
 const RANGE = /^\s*(\S+?)\s*\.\.\s*(\S+)\s+x\s*(\d+)(\s+log)?\s*$/;
 
-/** Text to values: "1, 2, 4", or "1e-4..1e-1 x 4 log" for a range. Undefined: nothing is left. */
+/** A list or a section among the values, which commas cannot divide. */
+const NESTED = /(?:^|,)\s*[[{]/;
+
+/** Text to values: "1, 2, 4", or "1e-4..1e-1 x 4 log" for a range; as JSON, where one is a list or a section. Undefined: nothing is left. */
 export function valuesFrom(text: string): unknown {
   const range = RANGE.exec(text);
   if (range) {
@@ -96,11 +99,21 @@ export function valuesFrom(text: string): unknown {
       ...(log ? { scale: "log" } : {}),
     };
   }
+  if (NESTED.test(text)) return nested(text);
   const items = text
     .split(",")
     .map((item) => item.trim())
     .filter(Boolean);
   return items.length > 0 ? items.map(scalar) : undefined;
+}
+
+/** The text itself where it is no JSON yet, so that the schema refuses it. */
+function nested(text: string): unknown {
+  try {
+    return JSON.parse(`[${text}]`);
+  } catch {
+    return text;
+  }
 }
 
 function scalar(text: string): unknown {
@@ -110,8 +123,10 @@ function scalar(text: string): unknown {
 
 /** Values as `valuesFrom` reads them. */
 export function textOf(values: unknown): string {
-  if (Array.isArray(values))
-    return values.map((value) => (isRecord(value) ? JSON.stringify(value) : String(value))).join(", ");
+  if (Array.isArray(values)) {
+    const spell = values.some((value) => typeof value === "object" && value !== null) ? JSON.stringify : String;
+    return values.map((value) => spell(value)).join(", ");
+  }
   if (!isRecord(values)) return values == null ? "" : String(values);
   const { first, last, count, scale } = values;
   return `${String(first)}..${String(last)} x ${String(count)}${scale === "log" ? " log" : ""}`;

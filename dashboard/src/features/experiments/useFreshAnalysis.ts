@@ -1,3 +1,4 @@
+import { useDocumentVisibility } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
 import { useRoleRefusal } from "@/lib/ownership";
@@ -20,8 +21,9 @@ export function useFreshAnalysis(experiment: Experiment) {
   const since = useNow(LOOK_EVERY_MS) - Math.max(source.dataUpdatedAt, submittedAt);
   const wanted = needsAnalysis(experiment.trials, own ?? source.data, since);
   const rests = (isIdle || isSuccess) && !source.isPlaceholderData && refused === null;
+  const seen = useDocumentVisibility() === "visible";
   useEffect(() => {
-    if (wanted && rests && !document.hidden) mutate();
-  }, [wanted, rests, mutate]);
+    if (wanted && rests && seen) mutate();
+  }, [wanted, rests, seen, mutate]);
   return { source, analyze };
 }

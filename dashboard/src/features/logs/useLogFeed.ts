@@ -85,12 +85,16 @@ function usePolling(on: boolean, action: () => Promise<void>) {
   });
   useEffect(() => {
     if (!on) return;
+    let stopped = false;
     let timer: ReturnType<typeof setTimeout>;
     const plan = () => {
-      timer = setTimeout(() => void latest.current().then(plan, plan), POLL_MS);
+      if (!stopped) timer = setTimeout(() => void latest.current().then(plan, plan), POLL_MS);
     };
     plan();
-    return () => clearTimeout(timer);
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+    };
   }, [on]);
 }
 

@@ -27,10 +27,17 @@ it("is drawn by its own axis and scale where the run allows the axis", () => {
 });
 
 it("moves a chart among the others, not over the ends", () => {
-  expect(movedBy(["a", "b", "c"], "c", -1)).toEqual(["a", "c", "b"]);
-  expect(movedBy(["a", "b", "c"], "a", 1)).toEqual(["b", "a", "c"]);
-  expect(movedBy(["a", "b"], "a", -1)).toEqual(["a", "b"]);
-  expect(movedBy(["a", "b"], "gone", 1)).toEqual(["a", "b"]);
+  const moved = (ids: string[], id: string, places: 1 | -1) => movedBy(ids, ids, id, places);
+  expect(moved(["a", "b", "c"], "c", -1)).toEqual(["a", "c", "b"]);
+  expect(moved(["a", "b", "c"], "a", 1)).toEqual(["b", "a", "c"]);
+  expect(moved(["a", "b"], "a", -1)).toEqual(["a", "b"]);
+  expect(moved(["a", "b"], "b", 1)).toEqual(["a", "b"]);
+  expect(moved(["a", "b"], "gone", 1)).toEqual(["a", "b"]);
+});
+
+it("moves a chart past the next one that is shown, over those of other jobs between them", () => {
+  expect(movedBy(["a", "other", "b"], ["a", "b"], "a", 1)).toEqual(["other", "b", "a"]);
+  expect(movedBy(["a", "other", "b"], ["a", "b"], "b", -1)).toEqual(["b", "a", "other"]);
 });
 
 it("tells charts of one title apart, and from the other charts of the page", () => {

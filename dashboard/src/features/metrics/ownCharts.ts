@@ -48,11 +48,13 @@ export function drawnBy({ axis, scale }: OwnChart, settings: DrawSettings, allow
   };
 }
 
-/** Ids in the order in which one of them is moved by some places. */
-export function movedBy(ids: readonly string[], id: string, places: number): string[] {
-  const at = ids.indexOf(id);
+/** Ids in the order in which one of those that are `shown` is moved past its neighbour there, the next one or the one before. */
+export function movedBy(ids: readonly string[], shown: readonly string[], id: string, places: 1 | -1): string[] {
+  const at = shown.indexOf(id);
+  const neighbour = at < 0 ? undefined : shown[at + places];
+  if (neighbour === undefined) return [...ids];
   const rest = ids.filter((one) => one !== id);
-  return at < 0 ? rest : rest.toSpliced(Math.max(0, at + places), 0, id);
+  return rest.toSpliced(rest.indexOf(neighbour) + (places > 0 ? 1 : 0), 0, id);
 }
 
 /** The charts with titles that nothing else on the page has, as landmarks and buttons are named by them: "Loss", "Loss (2)". */

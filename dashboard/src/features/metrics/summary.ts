@@ -41,9 +41,18 @@ export function unplacedExtremes(lines: readonly Line[], all: boolean): Unplaced
   });
 }
 
-function unplaced({ line, at, value }: Extreme, which: "minimum" | "maximum"): UnplacedExtreme | null {
+/** Asked within its whole bucket: as the newest one grows, the question stays the same. */
+function unplaced(found: Extreme, which: "minimum" | "maximum"): UnplacedExtreme | null {
+  const { line, at, value } = found;
+  if (line.source === undefined || isKnown(found)) return null;
+  const { first } = bucketOf(line, at);
+  return { ...line.source, which, value, first, last: first + line.bucketSteps - 1 };
+}
+
+/** Whether it was at the last step of its bucket: in one of a single step, and where it is the newest value. */
+function isKnown({ line, at, value }: Extreme): boolean {
   const { first, last } = bucketOf(line, at);
-  return line.source === undefined || first === last ? null : { ...line.source, which, value, first, last };
+  return first === last || (at === line.steps.length - 1 && value === line.value[at]);
 }
 
 /** How many of the values have no place on a logarithmic scale; null where all of them have one. */
@@ -84,7 +93,7 @@ function placed(found: Extreme, which: "minimum" | "maximum", exact: ExactSteps)
   const { line, at, value } = found;
   const { first, last } = bucketOf(line, at);
   const asked = unplaced(found, which);
-  const step = first === last ? last : asked ? exact.get(extremeKey(asked)) : undefined;
+  const step = isKnown(found) ? last : asked ? exact.get(extremeKey(asked)) : undefined;
   const where = step === undefined ? `in steps ${count(first)}–${count(last)}` : `at step ${count(step)}`;
   return `${withoutUnit(value, line.unit)} ${where}`;
 }

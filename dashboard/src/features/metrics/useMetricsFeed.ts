@@ -2,6 +2,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef } from "react";
 import type { StreamStatus } from "@/lib/stream";
 import type { MetricRecord } from "@/lib/types";
+import { useLingering } from "@/lib/useLingering";
 import { useStream } from "@/lib/useStream";
 import { metricsQuery, metricsStreamPath, type MetricsRequest } from "./api/metrics";
 import { MetricsStore } from "./store";
@@ -15,9 +16,14 @@ export interface MetricsFeed {
     refetch(): unknown;
   };
   status: StreamStatus;
+  /** Whether records may still come: for a while after the end too. */
+  arriving: boolean;
   /** When the stream last brought something, while it is interrupted; else null. */
   staleSince: number | null;
 }
+
+/** Nodes may be behind with what their ranks have reported when these end. */
+const LATE_MS = 60_000;
 
 /** One snapshot and one stream for all charts of a job page. */
 export function useMetricsFeed(request: MetricsRequest, live: boolean): MetricsFeed {
@@ -28,22 +34,25 @@ export function useMetricsFeed(request: MetricsRequest, live: boolean): MetricsF
     const range = from === undefined || to === undefined ? null : { from, to };
     return new MetricsStore(query.data, range, [...new Set([0, request.rank])]);
   }, [query.data, from, to, request.rank]);
-  const status = useStream({
-    path: live && store ? metricsStreamPath(request.jobId) : null,
+  const arriving = useLingering(live, LATE_MS);
+  const stream = useStream({
+    path: arriving && store ? metricsStreamPath(request.jobId) : null,
     after: query.data?.as_of_seq ?? null,
     onFrame: (frame) => store?.apply(frame.data as unknown as MetricRecord),
     onMissed: () => void query.refetch(),
   });
   useRefetchAtEnd(live, query.refetch);
+  useRefetchAtEnd(arriving, query.refetch);
+  const status = live ? stream : "closed";
   const staleSince = status === "waiting" ? (store?.receivedAt ?? null) : null;
-  return { query: { ...query, data: store }, status, staleSince };
+  return { query: { ...query, data: store }, status, arriving, staleSince };
 }
 
-/** When a job ends, its last points may still have been on their way. */
-function useRefetchAtEnd(live: boolean, refetch: () => unknown): void {
-  const wasLive = useRef(live);
+/** What was on its way at an end, and the stream may not have brought. */
+function useRefetchAtEnd(on: boolean, refetch: () => unknown): void {
+  const was = useRef(on);
   useEffect(() => {
-    if (wasLive.current && !live) void refetch();
-    wasLive.current = live;
-  }, [live, refetch]);
+    if (was.current && !on) void refetch();
+    was.current = on;
+  }, [on, refetch]);
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { ApiError } from "@/lib/errors";
 import { placeAt, suggest } from "@/lib/spec/completion";
-import { parse, rangeOf, setField } from "@/lib/spec/document";
+import { parse, putIn, rangeOf, setField, takeOut } from "@/lib/spec/document";
 import { serverIssues } from "@/lib/spec/issues";
 import { validate } from "@/lib/spec/schema";
 import { specSchema } from "@/testing/specSchema";
@@ -47,6 +47,41 @@ describe("the document", () => {
     expect(parse(text).value).not.toHaveProperty("resources");
   });
 
+  it("stays as it is where a field is emptied that its text does not have", () => {
+    for (const path of [
+      ["environment", "variables"],
+      ["training", "seed"],
+    ])
+      expect(parse(setField(TEXT, path, undefined)).value).toEqual(parse(TEXT).value);
+  });
+
+  it("takes a field in a section that has no value yet, and keeps its comments", () => {
+    const empty = `${TEXT}checkpoint: # often\n  # keep: 2\n`;
+    const text = setField(empty, ["checkpoint", "every_steps"], 5);
+    expect(parse(text).value).toMatchObject({ checkpoint: { every_steps: 5 } });
+    expect(text).toMatch(/# often\n +# keep: 2\n/);
+    expect(parse(setField(empty, ["checkpoint", "keep"], undefined)).value).not.toHaveProperty("checkpoint");
+    for (const wrong of ["soon", "[1]"])
+      expect(parse(setField(`data: ${wrong}\n`, ["data", "kind"], "hf")).value).toEqual({ data: { kind: "hf" } });
+  });
+
+  it("changes a section that is an alias without what it stands for", () => {
+    const text = "a: &x {lr: 1, betas: &y [1, 2]}\nb: *x\nc: *y\n";
+    expect(parse(setField(text, ["b", "lr"], 3)).value).toEqual({
+      a: { lr: 1, betas: [1, 2] },
+      b: { lr: 3, betas: [1, 2] },
+      c: [1, 2],
+    });
+    expect(parse(setField(text, ["b", "lr"], undefined)).value).toMatchObject({ a: { lr: 1 }, b: { betas: [1, 2] } });
+  });
+
+  it("takes away what an alias stands for", () => {
+    const text = "name: &n one\ndescription: *n\ndata: {kind: &k text}\nmodel: {kind: *k}\n";
+    expect(parse(setField(text, ["name"], undefined)).value).toMatchObject({ description: "one" });
+    const { text: left } = takeOut(putIn(text, [], {}, []), [["data"]]);
+    expect(parse(left).value).toMatchObject({ model: { kind: "text" } });
+  });
+
   it("writes lists on one line and fills an empty document", () => {
     expect(setField("", ["model", "hidden"], [64, 32])).toBe("model:\n  hidden: [ 64, 32 ]\n");
   });
@@ -74,6 +109,7 @@ describe("the document", () => {
       { from: 6, to: 8, message: expect.stringMatching(/the alias \*x; .* in quotes/) },
     ]);
     expect(setField("name: *x\n", ["a"], 1)).toBe("name: *x\n");
+    expect(parse("a: &x {b: *x}\n").problems).toHaveLength(1);
   });
 
   it("keeps the parser's words, with their place, where it has no better ones", () => {

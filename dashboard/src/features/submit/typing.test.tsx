@@ -1,27 +1,44 @@
 import { MantineProvider } from "@mantine/core";
+import { QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, fireEvent, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import fc from "fast-check";
+import type { ReactNode } from "react";
 import { expect, it } from "vitest";
 import { parse } from "@/lib/spec/document";
+import { createQueryClient } from "@/lib/query";
 import type { Schema } from "@/lib/spec/schema";
 import { useDocument } from "@/lib/spec/useDocument";
 import { specSchema } from "@/testing/specSchema";
+import { useSendFolder } from "./api/code";
 import { SpecForm } from "./components/SpecForm";
 import { templateNamed } from "./templates";
 
+const client = createQueryClient();
 const { optimizer, model, data } = specSchema.properties!;
 const SCHEMA: Schema = { ...specSchema, properties: { optimizer: optimizer!, model: model!, data: data! } };
 
 /** The part of the form that has the learning rate, over a whole document, whose text is shown. */
 function Form() {
   const { text, value, local, set } = useDocument(templateNamed("gpt_stdlib").text, specSchema);
+  const sendFolder = useSendFolder();
   return (
     <MantineProvider>
-      <SpecForm schema={SCHEMA} value={value} issues={local} without={["name"]} onChange={set} />
+      <SpecForm
+        schema={SCHEMA}
+        value={value}
+        issues={local}
+        sendFolder={sendFolder}
+        without={["name"]}
+        onChange={set}
+      />
       <pre data-testid="text">{text}</pre>
     </MantineProvider>
   );
+}
+
+function Client({ children }: { children: ReactNode }) {
+  return <QueryClientProvider client={client}>{children}</QueryClientProvider>;
 }
 
 /** A decimal as somebody may write it, and the number that it is by JavaScript's own reading of its plain form. */
@@ -50,7 +67,7 @@ it.each(["typed", "pasted"])(
   async (how) => {
     await fc.assert(
       fc.asyncProperty(decimals, async (spelling) => {
-        render(<Form />);
+        render(<Form />, { wrapper: Client });
         try {
           const field = screen.getByLabelText("Learning rate (lr)");
           await userEvent.clear(field);
@@ -77,7 +94,7 @@ const letters = fc.stringMatching(/^[a-df-z]{1,6}$/);
 it("what is no number is refused with a sentence, and never becomes one", async () => {
   await fc.assert(
     fc.asyncProperty(decimals, letters, async (spelling, word) => {
-      render(<Form />);
+      render(<Form />, { wrapper: Client });
       try {
         const field = screen.getByLabelText("Learning rate (lr)");
         fireEvent.change(field, { target: { value: spelling + word } });

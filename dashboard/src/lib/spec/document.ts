@@ -6,7 +6,9 @@ import {
   isPair,
   isScalar,
   parseDocument,
+  visit,
   type Document,
+  type Node,
   type Pair,
   type YAMLMap,
 } from "yaml";
@@ -47,7 +49,9 @@ function keepSpelling(document: Document): void {
 export function setField(text: string, path: Path, value: unknown): string {
   const document = parseDocument(text);
   if (problemsIn(text, document).length) return text;
+  writeOut(document);
   fieldsOf(document);
+  makeParents(document, path);
   if (value === undefined) prune(document, [...path]);
   else document.setIn(path, typeof value === "object" && value !== null ? flow(document, value) : value);
   return written(document);
@@ -57,6 +61,24 @@ function written(document: Document): string {
   return document.toString({ lineWidth: 120 });
 }
 
+/** Aliases are written out: an edit through one would change two places, and one that takes its anchor away leaves no document. */
+function writeOut(document: Document): void {
+  visit(document, { Alias: (_, alias) => alias.resolve(document)!.clone() as Node });
+  visit(document, { Value: (_, node) => void delete node.anchor });
+}
+
+/** Each parent becomes a map that takes fields, with the comments of the value that it had. */
+function makeParents(document: Document, path: Path): void {
+  for (let end = 1; end < path.length; end++) {
+    const node = document.getIn(path.slice(0, end), true);
+    if (!isNode(node) || isMap(node)) continue;
+    const map = document.createNode({});
+    map.comment = node.comment;
+    map.commentBefore = node.commentBefore;
+    document.setIn(path.slice(0, end), map);
+  }
+}
+
 /** The map that a document is; what is none is replaced by an empty one. */
 function fieldsOf(document: Document): YAMLMap {
   if (!isMap(document.contents)) document.contents = document.createNode({});
@@ -64,7 +86,7 @@ function fieldsOf(document: Document): YAMLMap {
 }
 
 function prune(document: Document, path: (string | number)[]): void {
-  document.deleteIn(path);
+  if (document.hasIn(path)) document.deleteIn(path); // which throws where a parent is missing
   const parent = path.slice(0, -1);
   const node = parent.length ? document.getIn(parent) : undefined;
   if (isMap(node) && node.items.length === 0) prune(document, parent);
@@ -95,6 +117,7 @@ export function putIn(
   order: readonly string[],
 ): string {
   const document = parseDocument(text);
+  writeOut(document);
   const top = fieldsOf(document);
   for (const { path, pair } of parts.toSorted((a, b) => a.path.length - b.path.length)) {
     if (path.length > 1 && !mapAt(document, path.slice(0, -1))) insert(top, document.createPair(path[0], {}), order);

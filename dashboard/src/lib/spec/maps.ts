@@ -1,4 +1,8 @@
-/** A map of names to values as the form shows it: one NAME=VALUE on each line. Pure. */
+/**
+ * A map of names to values as the form shows it: one NAME=VALUE on each line. Pure.
+ *
+ * A text stands in quotes, as in JSON, where it would be read as something else: with several lines, blanks at its ends or quotes of its own.
+ */
 
 interface Pair {
   name: string;
@@ -30,11 +34,23 @@ export function mapProblem(text: string): string | null {
 export function mapOf(text: string, valueOf: (text: string) => unknown): Record<string, unknown> | string | undefined {
   const pairs = pairsOf(text);
   if (typeof pairs === "string") return text;
-  return pairs.length ? Object.fromEntries(pairs.map((pair) => [pair.name, valueOf(pair.text)])) : undefined;
+  return pairs.length
+    ? Object.fromEntries(pairs.map(({ name, text: each }) => [name, read(each, valueOf)]))
+    : undefined;
 }
 
-export function linesOf(value: Record<string, unknown>): string {
+export function linesOf(value: Record<string, unknown>, valueOf: (text: string) => unknown): string {
+  const isPlain = (text: string) => text === text.trim() && !text.includes("\n") && read(text, valueOf) === text;
   return Object.entries(value)
-    .map(([name, entry]) => `${name}=${typeof entry === "string" ? entry : JSON.stringify(entry)}`)
+    .map(([name, entry]) => `${name}=${typeof entry === "string" && isPlain(entry) ? entry : JSON.stringify(entry)}`)
     .join("\n");
+}
+
+function read(text: string, valueOf: (text: string) => unknown): unknown {
+  if (!text.startsWith('"')) return valueOf(text);
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text; // quotes of its own
+  }
 }

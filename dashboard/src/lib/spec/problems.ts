@@ -53,7 +53,7 @@ function keyTwice(text: string, document: Document, error: YAMLError): TextProbl
   return { from, to: from + Math.max(1, name.length), message };
 }
 
-/** Aliases that stand for nothing, or for too much: such a document has no value. */
+/** Aliases that stand for nothing, for too much or for what they are within: such a document has no value. */
 function aliasProblems(text: string, document: Document): TextProblem[] {
   let alias: { name: string; from: number } | null = null as { name: string; from: number } | null;
   visit(document, {
@@ -64,7 +64,7 @@ function aliasProblems(text: string, document: Document): TextProblem[] {
   });
   if (alias === null) return [];
   try {
-    document.toJS();
+    JSON.stringify(document.toJS());
     return [];
   } catch {
     const { name, from } = alias;

@@ -58,11 +58,12 @@ export const archiveUrl = (jobId: string, prefix: string) =>
   `${filesOf(jobId)}/archive${prefix ? `?prefix=${encodeURIComponent(prefix)}` : ""}`;
 
 /** The beginning of a file, or all of an image; never interpreted as anything but what the preview makes of it. */
-export function contentQuery(jobId: string, { path, sha256, media_type: type }: LeftFile) {
+export function contentQuery(jobId: string, { path, sha256, bytes, media_type: type }: LeftFile) {
   const image = type.startsWith("image/");
   return queryOptions({
     queryKey: keys.fileContent(jobId, path, sha256),
     queryFn: async ({ signal }) => {
+      if (bytes === 0) return image ? new Blob([], { type }) : ""; // no range begins in it
       const headers = image ? undefined : { Range: `bytes=0-${MOST_TEXT - 1}` };
       const url = new URL(fileUrl(jobId, path), globalThis.location.origin);
       const answer = await globalThis.fetch(new Request(url, { headers, signal, credentials: "same-origin" }));

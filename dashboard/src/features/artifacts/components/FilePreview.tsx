@@ -63,7 +63,9 @@ function Content({ jobId, file, kind }: { jobId: string; file: LeftFile; kind: P
     <PanelStates source={query} what="the file" rows={6}>
       {(content) => (
         <>
-          {content instanceof Blob ? (
+          {file.bytes === 0 ? (
+            <Text size="sm">The file is empty.</Text>
+          ) : content instanceof Blob ? (
             <BlobImage blob={content} name={file.path} />
           ) : kind === "table" ? (
             <CsvTable text={content} name={file.path} />

@@ -30,6 +30,8 @@ interface Props {
   /** The name of what it begins with, where that is no template. */
   from: string | undefined;
   view: DocumentView;
+  /** Whether code for the base job is still being sent. */
+  isSending: boolean;
   onView(view: DocumentView): void;
   onSource(source: string): void;
   onCreated(experimentId: string): void;
@@ -38,7 +40,7 @@ interface Props {
 
 /** Form and text are two views of one document; the plan beside them answers it as it is. */
 export function CreateExperiment(props: Props) {
-  const { schema, jobSchema, initial, source, from, view, onView, onSource, onCreated, jobForm } = props;
+  const { schema, jobSchema, initial, source, from, view, isSending, onView, onSource, onCreated, jobForm } = props;
   const drafts = useDrafts("experiment");
   const [{ begun, restored, others }] = useState(() => ({
     begun: initial,
@@ -102,6 +104,7 @@ export function CreateExperiment(props: Props) {
         problems={draft.problems}
         issues={draft.issues}
         isUnplanned={draft.planError !== null}
+        isSending={isSending}
         ready={draft.startable}
         busy={create.isPending || Boolean(create.data)} // the next page may take a moment to come
         onSubmit={send}

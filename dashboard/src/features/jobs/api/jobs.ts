@@ -3,12 +3,13 @@ import { api, unwrap } from "@/lib/client";
 import { ApiError } from "@/lib/errors";
 import { isTerminal } from "@/lib/jobs";
 import { keys } from "@/lib/keys";
+import { labelsOf } from "../labels";
 import { timeOf, type JobFilter } from "../view";
 
 export const PAGE_SIZE = 50;
 
 // Progress has no event of its own: events refresh states at once, this refreshes the numbers.
-const PROGRESS_INTERVAL_MS = 3_000;
+export const PROGRESS_INTERVAL_MS = 3_000;
 const FACETS_STALE_MS = 30_000;
 
 export function jobListQuery(filter: JobFilter) {
@@ -26,7 +27,7 @@ export function jobListQuery(filter: JobFilter) {
     sort = "-created_at",
     cursor,
   } = filter;
-  const labels = (label ?? []).map((pair) => [`label.${pair.split("=", 1)[0]!}`, pair.slice(pair.indexOf("=") + 1)]);
+  const labels = Object.entries(labelsOf(label ?? [])).map(([name, value]) => [`label.${name}`, value]);
   const query = {
     limit: PAGE_SIZE,
     count: true,

@@ -43,19 +43,21 @@ export function EditJob({ job }: { job: Job }) {
 }
 
 function EditForm({ job, onDone }: { job: Job; onDone(): void }) {
-  const [name, setName] = useState(job.name);
-  const [project, setProject] = useState(job.project);
-  const [priority, setPriority] = useState<number | string | undefined>(job.priority);
-  const [labels, setLabels] = useState(pairsOf(job.labels));
+  // What others change meanwhile is no change of this form, and stays.
+  const [before] = useState(job);
+  const [name, setName] = useState(before.name);
+  const [project, setProject] = useState(before.project);
+  const [priority, setPriority] = useState<number | string | undefined>(before.priority);
+  const [labels, setLabels] = useState(pairsOf(before.labels));
   const [labelProblem, setLabelProblem] = useState<string | null>(null);
-  const [notes, setNotes] = useState(job.notes);
-  const saving = useJobEdit(job.id);
+  const [notes, setNotes] = useState(before.notes);
+  const saving = useJobEdit(before.id);
   const wrong = priority === undefined ? "Must be a whole number from 0 to 100" : wholeNumberProblem(priority, 0, 100);
   const { data: schema } = useQuery(specSchemaQuery);
   const names = { name: name.trim(), project: project.trim() };
   const issues = schema ? validate(schema, names) : [];
   const isWrong = wrong !== null || labelProblem !== null || issues.length > 0;
-  const edit = editOf(job, { ...names, priority: Number(priority), notes }, labels);
+  const edit = editOf(before, { ...names, priority: Number(priority), notes }, labels);
   return (
     <form
       className={classes.fields}

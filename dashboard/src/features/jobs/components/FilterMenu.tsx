@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { IconFilter } from "@tabler/icons-react";
 import { useState } from "react";
 import { facetsQuery } from "../api/jobs";
+import { labelsOf, pairsOf } from "../labels";
 import { AGES, ARCHIVED, orNone, sinceInWords, TRIALS, type Archived, type JobFilter, type Trials } from "../view";
 import classes from "./JobFilters.module.css";
 
@@ -59,7 +60,7 @@ function FilterFields({ filter, onChange }: Props) {
           nothingFoundMessage="Nothing matches"
           comboboxProps={WITHIN}
           clearButtonProps={{ "aria-label": `Clear ${name}` }}
-          onChange={(values) => onChange({ [part]: orNone(values) })}
+          onChange={(values) => onChange({ [part]: orNone(part === "label" ? pairsOf(labelsOf(values)) : values) })}
         />
       ))}
       <Choice

@@ -15,7 +15,15 @@ import { EditJob } from "./EditJob";
 import { JobActions } from "./JobActions";
 import classes from "./Jobs.module.css";
 
-export function JobHeader({ job, progress, notices }: { job: Job; progress: JobProgress; notices?: ReactNode }) {
+interface Props {
+  job: Job;
+  progress: JobProgress;
+  /** When the job was read: its times are counted on from then. */
+  readAt: number;
+  notices?: ReactNode;
+}
+
+export function JobHeader({ job, progress, readAt, notices }: Props) {
   const now = useNow();
   const share = shareOfBar({ state: job.state, progress });
   const steps = job.spec?.script == null || progress.step > 0;
@@ -52,7 +60,7 @@ export function JobHeader({ job, progress, notices }: { job: Job; progress: JobP
         <Facts
           facts={[
             ...(steps ? trainingFacts(job, progress) : []),
-            ...runFacts(job, progress, now),
+            ...runFacts(job, progress, now, readAt),
             ...savedFacts(job, progress, now),
           ]}
         />
@@ -171,10 +179,11 @@ function rateOf({ tokens_per_second: tokens, samples_per_second: samples }: JobP
   return unit ? `${unit}, last 50 steps` : undefined;
 }
 
-function runFacts(job: Job, progress: JobProgress, now: number): Fact[] {
+function runFacts(job: Job, progress: JobProgress, now: number, readAt: number): Fact[] {
+  const elapsed = Math.max(0, now - readAt) / 1000;
   return [
-    timeFact(job, progress, now),
-    ...timeLeftFacts(job, now),
+    timeFact(job, progress, now, elapsed),
+    ...timeLeftFacts(job, elapsed),
     {
       name: "Ranks",
       value: smallWorld(job) ?? job.actual_world_size ?? job.world_size,
@@ -187,10 +196,10 @@ function runFacts(job: Job, progress: JobProgress, now: number): Fact[] {
 /** Of its time limit, which goes by only while it holds slots. */
 function timeLeftFacts(
   { time_limit_seconds: limit, time_left_seconds: left, time_limit_at: until }: Job,
-  now: number,
+  elapsed: number,
 ): Fact[] {
   if (left == null) return [];
-  const seconds = until ? Math.max(0, (Date.parse(until) - now) / 1000) : left;
+  const seconds = until ? Math.max(0, left - elapsed) : left;
   return [{ name: "Time left", value: duration(seconds), hint: `of ${duration(limit)}` }];
 }
 
@@ -201,17 +210,16 @@ function sparesOf({ ranks }: Job): string {
 }
 
 /** What is left, where that is known; else how long it has run. */
-function timeFact(job: Job, progress: JobProgress, now: number): Fact {
-  const started = job.started_at ? Date.parse(job.started_at) : null;
-  const ran = started ? duration((now - started) / 1000) : MISSING;
+function timeFact(job: Job, progress: JobProgress, now: number, elapsed: number): Fact {
+  const ran = job.started_at ? duration(job.ran_seconds + (job.state === "running" ? elapsed : 0)) : MISSING;
   if (isTerminal(job.state)) {
     const ended = job.ended_at ? `ended ${age(now - Date.parse(job.ended_at))} ago` : undefined;
-    return { name: "Duration", value: started ? duration(job.ran_seconds) : MISSING, hint: ended };
+    return { name: "Duration", value: ran, hint: ended };
   }
-  if (job.state === "paused")
-    return { name: "Ran for", value: duration(job.ran_seconds), hint: "before it was paused" };
+  if (job.state === "paused") return { name: "Ran for", value: ran, hint: "before it was paused" };
   if (job.spec?.script) return { name: "Duration", value: ran };
-  return { name: "ETA", value: duration(progress.eta_seconds), hint: started ? `running for ${ran}` : undefined };
+  const hint = job.started_at ? `running for ${ran}` : undefined;
+  return { name: "ETA", value: duration(progress.eta_seconds), hint };
 }
 
 /** Of a script the newest file that looks like a checkpoint, where one was seen: it saves by itself. */

@@ -63,7 +63,17 @@ const TYPING_PAUSE_MS = 300;
 /** The text to search for, or the regular expression, and how many lines to show around each match. */
 function SearchField({ filter, onFilter, problem }: Pick<Props, "filter" | "onFilter" | "problem">) {
   const [text, setText] = useState(filter.q ?? "");
-  const search = useDebouncedCallback((q: string) => onFilter({ q: q || undefined, line: undefined }), TYPING_PAUSE_MS);
+  const [asked, setAsked] = useState(filter.q);
+  if (filter.q !== asked) {
+    // From elsewhere: all filters were cleared, or another address.
+    setAsked(filter.q);
+    setText(filter.q ?? "");
+  }
+  const search = useDebouncedCallback((typed: string) => {
+    const q = typed || undefined;
+    setAsked(q);
+    onFilter({ q, line: undefined });
+  }, TYPING_PAUSE_MS);
   const regex = filter.regex ?? false;
   return (
     <>

@@ -33,10 +33,17 @@ export function projectJobsQuery(project: string) {
   });
 }
 
-function useChange<Input, Output>(project: string, mutationFn: (input: Input) => Promise<Output>) {
+function useChange<Input, Output>(
+  project: string,
+  mutationFn: (input: Input) => Promise<Output>,
+  /** What is shown of it at once. */
+  foreseen: (charts: OwnChart[], input: Input) => OwnChart[] = (charts) => charts,
+) {
   const client = useQueryClient();
   return useMutation({
     mutationFn,
+    onMutate: (input) =>
+      void client.setQueryData(chartsQuery(project).queryKey, (charts) => charts && foreseen(charts, input)),
     onSettled: () => client.invalidateQueries({ queryKey: keys.charts(project), exact: true }),
   });
 }
@@ -76,8 +83,10 @@ export function useRemoveChart(project: string) {
 }
 
 export function useOrderCharts(project: string) {
-  return useChange(project, (ids: string[]) =>
-    unwrap(api.PUT("/api/v1/training/charts/order", { body: { project, ids } })),
+  return useChange(
+    project,
+    (ids: string[]) => unwrap(api.PUT("/api/v1/training/charts/order", { body: { project, ids } })),
+    (charts, ids) => charts.toSorted((a, b) => ids.indexOf(a.id!) - ids.indexOf(b.id!)),
   );
 }
 

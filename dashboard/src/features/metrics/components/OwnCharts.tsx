@@ -42,7 +42,7 @@ export function OwnCharts({ project, taken, onEdit, ...rest }: Props) {
   const ordering = useOrderCharts(project);
   const removal = useRemoveChart(project);
   const reported = new Set(rest.store.names);
-  const ids = charts.flatMap(({ id }) => (id === null ? [] : [id]));
+  const ids = idsOf(charts);
   const shown = charts.filter(({ names }) => names.some((name) => reported.has(name)));
   const named = toldApart(shown, taken);
   return (
@@ -53,7 +53,7 @@ export function OwnCharts({ project, taken, onEdit, ...rest }: Props) {
             first={at === 0}
             last={at === shown.length - 1}
             onEdit={() => onEdit(chart)}
-            onMove={(places) => ordering.mutate(movedBy(ids, chart.id!, places))}
+            onMove={(places) => ordering.mutate(movedBy(ids, idsOf(shown), chart.id!, places))}
             onRemove={() => {
               removal.reset();
               setRemoved(named[at]!);
@@ -76,11 +76,15 @@ export function OwnCharts({ project, taken, onEdit, ...rest }: Props) {
   );
 }
 
+function idsOf(charts: readonly OwnChart[]): string[] {
+  return charts.flatMap(({ id }) => (id === null ? [] : [id]));
+}
+
 interface EntriesProps {
   first: boolean;
   last: boolean;
   onEdit(): void;
-  onMove(places: number): void;
+  onMove(places: 1 | -1): void;
   onRemove(): void;
 }
 

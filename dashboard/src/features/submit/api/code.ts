@@ -3,6 +3,7 @@ import type { components } from "@/lib/api.generated";
 import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
 import { tarOf } from "@/lib/tar";
+import type { Code } from "../code";
 import type { Folder } from "../folder";
 
 export type SentFolder = components["schemas"]["FolderBundle"];
@@ -27,10 +28,20 @@ export function earlierCodeQuery(q: string) {
   });
 }
 
-/** Sends a folder as it is; the coordinator packs it, and leaves out what its ignore files say. */
+interface Upload {
+  choose(): Promise<Folder>;
+  /** Told also where what began the upload is shown no more. */
+  onSent(code: Partial<Code>): void;
+}
+
+/**
+ * Sends a folder as it is; the coordinator packs it, and leaves out what its ignore files say.
+ *
+ * Whoever submits the document holds it: until the folder is sent, the document has not its code.
+ */
 export function useSendFolder() {
   return useMutation({
-    mutationFn: async (choose: () => Promise<Folder>): Promise<{ name: string; sent: SentFolder }> => {
+    mutationFn: async ({ choose }: Upload): Promise<{ name: string; sent: SentFolder }> => {
       const { name, files } = await choose();
       const sent = await unwrap(
         api.POST("/api/v1/training/bundles", {
@@ -42,5 +53,8 @@ export function useSendFolder() {
       );
       return { name, sent };
     },
+    onSuccess: ({ name, sent }, { onSent }) => onSent({ bundle: sent.digest, folder: name }),
   });
 }
+
+export type SendFolder = ReturnType<typeof useSendFolder>;

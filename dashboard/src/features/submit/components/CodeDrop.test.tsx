@@ -43,6 +43,26 @@ describe("a folder with code", () => {
     expect(sent(seen)[0]!.body).toMatchObject({ environment: { code: { bundle: digest, folder: "mine" } } });
   });
 
+  it("is waited for by the job, also where its section is folded while it is sent", async () => {
+    let finish = () => {};
+    const upload = new Promise<ReturnType<typeof ok>>((resolve) => {
+      finish = () => resolve(ok(bundle, 201));
+    });
+    const { seen, submit } = await openForm({ [BUNDLES]: () => upload });
+    await waitFor(() => expect(submit()).toBeEnabled());
+    unfold("Environment");
+    await choose("mine/train.py");
+    expect(await screen.findByText("The folder with the code is still being sent.")).toBeInTheDocument();
+    expect(submit()).toBeDisabled();
+    unfold("Environment");
+    await waitFor(() => expect(screen.queryByText("Sending the folder…")).toBeNull());
+    finish();
+    await waitFor(() => expect(submit()).toBeEnabled());
+    fireEvent.click(submit());
+    await waitFor(() => expect(sent(seen)).toHaveLength(1));
+    expect(sent(seen)[0]!.body).toMatchObject({ environment: { code: { bundle: digest, folder: "mine" } } });
+  });
+
   it("is taken away again", async () => {
     await openForm({ [BUNDLES]: () => ok(bundle, 201) });
     unfold("Environment");

@@ -3,7 +3,7 @@ import { useRef, useState, type DragEvent } from "react";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { bytes, count, plural } from "@/lib/format";
 import { isRecord } from "@/lib/spec/schema";
-import { useSendFolder, type SentFolder } from "../api/code";
+import type { SendFolder, SentFolder } from "../api/code";
 import { originOf, sectionOf, type Code } from "../code";
 import { chosenFolder, droppedFolder, type Folder } from "../folder";
 import { CodePicker } from "./CodePicker";
@@ -12,6 +12,7 @@ import classes from "./CodeDrop.module.css";
 interface Props {
   /** `environment.code` of the document. */
   value: unknown;
+  send: SendFolder;
   /** Undefined: the job has no code of its own. */
   onChange(code: Partial<Code> | undefined): void;
 }
@@ -19,13 +20,11 @@ interface Props {
 const MOST_NAMED = 6;
 
 /** A folder that is dropped here or chosen, or the code of an earlier job, becomes the job's code. */
-export function CodeDrop({ value, onChange }: Props) {
+export function CodeDrop({ value, send, onChange }: Props) {
   const input = useRef<HTMLInputElement>(null);
   const [isOver, setIsOver] = useState(false);
   const [isChoosing, setIsChoosing] = useState(false);
-  const send = useSendFolder();
-  const take = (choose: () => Promise<Folder>) =>
-    send.mutate(choose, { onSuccess: ({ name, sent }) => onChange({ bundle: sent.digest, folder: name }) });
+  const take = (choose: () => Promise<Folder>) => send.mutate({ choose, onSent: onChange });
   const drop = (event: DragEvent) => {
     event.preventDefault();
     setIsOver(false);

@@ -15,6 +15,7 @@ import {
   type Path,
   type Schema,
 } from "@/lib/spec/schema";
+import type { SendFolder } from "../api/code";
 import { whyUnused } from "../communication";
 import { has, workloadOf } from "../workload";
 import { CodeDrop } from "./CodeDrop";
@@ -24,6 +25,7 @@ export interface FieldsProps {
   schema: Schema;
   value: unknown;
   issues: readonly Issue[];
+  sendFolder: SendFolder;
   onChange(path: Path, value: unknown): void;
 }
 
@@ -91,10 +93,12 @@ export function Field({
   schemaOf,
   value,
   issues,
+  sendFolder,
   onChange,
 }: FieldsProps & { path: Path; schemaOf: Schema }) {
   const here = at(value, path);
-  if (pointerOf(path) === CODE) return <CodeDrop value={here} onChange={(code) => onChange(path, code)} />;
+  if (pointerOf(path) === CODE)
+    return <CodeDrop value={here} send={sendFolder} onChange={(code) => onChange(path, code)} />;
   return (
     <SchemaField
       path={path}

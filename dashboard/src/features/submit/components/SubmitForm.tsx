@@ -13,6 +13,7 @@ import { asApiError } from "@/lib/errors";
 import { useRoleRefusal } from "@/lib/ownership";
 import { choicesFrom } from "@/lib/spec/choices";
 import type { Schema } from "@/lib/spec/schema";
+import { useSendFolder } from "../api/code";
 import { useSubmit } from "../api/submit";
 import { TEMPLATES } from "../templates";
 import { useDraft, type Draft } from "../useDraft";
@@ -45,6 +46,7 @@ export function SubmitForm({ schema, initial, source, view, onView, onSource, on
     kept.drop();
     onSubmitted(jobId);
   });
+  const sendFolder = useSendFolder();
   const refusal = useRoleRefusal("member");
   const [target, setTarget] = useState<Target | null>(null);
   const show = (pointer: string) => setTarget({ pointer });
@@ -73,6 +75,7 @@ export function SubmitForm({ schema, initial, source, view, onView, onSource, on
               schema={schema}
               value={draft.value}
               issues={draft.issues}
+              sendFolder={sendFolder}
               onChange={draft.set}
               onWorkload={draft.choose}
             />
@@ -88,6 +91,7 @@ export function SubmitForm({ schema, initial, source, view, onView, onSource, on
         problems={draft.problems}
         issues={draft.issues}
         isUnplanned={draft.planError !== null}
+        isSending={sendFolder.isPending}
         ready={draft.sound}
         busy={submit.isPending || submit.isSuccess} // the next page may take a moment to come
         onSubmit={send}
