@@ -242,9 +242,9 @@ async def _note_seen(session: AsyncSession, row: LaunchRow, view: LaunchView, no
     if seen is None:
         await launch_lifecycle.note(session, row, now, progress.LONGEST_WAIT_SECONDS)
         return ""
-    move = progress.after_poll(view, seen, now)
+    move = progress.after_poll(view, seen)
     values = {"node_id": None} if row.state is LaunchState.JOINED and move.to in (LaunchState.PENDING, LaunchState.RUNNING) else {}
-    await _settle(session, row, move, now, ends_at=seen.ends_at, **values)
+    await _settle(session, row, move, now, **values)
     return move.drain
 
 

@@ -58,6 +58,7 @@ class LaunchRow(ControlBase):
     #: The provider's own name for it; None: it has not answered.
     handle: Mapped[str | None]
     node_id: Mapped[str | None]
+    #: Not used any more: a later release drops the column.
     ends_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     #: Calls of the provider, since the last one that went well.
     failures: Mapped[int] = mapped_column(default=0)

@@ -45,9 +45,9 @@ def test_a_node_that_is_wanted_no_more_is_ended_once_it_has_drained() -> None:
 def test_a_lost_node_that_its_provider_has_ended_is_removed_and_a_living_one_is_not() -> None:
     ended = SeenLaunch(LaunchPhase.ENDED, "preempted")
     lost = replace(VIEW, state=LaunchState.JOINED, node=NodeState.LOST)
-    assert progress.after_poll(lost, ended, NOW).drain == "its provider has ended it: preempted"
-    assert progress.after_poll(replace(lost, node=NodeState.READY), ended, NOW).drain == ""
-    assert progress.after_poll(replace(lost, node=NodeState.GONE), ended, NOW).to is LaunchState.ENDED
+    assert progress.after_poll(lost, ended).drain == "its provider has ended it: preempted"
+    assert progress.after_poll(replace(lost, node=NodeState.READY), ended).drain == ""
+    assert progress.after_poll(replace(lost, node=NodeState.GONE), ended).to is LaunchState.ENDED
 
 
 def test_one_that_could_not_be_ended_says_that_it_may_still_run() -> None:
