@@ -243,8 +243,7 @@ async def _note_seen(session: AsyncSession, row: LaunchRow, view: LaunchView, no
         await launch_lifecycle.note(session, row, now, progress.LONGEST_WAIT_SECONDS)
         return ""
     move = progress.after_poll(view, seen)
-    values = {"node_id": None} if row.state is LaunchState.JOINED and move.to in (LaunchState.PENDING, LaunchState.RUNNING) else {}
-    await _settle(session, row, move, now, **values)
+    await _settle(session, row, move, now)
     return move.drain
 
 

@@ -44,7 +44,7 @@ class LaunchView:
     asked: bool  # whether the provider was ever called for it, in a way that may have started something
     has_handle: bool
     failures: int = 0  # calls that failed in a row
-    node: NodeState | None = None  # of the node that has joined as it
+    node: NodeState | None = None  # of the node that has joined as it, though it may have left again
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,8 @@ def after_poll(view: LaunchView, seen: SeenLaunch) -> LaunchMove:
     (`cluster.agent.notices`), and whether it comes back."""
     if view.state is LaunchState.JOINED:
         return _after_joining(view, seen)
+    if seen.phase is LaunchPhase.ENDED and view.node is not None:
+        return LaunchMove(LaunchState.TERMINATING, seen.reason or "its provider has ended it")
     if seen.phase is LaunchPhase.ENDED:
         return LaunchMove(LaunchState.TERMINATING, failure=seen.reason or "its provider has ended it before it joined")
     return LaunchMove(LaunchState.RUNNING if seen.phase is LaunchPhase.RUNNING else LaunchState.PENDING, seen.reason)

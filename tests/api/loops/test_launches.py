@@ -220,6 +220,19 @@ async def test_a_node_that_its_provider_starts_again_joins_again_under_its_name(
     assert (row.state, row.node_id) == (LaunchState.JOINED, again.json()["node_id"])
 
 
+async def test_a_node_that_left_in_order_has_not_failed_where_its_provider_takes_a_moment_to_end_it(machinery: Machinery) -> None:
+    """It was taken for one that starts again, and then for one that never joined: its pool was left alone for five minutes."""
+    launch_id, node_id = await machinery.joined()
+    await machinery.move_node(node_id, NodeState.GONE)
+    machinery.provider.seen[HANDLE] = SeenLaunch(LaunchPhase.RUNNING, "its job is ending")
+    await machinery.step(20)
+    machinery.provider.seen[HANDLE] = SeenLaunch(LaunchPhase.ENDED, "its agent left in order")
+    await machinery.step(3)
+    await machinery.step(1)
+    row = await machinery.row(launch_id)
+    assert (row.state, row.failure, row.wanted) == (LaunchState.ENDED, "", True)
+
+
 async def test_a_slurm_node_near_its_time_limit_is_left_to_its_own_agent(
     machinery: Machinery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
