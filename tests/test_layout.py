@@ -18,7 +18,7 @@ NAMED_AFTER_WHAT_THEY_SHOW = ("training/test_*.py", "*/test_parity*.py")
 #: Where the tests of modules are that have no test module of their own: what they do is shown by the tests of another.
 COVERS = {
     "training/spec/test_syntax.py": "training/spec/syntax_values",
-    "cluster/provisioners/test_ray.py": "cluster/provisioners/ray_agent cluster/provisioners/ray_calls",
+    "cluster/provisioners/test_ray.py": "cluster/provisioners/ray_agent",
     "api/test_serve_tls.py": "api/core/certificates",
     "api/core/test_redis_bus.py": "api/core/bus",
     "api/loops/test_autoscaler.py": "api/services/scheduling/scaling_facts",

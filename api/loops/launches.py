@@ -242,9 +242,8 @@ async def _note_seen(session: AsyncSession, row: LaunchRow, view: LaunchView, no
     if seen is None:
         await launch_lifecycle.note(session, row, now, progress.LONGEST_WAIT_SECONDS)
         return ""
-    move = progress.after_poll(view, seen, now)
-    values = {"node_id": None} if row.state is LaunchState.JOINED and move.to in (LaunchState.PENDING, LaunchState.RUNNING) else {}
-    await _settle(session, row, move, now, ends_at=seen.ends_at, **values)
+    move = progress.after_poll(view, seen)
+    await _settle(session, row, move, now)
     return move.drain
 
 

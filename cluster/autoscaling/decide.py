@@ -65,7 +65,7 @@ def _turn(job: PendingJob) -> tuple[int, datetime, str]:
 
 def _fill_up(look: _Look, pool: PoolFacts) -> None:
     """Bring the pool to its minimum, which counts even where its budget is spent."""
-    lacking = pool.min_nodes - look.capacity.count[pool.name]
+    lacking = min(pool.min_nodes - look.capacity.count[pool.name], look.capacity.places(pool))
     if lacking > 0 and not _rests(pool, look.now):
         look.capacity.launch(pool, lacking)
         look.reasons[pool.name].append(f"it is to have at least {plural(pool.min_nodes, 'node')}")

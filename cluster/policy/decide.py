@@ -16,7 +16,8 @@ Deadlines, by state (in each the job leaves by itself or by the rule named here)
     stopping    PAUSE_SECONDS for a save, then the ranks are killed; their grace and STOP_SECONDS for everything else. A job that closes up
                 does so in a save too, and pauses afterwards
     paused      none: the user decides
-A job with a time limit (`cluster.policy.time_limit`) leaves every state in which it holds slots as soon as that is over.
+A job with a time limit (`cluster.policy.time_limit`) leaves every state in which it holds slots as soon as that is over; `resizing`
+PAUSE_SECONDS later, unless its members have joined by then.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def _resizing(view: JobView, now: datetime) -> Decision | None:
     and a pause comes once they have joined."""
     stayers = replace(view, ranks=tuple(rank for rank in view.ranks if not rank.newcomer))
     ended = _obey_cancel(view) or _finished(stayers) or recovery.failed(view)
-    return ended or _joined(view) or recovery.broken_group(view, now) or recovery.joiners_overdue(view, now)
+    joining = _joined(view) or recovery.broken_group(view, now) or recovery.joiners_overdue(view, now)
+    return ended or joining or time_limit.long_reached(view, now, PAUSE_SECONDS)
 
 
 def _recovering(view: JobView, now: datetime) -> Decision | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from paceline.cluster.policy.decisions import Members
 from paceline.cluster.policy.views import JobView, RankView
+from paceline.cluster.states import RankState
 from paceline.parallelism.plan import Coordinates, StateShard, state_shards
 
 
@@ -33,12 +34,21 @@ def regroup(view: JobView, survivors: Sequence[RankView], joining: Sequence[Rank
 
 def holders(view: JobView, survivors: Sequence[RankView]) -> list[tuple[int, StateShard]]:
     """(rank, the state shard that it holds), those of whole replicas first: they come from the same step, and are neighbours."""
-    degrees = view.plan.degrees(len(view.ranks))
-    before = {rank.rank: Coordinates(degrees, rank.rank) for rank in view.ranks}
+    size = _divided_among(view)
+    degrees = view.plan.degrees(size)
+    before = {rank.rank: Coordinates(degrees, rank.rank) for rank in view.ranks if rank.rank < size}
     alive = {rank.rank for rank in survivors}
     torn = {place.along("replicate") for rank, place in before.items() if rank not in alive}
     found = [(rank.rank, () if rank.newcomer else before[rank.rank].state_shard) for rank in survivors]
-    return sorted(found, key=lambda each: (before[each[0]].along("replicate") in torn, each[0]))
+    return sorted(found, key=lambda each: (each[0] in before and before[each[0]].along("replicate") in torn, each[0]))
+
+
+def _divided_among(view: JobView) -> int:
+    """How many ranks the state is divided among. Where nobody leaves and others are to come, the members keep their numbers, and also their parts
+    until they have joined."""
+    stayers = sum(not rank.newcomer for rank in view.ranks)
+    have_joined = any(rank.state is RankState.RUNNING for rank in view.ranks)
+    return stayers if stayers == view.size_before and not have_joined else len(view.ranks)
 
 
 def match_holders(held: Sequence[tuple[int, StateShard]], wanted: Sequence[StateShard]) -> tuple[list[tuple[int, StateShard]], list[int]]:

@@ -27,14 +27,22 @@ def reached_unjoined(view: JobView, now: datetime) -> Stop | None:
     return Stop(EndReason.TIME_LIMIT, f"{_limit_text(view)}, and was not at work", stops_ranks=True)
 
 
+def long_reached(view: JobView, now: datetime, patience: float) -> Stop | None:
+    """The decision about a job that changes its members at its limit: they have `patience` seconds to do so, and would save then."""
+    if not _is_over(view, now, patience):
+        return None
+    why = f"{_limit_text(view)}, and did not change its members within {patience:.0f} s of it"
+    return Stop(EndReason.TIME_LIMIT, why, stops_ranks=True)
+
+
 def could_not_save(what: str) -> Stop:
     """The decision about a job that failed to save at its limit: it ends all the same, with its newest checkpoint."""
     why = f"{what} while it saved at its time limit; its newest checkpoint is an older one"
     return Stop(EndReason.TIME_LIMIT, why, stops_ranks=True)
 
 
-def _is_over(view: JobView, now: datetime) -> bool:
-    return view.time_limit is not None and view.ran_seconds(now) >= view.time_limit
+def _is_over(view: JobView, now: datetime, patience: float = 0.0) -> bool:
+    return view.time_limit is not None and view.ran_seconds(now) >= view.time_limit + patience
 
 
 def _limit_text(view: JobView) -> str:

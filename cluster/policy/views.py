@@ -89,6 +89,7 @@ class JobView:
     parked: tuple[RankView, ...] = ()  # its ranks without a place: no part of what it does, but they hold slots
     min_ranks: int | None = None  # the fewest survivors that go on by themselves; None: the job does not close up
     plan: Parallelism = REPLICAS  # how its world is cut: which sizes it may have, and which rank holds what
+    size_before: int | None = None  # how many members a gang that changes them had before; None: no change is under way
     target: int | None = None  # how many members it should have; None: as many as it has
     silence: HangVerdict | None = None  # why a script that has fallen quiet is to end
     installs_packages: bool = False  # its nodes prepare packages before they start a process, which may take minutes

@@ -19,8 +19,6 @@ MOST_ENDINGS = 12
 #: A queue may be long; an agent that was started joins within seconds.
 PENDING_SECONDS = 7 * 24 * 3600.0
 JOIN_SECONDS = 300.0
-#: A node is drained so long before its provider takes it away.
-DRAIN_SECONDS = 180.0
 #: How often a provider is asked, by state; each failure doubles it.
 _LOOK_SECONDS = {LaunchState.JOINED: 15.0, LaunchState.PENDING: 2.0}
 LOOK_SECONDS = 1.0
@@ -46,7 +44,7 @@ class LaunchView:
     asked: bool  # whether the provider was ever called for it, in a way that may have started something
     has_handle: bool
     failures: int = 0  # calls that failed in a row
-    node: NodeState | None = None  # of the node that has joined as it
+    node: NodeState | None = None  # of the node that has joined as it, though it may have left again
 
 
 @dataclass(frozen=True)
@@ -97,16 +95,19 @@ def before_call(view: LaunchView, now: datetime) -> LaunchMove | None:
     return None
 
 
-def after_poll(view: LaunchView, seen: SeenLaunch, now: datetime) -> LaunchMove:
-    """Where the provider's view of a launch leads."""
+def after_poll(view: LaunchView, seen: SeenLaunch) -> LaunchMove:
+    """Where the provider's view of a launch leads. A node that will be taken away is not drained for that: its agent knows when
+    (`cluster.agent.notices`), and whether it comes back."""
     if view.state is LaunchState.JOINED:
-        return _after_joining(view, seen, now)
+        return _after_joining(view, seen)
+    if seen.phase is LaunchPhase.ENDED and view.node is not None:
+        return LaunchMove(LaunchState.TERMINATING, seen.reason or "its provider has ended it")
     if seen.phase is LaunchPhase.ENDED:
         return LaunchMove(LaunchState.TERMINATING, failure=seen.reason or "its provider has ended it before it joined")
     return LaunchMove(LaunchState.RUNNING if seen.phase is LaunchPhase.RUNNING else LaunchState.PENDING, seen.reason)
 
 
-def _after_joining(view: LaunchView, seen: SeenLaunch, now: datetime) -> LaunchMove:
+def _after_joining(view: LaunchView, seen: SeenLaunch) -> LaunchMove:
     if view.node in (NodeState.GONE, None):
         if seen.phase is LaunchPhase.ENDED:
             return LaunchMove(LaunchState.ENDED, seen.reason or "its provider has ended it")
@@ -115,8 +116,6 @@ def _after_joining(view: LaunchView, seen: SeenLaunch, now: datetime) -> LaunchM
         lost = view.node in (NodeState.LOST, NodeState.UNREACHABLE)
         why = f"its provider has ended it{f': {seen.reason}' if seen.reason else ''}"
         return LaunchMove(LaunchState.JOINED, why, drain=why if lost else "")
-    if seen.ends_at is not None and (left := (seen.ends_at - now).total_seconds()) <= DRAIN_SECONDS:
-        return LaunchMove(LaunchState.JOINED, seen.reason, drain=f"its provider takes it away in {max(0.0, left):.0f} s")
     return LaunchMove(LaunchState.JOINED, seen.reason)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -43,7 +42,6 @@ class SeenLaunch:
 
     phase: LaunchPhase
     reason: str = ""  # in words, where it waits or has ended
-    ends_at: datetime | None = None  # when the provider will take it away: a time limit, a spot notice
 
 
 class ProvisionerError(Exception):

@@ -44,9 +44,9 @@ class RayProvisioner:
         return name
 
     async def poll(self, handles: Sequence[str]) -> Mapping[str, SeenLaunch]:
-        """Ask every actor at once how its agent is."""
+        """Ask every actor at once how its agent is. One that cannot be reached for the moment is left out."""
         states = await self._call("poll", names=list(handles)) if handles else {}
-        return {handle: _launch_of(states[handle]) for handle in handles}
+        return {handle: _launch_of(states[handle]) for handle in handles if handle in states}
 
     async def terminate(self, handle: str) -> None:
         """Have the actor drain its agent; one that does not run yet is given up."""

@@ -52,19 +52,21 @@ class RayCalls:
         self._ray.remote(agent_keeper()).options(**options).remote(words, token, name)
 
     def poll(self, names: list[str]) -> dict[str, str]:
-        """The state of each: `running`, `waiting`, `ending`, `ended` or `gone`."""
+        """The state of each: `running`, `waiting`, `ending`, `ended` or `gone`. Nothing is said of one that cannot be reached for the moment."""
         actors = {name: actor for name in names if (actor := self._find(name)) is not None}
         found = dict(zip(actors, self._states(list(actors.values())), strict=True))
         states = {name: found.get(name, "gone") for name in names}
         for name in names:
             if states[name] == "gone":  # an actor that was killed has left its group
                 self._remove_group(name)
-        return states
+        return {name: state for name, state in states.items() if state != "away"}
 
     def terminate(self, name: str) -> None:
         """Have the actor drain its agent, or give it up where it does not run yet."""
         actor = self._find(name)
         state = "gone" if actor is None else self._states([actor])[0]
+        if state == "away":
+            raise RayCallRefusedError(f"the actor {name} cannot be reached for the moment")
         if state == "waiting":
             self._ray.kill(actor)
         if actor is None or state in ("waiting", "gone"):
@@ -112,6 +114,8 @@ class RayCalls:
     def _answer(self, reference: Any) -> str:
         try:
             return str(self._ray.get(reference))
+        except self._ray.exceptions.ActorUnavailableError:  # a connection broke, and the actor may live
+            return "away"
         except self._ray.exceptions.RayActorError:
             return "gone"
 

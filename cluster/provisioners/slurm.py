@@ -1,4 +1,4 @@
-"""Nodes of a Slurm cluster: each is a job that runs an agent, and is drained before Slurm takes its machine away.
+"""Nodes of a Slurm cluster: each is a job that runs an agent, which drains itself before Slurm takes its machine away.
 
 Slurm's own commands are run on the coordinator's machine, by the user that the coordinator runs as. All nodes are looked at by one `squeue`.
 """
@@ -18,8 +18,8 @@ from paceline.cluster.provisioners.slurm_settings import SlurmSettings
 from paceline.cluster.provisioners.slurm_states import phase_of, state_in_words
 
 COMMAND_SECONDS = 25.0
-#: Job id, state, end, expected start, comment, name, reason: the reason last, since it may hold anything.
-FORMAT = "%A|%T|%e|%S|%k|%j|%r"
+#: Job id, state, expected start, comment, name, reason: the reason last, since it may hold anything.
+FORMAT = "%A|%T|%S|%k|%j|%r"
 LOST_MESSAGES = ("invalid job id", "already completed", "job/step already completing")
 REMEDIES = {
     "invalid account": "ask for an account that `sacctmgr show associations` lists for the coordinator's user, in the pool's `account`",
@@ -38,7 +38,6 @@ REMEDIES = {
 class _Job:
     id: str
     state: str
-    end: str
     start: str
     comment: str
     name: str
@@ -88,15 +87,14 @@ class SlurmProvisioner:
     async def _jobs(self) -> list[_Job]:
         """The jobs of the coordinator's user, those that ended a short while ago included."""
         output = await _run(["squeue", "--noheader", "--me", "--states=all", f"--format={FORMAT}"])
-        rows = (line.strip().split("|", 6) for line in output.splitlines())
-        return [_Job(*row) for row in rows if len(row) == 7]
+        rows = (line.strip().split("|", 5) for line in output.splitlines())
+        return [_Job(*row) for row in rows if len(row) == 6]
 
 
 def _launch(job: _Job) -> SeenLaunch:
     phase = phase_of(job.state)
     start = _time(job.start) if phase is LaunchPhase.PENDING else None
-    ends_at = _time(job.end) if phase is LaunchPhase.RUNNING else None
-    return SeenLaunch(phase, state_in_words(job.state, job.reason, start), ends_at)
+    return SeenLaunch(phase, state_in_words(job.state, job.reason, start))
 
 
 def _time(text: str) -> datetime | None:

@@ -57,7 +57,9 @@ class LaunchRow(ControlBase):
     failure: Mapped[str] = mapped_column(default="")
     #: The provider's own name for it; None: it has not answered.
     handle: Mapped[str | None]
+    #: The node that has joined as it; it may have left, and its provider may start it again.
     node_id: Mapped[str | None]
+    #: Not used any more: a later release drops the column.
     ends_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     #: Calls of the provider, since the last one that went well.
     failures: Mapped[int] = mapped_column(default=0)

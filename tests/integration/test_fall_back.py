@@ -123,3 +123,21 @@ async def test_a_lost_shard_group_goes_and_is_made_up_anew(cluster: Cluster) -> 
     whole = await cluster.until_placed(job_id, ["c", "d", "a", "b"])
     assert without(pids(before), "b").items() <= pids(whole).items()
     assert [each["action"] for each in await incidents(cluster, job_id)] == ["closed_up"]
+
+
+async def test_a_newcomer_that_dies_on_its_way_to_a_model_in_parts_is_left_behind(cluster: Cluster) -> None:
+    """It failed the job, which had lost nothing and had no restart left."""
+    for name in "ab":
+        await cluster.add_agent(name, slots=1, crosses_at_once=False)
+    job_id = await cluster.submit(
+        resources={"nodes": 3, "min_nodes": 2},
+        parallelism={"strategy": "fsdp"},
+        fault_tolerance={"max_restarts": 0},
+        training={"steps": 100, "global_batch_size": 12},
+    )
+    await cluster.until_job(job_id, "running", actual_world_size=2)
+    late = await cluster.add_agent("c", slots=1)
+    await cluster.until_job(job_id, "resizing")
+    await late.crash(job_id, 2, message="no such device")
+    job = await cluster.until_job(job_id, "running", generation=3)
+    assert (job["restarts"], sorted(pids(job))) == (0, ["a", "b"])

@@ -39,10 +39,31 @@ async def test_a_machine_that_comes_back_keeps_its_node(cluster: Cluster) -> Non
     await cluster.until_node("a", lambda node: bool(node["state"] == "unreachable"))
     await cluster.elapse(60)
     assert (await cluster.nodes())["a"]["state"] == "lost"
+    a.boot_id = "boot-2"
     await a.connect()
     await cluster.until_node("a", lambda node: bool(node["state"] == "ready"))
     job_id = await cluster.submit()
     await cluster.until_job(job_id, "running")
+
+
+async def test_a_machine_that_comes_back_keeps_its_node_though_its_connection_broke_while_it_drained(cluster: Cluster) -> None:
+    a, b = await cluster.add_agent("a", slots=1), await cluster.add_agent("b", slots=1)
+    job_id = await cluster.submit(resources={"nodes": 2}, parallelism={"strategy": "ddp"})
+    await cluster.until_job(job_id, "running")
+    a.crosses_at_once = b.crosses_at_once = False  # its ranks stay for now
+    await a.notice(600, returns=True)
+    await cluster.until_node("a", lambda node: bool(node["state"] == "draining"))
+    await a.disconnect()
+    await a.connect()
+    await a.notice(600, returns=True)  # it repeats it, since it does not know that it was heard
+    await b.cross(job_id)
+    await a.cross(job_id)
+    await cluster.until(lambda: a.desired is not None and a.desired.leave, "it is told to leave")
+    await a.disconnect()
+    await cluster.until_node("a", lambda node: bool(node["state"] == "unreachable"))
+    a.boot_id = "boot-2"
+    await a.connect()
+    await cluster.until_node("a", lambda node: bool(node["state"] == "ready"))
 
 
 async def test_who_removes_a_node_with_a_notice_removes_it_for_good(cluster: Cluster) -> None:

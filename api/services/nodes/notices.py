@@ -1,6 +1,6 @@
 """Notices: an agent says that its machine will be taken away. The node is drained before; one that comes back keeps its place.
 
-The notice is kept in the node's inventory, which each hello of the agent replaces: a machine that came back has none.
+The notice is kept in the node's inventory, which the hello of an agent that was started anew replaces: a machine that came back has none.
 """
 
 from __future__ import annotations
@@ -43,6 +43,12 @@ def notice_of(node: NodeRow) -> dict[str, Any] | None:
     """The notice that the node drains for, as it was stored; None: there is none."""
     found: dict[str, Any] | None = (node.inventory or {}).get(KEY)
     return found
+
+
+def kept(node: NodeRow) -> dict[str, Any]:
+    """The part of the node's inventory that an agent which has connected again does not replace."""
+    given = notice_of(node)
+    return {} if given is None else {KEY: given}
 
 
 def described(notice: Notice, now: datetime) -> str:

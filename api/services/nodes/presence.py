@@ -49,7 +49,8 @@ async def hello(session: AsyncSession, node_id: str, channel_id: str, message: A
     restarted = node.boot_id != message.boot_id
     node.address, node.store_port = message.address, message.store_port
     node.device, node.slots = message.inventory.device, message.inventory.slots
-    node.inventory, node.boot_id = msgspec.to_builtins(message.inventory), message.boot_id
+    node.inventory = msgspec.to_builtins(message.inventory) | ({} if restarted else notices.kept(node))
+    node.boot_id = message.boot_id
     node.heartbeat_at, node.channel_id = now, channel_id
     await session.flush()
     nudge_after_commit(session, bus.node(node_id))

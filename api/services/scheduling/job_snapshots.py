@@ -35,6 +35,7 @@ class JobSnapshot:
     silent: Collection[str]  # nodes
     draining: Collection[str]  # nodes
     behind: Collection[str] = ()  # nodes
+    left: GenerationRow | None = None  # by a gang that changes its members
 
     @property
     def subject(self) -> Subject:
@@ -42,7 +43,7 @@ class JobSnapshot:
 
     @cached_property
     def view(self) -> JobView:
-        return job_view(self.job, self.generation, self.ranks, self.silent, self.draining, self.behind)
+        return job_view(self.job, self.generation, self.ranks, self.silent, self.draining, self.behind, self.left)
 
     @property
     def members(self) -> list[RankRow]:
@@ -149,12 +150,21 @@ async def _known_apart(session: AsyncSession, jobs: Sequence[JobRow]) -> list[Jo
 
 async def _known(session: AsyncSession, jobs: Sequence[JobRow]) -> list[JobSnapshot]:
     keys = [(job.id, job.generation) for job in jobs if job.generation]
-    generations, ranks = await job_rows.generations(session, keys), await job_rows.ranks(session, keys)
+    left = {job.id: (job.id, job.generation - 1) for job in jobs if job.state is JobState.RESIZING}
+    generations, ranks = await job_rows.generations(session, [*keys, *left.values()]), await job_rows.ranks(session, keys)
     node_ids = {rank.node_id for gang in ranks.values() for rank in gang}
     silent, draining = await node_rows.silent_and_draining(session, node_ids)
     behind = await node_rows.behind(session) if any(job.state is JobState.RECOVERING for job in jobs) else []
     return [
-        JobSnapshot(job, generations.get((job.id, job.generation)), ranks.get((job.id, job.generation), []), silent, draining, behind)
+        JobSnapshot(
+            job,
+            generations.get((job.id, job.generation)),
+            ranks.get((job.id, job.generation), []),
+            silent,
+            draining,
+            behind,
+            generations.get(left[job.id]) if job.id in left else None,
+        )
         for job in jobs
     ]
 

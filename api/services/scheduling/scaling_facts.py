@@ -68,15 +68,19 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, now: datetime
     memory.note_idle({node.id: node.joined_at for node in nodes if not held[node.id]}, now)
     ends = await rows.newest_ends(session, now - timedelta(seconds=max(AVOID_SECONDS, REST.total_seconds())))
     under_way = Counter(str(node.pool) for node in joining)
-    under_way.update(str(each.pool) for group in launches.values() for each in group if each.wanted and each.state in COMING)
+    under_way.update(str(each.pool) for group in launches.values() for each in group if _is_coming(each))
     return ScalingFacts(
         pools=[_pool_facts(row, launches[row.name], mine, ends, memory, tools[row.name], now) for row in pools],
         nodes=[_node_facts(node, held[node.id], memory, unwanted) for node in nodes],
         pending=await _pending(session, now),
         growing=await read_growing(session, memory.growth, all_nodes, now),
         launching={name: under_way[name] for name in launches},
-        ending={name: sum(not each.wanted and each.node_id not in present for each in group) for name, group in launches.items()},
+        ending={name: sum(not _is_coming(each) and each.node_id not in present for each in group) for name, group in launches.items()},
     )
+
+
+def _is_coming(launch: LaunchRow) -> bool:
+    return launch.wanted and launch.state in COMING
 
 
 def _pool_facts(

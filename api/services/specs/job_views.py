@@ -47,19 +47,16 @@ def job_view(
     silent: Collection[str] = (),
     draining: Collection[str] = (),
     behind: Collection[str] = (),
+    left: GenerationRow | None = None,
 ) -> JobView:
-    """The view of a job. `silent`: nodes whose agent is not connected; `behind`: nodes that have reports to send. A job whose spec
-    cannot be read neither closes up nor runs out of restarts: see `job_snapshots.JobSnapshot.decide`."""
+    """The view of a job. `silent`: nodes whose agent is not connected; `behind`: nodes that have reports to send; `left`: the generation
+    that a gang leaves by changing its members. A job whose spec cannot be read neither closes up nor runs out of restarts: see
+    `job_snapshots.JobSnapshot.decide`."""
     spec = readable_spec_of(job)
     is_script = spec is not None and isinstance(spec.workload, ScriptWorkload)
+    begun, awaited = job.state is JobState.RUNNING, () if spec is None or is_script else behind
     views = [
-        rank_view(
-            rank,
-            begun=job.state is JobState.RUNNING,
-            reachable=rank.node_id not in silent,
-            leaving=rank.node_id in draining,
-            behind=spec is not None and not is_script and rank.node_id in behind,
-        )
+        rank_view(rank, begun=begun, reachable=rank.node_id not in silent, leaving=rank.node_id in draining, behind=rank.node_id in awaited)
         for rank in ranks
     ]
     return JobView(
@@ -79,6 +76,7 @@ def job_view(
         silence=None if generation is None or generation.ended_at is not None else quiet.verdict(suspicion_of(generation)),
         own_pause=own_pause_of(spec, ranks),
         slow_is_hung=spec is not None and spec.fault_tolerance.hang_seconds is not None,
+        size_before=left.world_size if left else None,
         target=job.world_size,
         is_elastic=spec is not None and derived.is_elastic_script(spec),
         is_script=is_script,

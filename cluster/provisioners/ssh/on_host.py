@@ -182,16 +182,11 @@ def start_by_systemd(order: Order, command: list[str]) -> bool:
     units = Path(os.path.expanduser("~/.config/systemd/user"))
     units.mkdir(parents=True, exist_ok=True)
     quoted = " ".join('"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"' for word in command)
-    lines = [
-        "[Unit]",
-        f"Description=Paceline agent {order['name']}",
-        "[Service]",
-        f"ExecStart={quoted}",
-        "Restart=on-failure",
-        "RestartSec=5",
-    ]
-    lines += [f"StandardOutput=append:{folder}/agent.log", f"StandardError=append:{folder}/agent.log", "KillMode=mixed"]
-    lines += [f"TimeoutStopSec={STOP_SECONDS}", "[Install]", "WantedBy=default.target", ""]
+    lines = ["[Unit]", f"Description=Paceline agent {order['name']}", "[Service]", f"ExecStart={quoted}"]
+    lines += ["Restart=on-failure", "RestartSec=5", f"TimeoutStopSec={STOP_SECONDS}"]
+    lines += ["KillMode=process", "OOMPolicy=continue"]  # ranks outlive an agent that died, and another rank that ran out of memory
+    lines += [f"StandardOutput=append:{folder}/agent.log", f"StandardError=append:{folder}/agent.log"]
+    lines += ["[Install]", "WantedBy=default.target", ""]
     (units / unit).write_text("\n".join(lines))
     if not (user_systemd("daemon-reload") and user_systemd("enable", unit) and user_systemd("restart", unit)):
         user_systemd("disable", "--now", unit)
@@ -253,12 +248,9 @@ def end(folder: str, name: str) -> Order:
 
 def stop(place: Path, name: str) -> None:
     """Stop a node's agent, by force when it takes too long, and remove its folder."""
-    if read(place / "how.json").get("how") == "systemd":
+    has_unit = read(place / "how.json").get("how") == "systemd"
+    if has_unit:
         user_systemd("disable", "--now", unit_of(name))
-        unit = Path(os.path.expanduser("~/.config/systemd/user")) / unit_of(name)
-        if unit.exists():
-            unit.unlink()
-        user_systemd("daemon-reload")
     status = read(place / "status.json")
     deadline = time.monotonic() + STOP_SECONDS
     if is_alive(status):
@@ -267,6 +259,12 @@ def stop(place: Path, name: str) -> None:
         time.sleep(0.1)
     if is_alive(status):
         os.killpg(status["pid"], signal.SIGKILL)
+    if has_unit:
+        user_systemd("kill", "--signal=KILL", unit_of(name))  # ranks that have outlived their agent
+        unit = Path(os.path.expanduser("~/.config/systemd/user")) / unit_of(name)
+        if unit.exists():
+            unit.unlink()
+        user_systemd("daemon-reload")
     log = place / "agent.log"
     if log.exists():  # of a node that failed to start, somebody will want to read it
         (place.parent.parent / "logs").mkdir(exist_ok=True)

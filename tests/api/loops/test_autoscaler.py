@@ -295,6 +295,21 @@ async def test_the_minimum_is_kept_and_pools_without_autoscale_are_left_alone(gr
     assert await grown.states() == ["ready"]
 
 
+async def test_a_full_pool_fills_the_place_of_a_node_that_left_by_itself_as_soon_as_its_provider_has_ended_it(grown: Grown) -> None:
+    """It refused itself a node, since the place was still taken, and rested for five minutes."""
+    await grown.apply(min_nodes=1, max_nodes=1)
+    await grown.step()
+    (node,) = await grown.join_all()
+    grown.provider.seen["fake/lab-gpu1"] = SeenLaunch(LaunchPhase.ENDED, "preempted")
+    async with grown.services.write() as session:
+        left = await node_rows.get_locked(session, node)
+        assert left is not None
+        await node_lifecycle.move(session, left, NodeState.GONE, SYSTEM, "drained, and its agent has left", grown.now)
+    await grown.step()
+    await grown.step()
+    assert [type for type, _ in await grown.told()] == ["launch.requested"] * 2
+
+
 async def test_a_pool_whose_launches_come_to_nothing_rests(grown: Grown) -> None:
     await grown.apply()
     grown.provider.refusal = ProvisionerError("no such key")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,6 +23,7 @@ from paceline.cluster.states import LaunchState, NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.provisioning import LaunchRow
 from paceline.db.repositories import nodes as node_rows
+from tests.cluster.provisioners import fake_slurm
 from tests.fake_provisioner import FakeProvisioner
 
 NODES, POOLS, LAUNCHES = "/api/v1/cluster/nodes", "/api/v1/cluster/pools", "/api/v1/cluster/launches"
@@ -217,16 +220,41 @@ async def test_a_node_that_its_provider_starts_again_joins_again_under_its_name(
     assert (row.state, row.node_id) == (LaunchState.JOINED, again.json()["node_id"])
 
 
-async def test_a_node_is_drained_before_its_provider_takes_it_away(machinery: Machinery) -> None:
+async def test_a_node_that_left_in_order_has_not_failed_where_its_provider_takes_a_moment_to_end_it(machinery: Machinery) -> None:
+    """It was taken for one that starts again, and then for one that never joined: its pool was left alone for five minutes."""
     launch_id, node_id = await machinery.joined()
-    await machinery.move_node(node_id, NodeState.READY)
-    ends_at = machinery.now + timedelta(seconds=100)
-    machinery.provider.seen[HANDLE] = SeenLaunch(LaunchPhase.RUNNING, "on gpu1", ends_at)
+    await machinery.move_node(node_id, NodeState.GONE)
+    machinery.provider.seen[HANDLE] = SeenLaunch(LaunchPhase.RUNNING, "its job is ending")
     await machinery.step(20)
-    assert (await machinery.client.get(f"{NODES}/{node_id}")).json()["state"] == "draining"
-    events = await machinery.events("node.state")
-    assert any(each["cause"].startswith("its provider takes it away in ") for each in events)
-    assert (await machinery.row(launch_id)).wanted is False
+    machinery.provider.seen[HANDLE] = SeenLaunch(LaunchPhase.ENDED, "its agent left in order")
+    await machinery.step(3)
+    await machinery.step(1)
+    row = await machinery.row(launch_id)
+    assert (row.state, row.failure, row.wanted) == (LaunchState.ENDED, "", True)
+
+
+async def test_a_slurm_node_near_its_time_limit_is_left_to_its_own_agent(
+    machinery: Machinery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was removed, and its job cancelled with it, before its agent could say that it comes back."""
+    fake_slurm.install(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    await machinery.client.put(f"{POOLS}/batch", json={"name": "batch", "provider": {"type": "slurm", "requeue": True}})
+    answer = await machinery.client.post(NODES, json={"pool": "batch"})
+    assert answer.status_code == 201, answer.text
+    (launch,) = answer.json()["launches"]
+    machinery.keeper = LaunchKeeper(machinery.services)
+    machinery.now = machinery.services.now()
+    await machinery.step(1)
+    token = fake_slurm.jobs(tmp_path)[0]["environment"]["PACELINE_JOIN_TOKEN"]
+    node_id = (await machinery.join(launch["name"], token)).json()["node_id"]
+    await machinery.move_node(node_id, NodeState.READY)
+    ends_at = (machinery.now + timedelta(seconds=150)).astimezone(UTC)
+    fake_slurm.change(tmp_path, state="RUNNING", end=f"{ends_at:%Y-%m-%dT%H:%M:%S}", reason="None")
+    await machinery.step(20)
+    assert (await machinery.client.get(f"{NODES}/{node_id}")).json()["state"] == "ready"
+    row = await machinery.row(launch["id"])
+    assert (row.state, row.wanted) == (LaunchState.JOINED, True)
 
 
 async def test_a_token_joins_its_own_node_alone(machinery: Machinery) -> None:

@@ -112,6 +112,9 @@ def test_a_node_that_has_left_takes_its_place_until_its_provider_has_ended_it() 
     facts = ScalingFacts((POOL, other), (), (job(blocks=16),), {}, {"work": 1})
     assert [launch.pool for launch in decide(facts, NOW).launches] == ["other"]
     assert [launch.pool for launch in decide(replace(facts, ending={}), NOW).launches] == ["work"]
+    three = ScalingFacts((replace(POOL, min_nodes=4),), (node("n1"), node("n2"), node("n3")), (), {}, {"work": 1})
+    assert decide(three, NOW).launches == ()
+    assert decide(replace(three, ending={}), NOW).launches == (LaunchNodes("work", 1, "it is to have at least 4 nodes"),)
 
 
 def test_the_more_urgent_job_gets_the_last_nodes() -> None:

@@ -15,6 +15,7 @@ from paceline.cluster.policy.decisions import Regroup, Restart, Stop
 from paceline.cluster.policy.recovery import ENTER_SECONDS
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import JOB_TRANSITIONS, EndReason, Intent, JobState, RankState
+from paceline.training.schema.parallelism import Parallelism
 from tests.cluster.policy.test_decide import CANCEL, NOW, PAUSE, RANKS, VIEWS, completed, crashed, job, paused, rank, report, stopping
 from tests.cluster.policy.test_decide_close_up import broken, gang, killed
 
@@ -90,6 +91,27 @@ def test_who_goes_on_when_a_change_breaks(view: JobView, survivors: tuple[int, .
     assert isinstance(decision, Regroup)
     assert (decision.to, decision.members.survivors, decision.at_boundary) == (JobState.RECOVERING, survivors, False)
     assert not decision.counts_as_restart
+
+
+ON_ITS_WAY = stayer(1, RankState.STARTING, updated_at=LONG_AGO)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "before", "whole"),
+    [
+        ((stayer(0), stayer(1), dead(2, newcomer=True)), 2, True),
+        ((THERE, ON_ITS_WAY, newcomer(2, updated_at=LONG_AGO)), 2, True),
+        ((stayer(0), dead(1, newcomer=True)), 1, True),
+        ((stayer(0), stayer(1), dead(2, newcomer=True)), 3, False),  # one was to leave at the boundary, with its part
+        ((stayer(0), dead(1), newcomer(2)), 2, False),
+        ((stayer(0, RankState.RUNNING), stayer(1), dead(2, newcomer=True)), 2, False),  # they have divided the state among three
+    ],
+)
+def test_a_newcomer_that_dies_takes_no_part_of_the_state_along(ranks: tuple[RankView, ...], before: int, whole: bool) -> None:
+    """It cost one of the restarts, and where none was left it ended a job that was well."""
+    decision = decide(resizing(*ranks, size_before=before, plan=Parallelism(strategy="fsdp"), max_restarts=3), NOW)
+    assert isinstance(decision, Regroup)
+    assert (decision.members.whole, decision.counts_as_restart) == (whole, not whole)
 
 
 def test_newcomers_alone_have_nothing_to_go_on_from() -> None:

@@ -81,6 +81,16 @@ def test_survivors_that_are_still_closing_up_join_before_they_save() -> None:
     assert decide(over(JobState.RECOVERING, *joining, ran=7200.0, generation_since=NOW), NOW) is None
 
 
+def test_a_job_that_never_comes_to_change_its_members_ends_at_its_limit_all_the_same() -> None:
+    """It trained on for as long as its save failed."""
+    members = (rank(0, ASSIGNED.state, carried=True), rank(1, ASSIGNED.state, carried=True, newcomer=True))
+    assert decide(over(JobState.RESIZING, *members), NOW) is None, "it may save at the step at which they change"
+    decision = decide(over(JobState.RESIZING, *members, ran=3600.0 + PAUSE_SECONDS), NOW)
+    assert isinstance(decision, Stop)
+    assert (decision.reason, decision.ends_generation) == (EndReason.TIME_LIMIT, True)
+    assert decision.why == "it has run for 2h, its time_limit, and did not change its members within 120 s of it"
+
+
 def test_it_ends_failed_with_its_limit_as_the_reason_once_it_has_saved() -> None:
     decision = decide(saving(paused(0), paused(1)), NOW)
     assert decision is not None

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent if __name__ != "__main__" else Path(sys.argv[0]).parent
+#: Of a job, by squeue's names of them.
+FIELDS = {"%A": "id", "%T": "state", "%e": "end", "%S": "start", "%k": "comment", "%j": "name", "%r": "reason"}
 
 
 def install(folder: Path) -> None:
@@ -55,8 +57,9 @@ def sbatch(words: list[str]) -> int:
 
 
 def squeue(words: list[str]) -> int:
+    format = next(word.removeprefix("--format=") for word in words if word.startswith("--format="))
     for job in jobs(FOLDER):
-        print("|".join(job[name] for name in ("id", "state", "end", "start", "comment", "name", "reason")))
+        print("|".join(job[FIELDS[field]] for field in format.split("|")))
     return 0
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from paceline.cluster.provisioners import progress
-from paceline.cluster.provisioners.progress import LaunchView, ProviderCall
+from paceline.cluster.provisioners.progress import LaunchMove, LaunchView, ProviderCall
 from paceline.cluster.provisioners.provisioner import LaunchPhase, SeenLaunch
 from paceline.cluster.states import LAUNCH_TRANSITIONS, OVER_LAUNCH_STATES, LaunchState, NodeState
 
@@ -45,9 +45,16 @@ def test_a_node_that_is_wanted_no_more_is_ended_once_it_has_drained() -> None:
 def test_a_lost_node_that_its_provider_has_ended_is_removed_and_a_living_one_is_not() -> None:
     ended = SeenLaunch(LaunchPhase.ENDED, "preempted")
     lost = replace(VIEW, state=LaunchState.JOINED, node=NodeState.LOST)
-    assert progress.after_poll(lost, ended, NOW).drain == "its provider has ended it: preempted"
-    assert progress.after_poll(replace(lost, node=NodeState.READY), ended, NOW).drain == ""
-    assert progress.after_poll(replace(lost, node=NodeState.GONE), ended, NOW).to is LaunchState.ENDED
+    assert progress.after_poll(lost, ended).drain == "its provider has ended it: preempted"
+    assert progress.after_poll(replace(lost, node=NodeState.READY), ended).drain == ""
+    assert progress.after_poll(replace(lost, node=NodeState.GONE), ended).to is LaunchState.ENDED
+
+
+def test_one_that_ends_before_it_has_joined_has_failed_and_one_that_has_left_has_not() -> None:
+    ended = SeenLaunch(LaunchPhase.ENDED, "its agent left in order")
+    started_again = replace(VIEW, state=LaunchState.RUNNING, node=NodeState.GONE)
+    assert progress.after_poll(VIEW, ended).failure == "its agent left in order"
+    assert progress.after_poll(started_again, ended) == LaunchMove(LaunchState.TERMINATING, "its agent left in order")
 
 
 def test_one_that_could_not_be_ended_says_that_it_may_still_run() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +65,14 @@ async def test_the_job_asks_for_what_the_pool_says_and_gets_the_token_alone(engi
     assert "module load cuda\n" in job["script"]
 
 
-async def test_where_a_job_waits_and_when_it_will_be_taken_away_is_told(engine: FakeSlurm) -> None:
+async def test_where_a_job_waits_is_told(engine: FakeSlurm) -> None:
     handle = await engine.provisioner.launch(request())
     fake_slurm.change(engine.folder, start="2026-11-26T12:00:00")
     waiting = (await engine.provisioner.poll([handle]))[handle]
     assert waiting.phase is LaunchPhase.PENDING
     assert waiting.reason.endswith("are ahead of it in Slurm's queue; Slurm expects it to start at 2026-11-26 12:00 UTC")
-    fake_slurm.change(engine.folder, state="RUNNING", end="2026-11-26T16:00:00", reason="None")
-    running = (await engine.provisioner.poll([handle]))[handle]
-    assert (running.phase, running.ends_at) == (LaunchPhase.RUNNING, datetime(2026, 11, 26, 16, tzinfo=UTC))
+    fake_slurm.change(engine.folder, state="RUNNING", reason="None")
+    assert (await engine.provisioner.poll([handle]))[handle].phase is LaunchPhase.RUNNING
 
 
 async def test_slurms_refusal_is_told_with_a_way_out(engine: FakeSlurm) -> None:

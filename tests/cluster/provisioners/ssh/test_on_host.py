@@ -1,11 +1,15 @@
-"""The file with an agent's variables on its machine."""
+"""On the machine itself: the unit of a node under systemd, and the file with its agent's variables."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from paceline.cluster.provisioners.ssh import on_host
 from paceline.cluster.provisioners.ssh.on_host import read_variables
 
 
@@ -32,3 +36,54 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 def test_a_line_that_is_no_variable_is_refused_without_its_value(tmp_path: Path, text: str) -> None:
     with pytest.raises(RuntimeError, match=r"line 2 is not NAME=VALUE$"):
         read_variables(file(tmp_path, f"B=1\n{text}\n"))
+
+
+class UserSystemd:
+    """`systemctl` and `loginctl` that write down their words. The process whose id is in `left` is all that a unit still has: `kill` ends it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home, programs = folder / "home", folder / "programs"
+        self.home.mkdir()
+        programs.mkdir()
+        self.calls, self.left = folder / "calls", folder / "left"
+        systemctl = f'#!/bin/sh\nshift\necho "$*" >>{self.calls}\n[ "$1" != kill ] || kill -KILL "$(cat {self.left})"\n'
+        for name, text in (("systemctl", systemctl), ("loginctl", "#!/bin/sh\n")):
+            (programs / name).write_text(text)
+            (programs / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        monkeypatch.setenv("HOME", str(self.home))
+
+    def start(self) -> Path:
+        """Start the unit of a node. Returns the node's folder."""
+        order = {"folder": "~/.paceline", "name": "lab-gpu1", "program": "raise SystemExit", "key": "k"}
+        assert on_host.start(order) == {"state": "started", "how": "systemd"}
+        return on_host.node_folder(order)
+
+    @property
+    def unit(self) -> Path:
+        return self.home / ".config/systemd/user/paceline-agent-lab-gpu1.service"
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserSystemd:
+    return UserSystemd(tmp_path, monkeypatch)
+
+
+def test_ranks_outlive_their_agent_under_systemd_and_one_rank_out_of_memory_ends_no_other(systemd: UserSystemd) -> None:
+    """All ranks of the node were killed along with an agent that died."""
+    systemd.start()
+    settings = systemd.unit.read_text().splitlines()
+    assert [each for each in settings if each.startswith(("KillMode=", "OOMPolicy="))] == ["KillMode=process", "OOMPolicy=continue"]
+
+
+def test_a_node_that_is_ended_leaves_nothing_under_systemd(systemd: UserSystemd) -> None:
+    folder = systemd.start()
+    with subprocess.Popen(["sleep", "60"]) as spawner:  # its agent has died, and left it
+        systemd.left.write_text(str(spawner.pid))
+        on_host.stop(folder, "lab-gpu1")
+        assert spawner.wait(10.0) == -signal.SIGKILL
+    calls = systemd.calls.read_text().splitlines()
+    unit = systemd.unit.name
+    assert calls[-3:] == [f"disable --now {unit}", f"kill --signal=KILL {unit}", "daemon-reload"]
+    assert not systemd.unit.exists()
+    assert not folder.exists()
