@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,36 @@ def test_between_machines_compressed_sums_lose_nothing(compression: dict[str, An
         kept = torch.stack([left_of(each["left"][step]) for each in ends]).sum(0)
         torch.testing.assert_close(kept, total, rtol=1e-4, atol=1e-4)
     assert total.abs().max() > 0.1  # something was left out
+
+
+def divided_anew(world: World, nodes: list[int], compression: dict[str, Any]) -> dict[str, Any]:
+    """From the second step on each parameter is a bucket of its own, as DDP does it. Rank 0 has something of an earlier world to send."""
+    group = joined(world, nodes, "hierarchical")
+    reduction = reduction_for("hierarchical", CompressionOptions(dense_steps=0, **compression), groups_of(group))
+    reduction.load_state({"residual": {"a": torch.ones(ELEMENTS // 2)} if world.rank == 0 else {}})
+    found = []
+    for step in (1, 2, 3):
+        whole = bucket(world.rank, step)
+        alone = [GradientBucket(whole.values[piece.offset :][: piece.length], [replace(piece, offset=0)], step) for piece in whole.pieces]
+        for each in [whole] if step == 1 else reversed(alone):
+            group.start_reduction(reduction, each).wait()
+        reduction.commit()
+        found.append(whole.values.numpy())
+    left = {name: part.numpy() for name, part in reduction.state()["residual"].items()}
+    group.barrier_and_leave()
+    return {"sums": found, "left": left}
+
+
+@pytest.mark.parametrize("compression", [{"compression": "top_k", "ratio": 0.1}, {"compression": "power_sgd"}], ids=["top_k", "power_sgd"])
+def test_what_is_left_out_between_machines_is_sent_once_by_whoever_has_its_place_now(compression: dict[str, Any]) -> None:
+    ends = run_ranks(divided_anew, 4, [0, 0, 1, 1], compression)
+    sent = sum((torch.from_numpy(each) for each in ends[0]["sums"]), torch.zeros(ELEMENTS))
+    left = torch.stack([left_of(each["left"]) for each in ends])
+    wanted = sum((expected(4, step) for step in (1, 2, 3)), torch.zeros(ELEMENTS))
+    wanted[: ELEMENTS // 2] += 1.0
+    torch.testing.assert_close(sent + left.sum(0), wanted, rtol=1e-4, atol=1e-4)
+    for machine in (left[:2], left[2:]):
+        assert ((machine != 0).sum(0) <= 1).all()  # each rank keeps something of its own segments alone
 
 
 def over_process_group(world: World) -> dict[str, Any]:
