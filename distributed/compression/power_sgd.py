@@ -36,7 +36,9 @@ class PowerSgd(CompressedSum):
     def _sum(self, values: Tensor, pieces: list[Piece]) -> Tensor | None:
         corrected = self.corrected(values, pieces)
         matrices = matrices_in(corrected, pieces)
-        projections = self._sum_together([matrix @ self._factor(piece) for piece, matrix in zip(pieces, matrices, strict=True)])
+        projections = self._sum_together(
+            [matrix @ self._factor(piece).to(matrix.device) for piece, matrix in zip(pieces, matrices, strict=True)]
+        )
         if not all(bool(torch.isfinite(each.sum())) for each in projections):  # the same on every rank
             return None
         bases = [torch.linalg.qr(each).Q for each in projections]
@@ -73,7 +75,7 @@ class PowerSgd(CompressedSum):
         return {
             RESIDUAL: self.residuals.by_parameter(),
             # Of parts of parameters, which another world divides otherwise, the iteration begins anew.
-            FACTOR: {**self._loaded, **{key[0]: factor for key, factor in self._factors.items() if key in self._whole}},
+            FACTOR: {**self._loaded, **{key[0]: factor.cpu() for key, factor in self._factors.items() if key in self._whole}},
         }
 
     def load_state(self, state: ReductionState) -> None:

@@ -17,7 +17,7 @@ class WithRemainder:
 
     def sum(self, bucket: GradientBucket) -> None:
         self._residuals.add_to(bucket.values, bucket.pieces)
-        self._residuals.put(torch.zeros(bucket.values.numel()), bucket.pieces)
+        self._residuals.put(torch.zeros_like(bucket.values, dtype=torch.float32), bucket.pieces)
         self._exact.sum(bucket)
 
     def commit(self) -> None:

@@ -29,7 +29,7 @@ class Residuals:
         """Add the residuals of `pieces`, which lie end to end in `values` (n), in place."""
         for piece, part in zip(pieces, torch.split(values, [piece.length for piece in pieces]), strict=True):
             if piece.name in self._kept:
-                part.add_(self._kept[piece.name][piece.first : piece.first + piece.length])
+                part.add_(self._kept[piece.name][piece.first : piece.first + piece.length].to(part.device))
 
     def put(self, values: Tensor, pieces: Sequence[Piece]) -> None:
         """Remember `values` (n), fp32, as the residuals of `pieces`. They are kept, not copied."""
@@ -52,14 +52,14 @@ class Residuals:
         return self._kept[name]
 
     def by_parameter(self) -> dict[str, Tensor]:
-        """Return copies of the residuals of each parameter, flat, fp32; zero where none is kept."""
-        return {name: part.clone() for name, part in self._kept.items()}
+        """Return copies of the residuals of each parameter on the host, flat, fp32; zero where none is kept."""
+        return {name: part.to("cpu", copy=True) for name, part in self._kept.items()}
 
     def load(self, residuals: Mapping[str, Tensor]) -> None:
         """Add `residuals`, flat by parameter, to what is remembered."""
         self._new = {}
         for name, part in residuals.items():
-            self._kept[name] = self._kept[name] + part if name in self._kept else part.clone()
+            self._kept[name] = self._kept[name] + part.to(self._kept[name].device) if name in self._kept else part.clone()
 
 
 def key_of(piece: Piece) -> PieceKey:
