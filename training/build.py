@@ -116,7 +116,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     if sizes.servers:
         server_state.take_part(spec, state, coordinates)
     newest_generation = max(each.generation for each in summaries)
-    committed = state.step
+    updates = state.updates
     if agreement is None:
         if sizes.servers and newest_generation:
             server_state.start_over(spec, state)
@@ -127,7 +127,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     else:
         server_state.finish_update(spec, state, agreement)
         elastic.apply_agreement(state, group, agreement)
-        kept = state.unsent_next if state.step > committed else state.unsent  # the others may have committed one step more
+        kept = state.unsent_next if state.updates > updates else state.unsent  # the others may have applied one more
         state.unsent = unsent.with_newcomers(kept, agreement.newcomers)
     sums.reducer.load_state(state.unsent)
     rebuilt = RecoveryReport(agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if newest_generation else None

@@ -43,10 +43,10 @@ class PowerSgd(CompressedSum):
             return None
         bases = [torch.linalg.qr(each).Q for each in projections]
         own = [matrix.T @ basis for matrix, basis in zip(matrices, bases, strict=True)]
-        factors = self._sum_together(own)
         for matrix, basis, factor in zip(matrices, bases, own, strict=True):
             matrix.sub_(basis @ factor.T)  # what of this rank's own gradients is not in the sum
-        self.residuals.put(corrected, pieces)
+        self.residuals.put(corrected, pieces)  # before anything of it is sent: the others may commit a sum that this rank does not receive
+        factors = self._sum_together(own)
         self._new |= {key_of(piece): factor for piece, factor in zip(pieces, factors, strict=True)}
         self._whole |= {key_of(piece) for piece in pieces if piece.is_whole}
         return torch.cat([(basis @ factor.T).reshape(-1) for basis, factor in zip(bases, factors, strict=True)])
