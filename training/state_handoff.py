@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.distributed.reduction import ReductionState
+from paceline.parallelism.communication.trial import CommunicationTrial
 from paceline.parallelism.mesh import local_tensor
 from paceline.parallelism.plan import StateShard
 from paceline.training.optim.loss_guard import LossGuard
@@ -26,7 +28,8 @@ from paceline.training.state import HeldShards, StepReport, TrainState, building
 
 @dataclass(frozen=True)
 class CarriedState:
-    """Remains of a `TrainState` after its sharded model is destroyed: progress, loss scale, reports, and this rank's shards on the host."""
+    """Remains of a `TrainState` after its sharded model is destroyed: progress, loss scale, reports, what its gradients have left out, and this rank's
+    shards on the host."""
 
     step: int
     best: float | None
@@ -37,6 +40,9 @@ class CarriedState:
     scale: Unscaled
     guard: LossGuard
     reports: tuple[StepReport, ...]
+    unsent: ReductionState
+    unsent_next: ReductionState
+    communication: CommunicationTrial | None
     held: HeldShards | None
 
 
@@ -55,6 +61,9 @@ def detach_state(state: TrainState, part: StateShard | None) -> CarriedState:
         state.scale,
         state.guard,
         tuple(state.reports),
+        state.unsent,
+        state.unsent_next,
+        state.communication,
         held_shards(state, part),
     )
 
@@ -85,6 +94,7 @@ def rebuild_state(spec: JobSpec, device: torch.device, cache: Path, carried: Car
     state.pending_step, state.save_unfinished, state.held = carried.pending_step, carried.save_unfinished, carried.held
     state.scale, state.guard = carried.scale, carried.guard
     state.reports.extend(carried.reports)
+    state.unsent, state.unsent_next, state.communication = carried.unsent, carried.unsent_next, carried.communication
     return state
 
 

@@ -12,15 +12,19 @@ import torch
 from paceline.distributed.compression.residuals import Residuals
 from paceline.distributed.errors import GenerationOverError
 from paceline.distributed.reduction import Piece, ReductionState
+from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.reducers import Reducer
+from paceline.parallelism.communication.trial import CommunicationTrial
 from paceline.training import rank_process
 from paceline.training.build import JoinedGeneration
 from paceline.training.gradient_sums import FixedSums
 from paceline.training.link import FailureReport, RankOrder
 from paceline.training.rank_folder import RankFolder
 from paceline.training.rank_process import RankProcess
+from paceline.training.spec.job import JobSpec
 from paceline.training.spec.stored import StoredSpec
 from paceline.training.state import TrainState, new_state
+from paceline.training.state_handoff import detach_state, rebuild_state
 from tests.ranks import JOB_ID, make_world
 from tests.training.specs import tiny_gpt
 
@@ -79,3 +83,13 @@ def test_a_fault_leaves_what_was_not_sent_until_now_and_not_what_was_saved(
     assert isinstance(ended, FailureReport)
     assert state.unsent["residual"]["w"].tolist() == [1.0] * 3  # for a rank that is level
     assert state.unsent_next["residual"]["w"].tolist() == [2.0] * 3  # for one that the others are a step ahead of
+
+
+def test_a_state_in_parts_takes_along_what_is_not_sent_and_what_was_found_out_of_the_links(tmp_path: Path) -> None:
+    spec = JobSpec.model_validate(tiny_gpt(4) | {"parallelism": {"strategy": "fsdp", "replicate": 2}, "reproducible": False})
+    state = new_state(spec, torch.device("cpu"), tmp_path)
+    unsent, unsent_next = {"residual": {"w@0/2": torch.ones(3)}}, {"residual": {"w@0/2": torch.zeros(3)}}
+    state.unsent, state.unsent_next, state.communication = unsent, unsent_next, CommunicationTrial({ReductionChoice(): 1.0})
+    rebuilt = rebuild_state(spec, torch.device("cpu"), tmp_path, detach_state(state, None))
+    assert (rebuilt.unsent, rebuilt.unsent_next) == (unsent, unsent_next)
+    assert rebuilt.communication is state.communication
