@@ -82,12 +82,17 @@ class PartialStep:
         return PartialStep(self.step, losses, {node: self.sums[node] for node in nodes})
 
 
+#: Python numbers of model and optimizer, by the names that a checkpoint has for them.
+Numbers = Mapping[str, Mapping[str, float]]
+
+
 @dataclass(frozen=True)
 class HeldShards:
     """A rank's shards of a state, on the host: what is left of the state once its mesh is gone."""
 
     part: StateShard
     tensors: Mapping[str, Mapping[str, torch.Tensor]]  # of model and optimizer, by the names that a checkpoint has for them
+    numbers: Numbers  # ... and what is no tensor
 
 
 @dataclass

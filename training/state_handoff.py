@@ -23,7 +23,7 @@ from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import Unscaled
 from paceline.training.saving.shards import Tensors, tensors_of
 from paceline.training.spec.job import JobSpec
-from paceline.training.state import HeldShards, StepReport, TrainState, building, new_state
+from paceline.training.state import HeldShards, Numbers, StepReport, TrainState, building, new_state
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ def held_shards(state: TrainState, part: StateShard | None) -> HeldShards | None
     """
     if state.held or not state.started or state.step == 0 or part is None:
         return state.held
-    return HeldShards(part, copy_to_host(tensors_of(state)))
+    tensors = tensors_of(state)
+    return HeldShards(part, copy_to_host(tensors), numbers_in(tensors))
 
 
 def copy_to_host(tensors: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Tensor]]:
@@ -85,6 +86,16 @@ def copy_to_host(tensors: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str
         kind: {name: local_tensor(value.detach()).to("cpu") for name, value in named.items() if isinstance(value, Tensor)}
         for kind, named in tensors.items()
     }
+
+
+def numbers_in(tensors: Tensors) -> Numbers:
+    """Return what is kept as a Python number beside the tensors: many optimizers count their updates so."""
+    return {kind: {name: value for name, value in named.items() if isinstance(value, int | float)} for kind, named in tensors.items()}
+
+
+def put_numbers(numbers: Numbers, tensors: Tensors) -> None:
+    for kind, named in numbers.items():
+        tensors[kind].update(named)
 
 
 def rebuild_state(spec: JobSpec, device: torch.device, cache: Path, carried: CarriedState) -> TrainState:
@@ -104,3 +115,4 @@ def restore_shards(held: HeldShards, tensors: Tensors) -> None:
     for kind, named in held.tensors.items():
         for name, value in named.items():
             local_tensor(tensors[kind][name]).copy_(value)
+    put_numbers(held.numbers, tensors)
