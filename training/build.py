@@ -30,6 +30,7 @@ from paceline.training.link import World
 from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving import checkpoint, left_out, stored_weights, unsent
+from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory, clear_debris, open_directory, storage_at
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.saves import Saves
@@ -198,13 +199,18 @@ def newest_first(
 ) -> list[Place]:
     """Return the checkpoints that may be restored, newest first.
 
-    Rank 0 knows the `unreported` ones. Those that the living processes saved in `newest_generation` come first: the coordinator may not
-    have heard of them. Older unreported ones are left out: a restart that did not know of them has gone another way since.
+    Rank 0 knows the `unreported` ones. Those that the living processes saved in `newest_generation` after all that the coordinator knows come
+    first: it may not have heard of them. Older unreported ones are left out: they are being deleted, or a restart that did not know of them has gone
+    another way since.
     """
-    ours = sorted(
-        (each for each in unreported if each.manifest.generation == newest_generation), key=lambda each: each.manifest.step, reverse=True
-    )
-    return [*checkpoints.group.all_gather_object([each.directory for each in ours])[0], *map(place_at, world.restore_from)]
+    known, here = [place_at(each) for each in world.restore_from], place_at(world.checkpoint_directory)
+    names = [manifests.NAME.fullmatch(place.name) for place in known if place.parent == here]  # not what the job was started from
+    known_steps = [int(name["step"]) for name in names if name is not None and int(name["generation"]) == newest_generation]
+    newer = [
+        each for each in unreported if each.manifest.generation == newest_generation and each.manifest.step > max(known_steps, default=-1)
+    ]
+    ours = sorted(newer, key=lambda each: each.manifest.step, reverse=True)
+    return [*checkpoints.group.all_gather_object([each.directory for each in ours])[0], *known]
 
 
 def restore(
