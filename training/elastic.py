@@ -144,9 +144,12 @@ def agreement_on(
 
 
 def newest_whole_step(summaries: Sequence[RankStateSummary], wanted: Sequence[StateShard]) -> int | None:
-    """Return the newest committed step of which all parts exist, or None. Steps differ by one at most, but the newest may lack a part."""
+    """Return the newest committed step of which all parts exist, or None. Steps differ by one at most, but the newest may lack a part.
+
+    Step 0 is none to come back to: a rank that has committed the first step does not have it any more, and nobody sends it.
+    """
     steps = sorted({each.step for each in summaries if each.started}, reverse=True)
-    return next((step for step in steps if step == 0 or parts_at(step, summaries, wanted) == set(wanted)), None)
+    return next((step for step in steps if steps == [0] or (step > 0 and parts_at(step, summaries, wanted) == set(wanted))), None)
 
 
 def parts_at(step: int, summaries: Sequence[RankStateSummary], wanted: Sequence[StateShard]) -> set[StateShard]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
-from paceline.parallelism.plan import Coordinates, Degrees
+from paceline.parallelism.plan import Coordinates, Degrees, StateShard
 from paceline.parallelism.tree import TreeNode
 from paceline.training import elastic
 from paceline.training.elastic import RankStateSummary, StateTransfer, agree
@@ -84,6 +85,30 @@ def test_the_most_advanced_state_is_the_truth(summaries: list[RankStateSummary],
     assert agreement is not None
     assert (agreement.step, agreement.transfers) == (step, transfers)
     assert (agreement.scale, agreement.guard) == (LossScale(2.0**step), LossGuard(skipped_updates=step))
+
+
+A: StateShard = (("shard", 0, 2),)
+B: StateShard = (("shard", 1, 2),)
+NEW = at(0, started=False)
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "second", "step"),
+    [
+        (at(1), at(0), NEW, None),  # nobody has the first part at step 0 any more, nor the second one at step 1
+        (at(1), at(0), at(0), None),
+        (at(0), at(0), NEW, 0),
+        (at(7), at(6), NEW, None),
+        (at(7), at(6), at(6), 6),  # the first rank gets it from the second
+        (at(6), at(6), NEW, 6),
+    ],
+)
+def test_where_a_part_has_committed_a_step_that_the_other_has_not_all_go_back(
+    first: RankStateSummary, others: RankStateSummary, second: RankStateSummary, step: int | None
+) -> None:
+    """Two replicas of two parts; of the first part there are `first` and `second`."""
+    agreement = agree([replace(first, part=A), replace(others, part=B), replace(second, part=A), replace(others, part=B)], [A, B, A, B])
+    assert (agreement.step if agreement else None) == step
 
 
 PAIR, LAST = (TreeNode(1, 0),), (TreeNode(0, 3),)
