@@ -230,6 +230,17 @@ def test_a_snapshot_that_fails_is_reported_where_all_ranks_learn_of_it(tmp_path:
     assert list((tmp_path / "job").glob("step-*")) == []
 
 
+def test_a_save_that_broke_off_and_cannot_begin_again_is_told_once(tmp_path: Path) -> None:
+    """The disk refuses a folder: the next save that is due tries again, not every step."""
+    (tmp_path / "job").write_text("no folder")
+    state, said = state_at(1), Said()
+    state.save_unfinished = True
+    saves = Saves(checkpoints_at(tmp_path / "job", 2), state, cast("Telemetry", said), BlockingWriter())
+    saves.begin({}, required=False, since=time.monotonic())
+    assert said.events == ["checkpoint_failed"]
+    assert not saves.unfinished
+
+
 @pytest.mark.parametrize("stage", ["writes", "publishes"])
 def test_who_writes_for_a_generation_that_is_over_publishes_nothing(tmp_path: Path, stage: str) -> None:
     old, new = checkpoints_at(tmp_path / "job", 1), checkpoints_at(tmp_path / "job", 2)
