@@ -85,8 +85,8 @@ class CheckpointRetention:
 
     def saved_in(self, directory: Path) -> list[Saved]:
         return [
-            Saved(folder.name, manifest.step, manifest.generation, self.value_in(manifest))
-            for folder, manifest in manifests.published(directory, ())
+            Saved(found.directory.name, found.manifest.step, found.manifest.generation, self.value_in(found.manifest))
+            for found in manifests.published(directory, ())
         ]
 
 

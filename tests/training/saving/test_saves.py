@@ -267,3 +267,20 @@ def test_a_draft_is_of_its_moment(tmp_path: Path) -> None:
     checkpoint.load(checkpoints.group, found, published.directory, checkpoint.verify(checkpoints.group, published.directory))
     assert digest(found) == digest(state_at(1))
     behind.close()
+
+
+def test_one_that_is_deleted_while_the_folder_is_looked_through_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its agent renames it, just after its manifest was read."""
+    checkpoints = checkpoints_at(tmp_path / "job", 1)
+    open_directory(checkpoints, ())
+    saved = [checkpoint.save(checkpoints, state_at(step), {}) for step in (1, 2)]
+    decoded = manifests.decoded
+
+    def decode_and_rename(content: bytes, folder: Path, name: str) -> manifests.Manifest:
+        if name == "step-1.g1":
+            folder.rename(folder.with_name(f"{name}{manifests.GONE}"))
+        return decoded(content, folder, name)
+
+    monkeypatch.setattr(manifests, "decoded", decode_and_rename)
+    found = checkpoint.unreported(checkpoints, ())
+    assert found[-1] == saved[-1]
