@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from torch._C._distributed_c10d import HashStore
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.collectives.options import Algorithm
@@ -21,7 +23,8 @@ from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import GradientBucket, Piece
-from paceline.distributed.reduction_groups import ReductionGroups
+from paceline.distributed.reduction_groups import AXIS, ReductionGroups, ReductionRequest, _Builder
+from paceline.distributed.traffic import Traffic
 from paceline.training.link import World
 from tests.ranks import PROCESSES, call, make_world, receive, run_ranks, store_server
 
@@ -162,6 +165,22 @@ def test_a_ring_over_a_torch_process_group() -> None:
     sums = [torch.from_numpy(each["sum"]) for each in ends]
     assert all(torch.equal(each, sums[0]) for each in sums)
     torch.testing.assert_close(sums[0], exact, rtol=0.05, atol=0.2)
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_a_ring_connects_in_a_network_of_ipv6() -> None:
+    request = ReductionRequest(frozenset({"ring"}), generation=1, node=0, host="::1")
+    ring = _Builder(0, request, HashStore(), GroupAborter(), Traffic((AXIS,))).ring("all", [0])
+    assert ring is not None
+    ring.close()
 
 
 def left_alone(world: World, victim: int) -> str:
