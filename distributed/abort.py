@@ -155,6 +155,12 @@ class GroupAborter:
         work.add_done_callback(lambda _: self._resolve(promise, None))
         promise.then(unwrap).wait()
 
+    def wait_for_tasks_in_order(self) -> None:
+        """Wait, for `THREADS_SECONDS` at most, until the tasks of `run_in_order` have ended. Call it once the group is aborted: they fail then."""
+        done = threading.Event()
+        self._in_order.submit(done.set)
+        done.wait(THREADS_SECONDS)
+
     def wait_for_threads(self) -> None:
         """Wait, for `THREADS_SECONDS` at most, until no thread of gloo's or of the waiter pool is busy. Call it once every call is done.
 

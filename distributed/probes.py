@@ -43,7 +43,7 @@ class HostProbePort:
     """A bound port that refuses connections, by which other ranks probe this machine."""
 
     def __init__(self, host: str) -> None:
-        self._socket = socket.socket(_family(host), socket.SOCK_STREAM)
+        self._socket = socket.socket(family_of(host), socket.SOCK_STREAM)
         self._socket.bind((host, 0))
         self.endpoint = Endpoint(host, int(self._socket.getsockname()[1]))
 
@@ -63,7 +63,7 @@ class ProcessProbePort:
         Drops the connections that are waiting in the queue: to a caller, a full queue would look like a machine that is down.
         """
         if host not in self._listeners:
-            self._listeners[host] = socket.create_server((host, 0), family=_family(host), backlog=_QUEUE)
+            self._listeners[host] = socket.create_server((host, 0), family=family_of(host), backlog=_QUEUE)
             self._listeners[host].setblocking(False)
         listener = self._listeners[host]
         with contextlib.suppress(BlockingIOError):
@@ -95,7 +95,7 @@ def _refused(places: Mapping[int, Endpoint]) -> tuple[int, ...]:
     with contextlib.ExitStack() as stack:
         poll, calls = select.poll(), {}
         for peer, place in places.items():
-            caller = stack.enter_context(socket.socket(_family(place.host), socket.SOCK_STREAM))
+            caller = stack.enter_context(socket.socket(family_of(place.host), socket.SOCK_STREAM))
             caller.setblocking(False)
             outcomes[peer] = caller.connect_ex(place)
             if outcomes[peer] == errno.EINPROGRESS:
@@ -148,7 +148,7 @@ class ProbeRound:
     def ask(self) -> None:
         """Probe every silent machine once more: a packet may be lost, and the kernel sends it again only after a second."""
         for host, place in list(self.silent.items()):
-            caller = socket.socket(_family(host), socket.SOCK_STREAM)
+            caller = socket.socket(family_of(host), socket.SOCK_STREAM)
             caller.setblocking(False)
             self._calls[caller.fileno()] = host, caller
             outcome = caller.connect_ex(place)
@@ -172,5 +172,6 @@ class ProbeRound:
             caller.close()
 
 
-def _family(host: str) -> socket.AddressFamily:
+def family_of(host: str) -> socket.AddressFamily:
+    """Return the family of an address."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -57,7 +57,7 @@ class Reduction(Protocol):
         ...
 
     def state(self) -> ReductionState:
-        """Return what this rank has to remember; empty where sums are exact. The tensors are the reduction's own, not copies."""
+        """Return what this rank has to remember; empty where sums are exact. The tensors are on the host, and stay as they are."""
         ...
 
     def load_state(self, state: ReductionState) -> None:

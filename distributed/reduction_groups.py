@@ -21,6 +21,7 @@ from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.collectives.placement import Hierarchy, hierarchy, ring_order
 from paceline.distributed.collectives.ring import Ring
 from paceline.distributed.collectives.sockets import connect
+from paceline.distributed.probes import family_of
 from paceline.distributed.timeouts import COLLECTIVE_SECONDS
 from paceline.distributed.traffic import Traffic
 
@@ -78,7 +79,7 @@ class _Builder:
         if self._rank not in order:
             return None
         following = order[(order.index(self._rank) + 1) % len(order)]
-        with socket.create_server((self._request.host, 0)) as listener:
+        with socket.create_server((self._request.host, 0), family=family_of(self._request.host)) as listener:
             self._store.set(f"ring/{name}/{self._rank}", json.dumps(listener.getsockname()[:2]))
             host, port = json.loads(self._store.get(f"ring/{name}/{following}"))
             transport = connect(

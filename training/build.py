@@ -30,6 +30,7 @@ from paceline.training.link import World
 from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving import checkpoint, left_out, stored_weights, unsent
+from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory, clear_debris, open_directory, storage_at
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.saves import Saves
@@ -116,7 +117,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     if sizes.servers:
         server_state.take_part(spec, state, coordinates)
     newest_generation = max(each.generation for each in summaries)
-    committed = state.step
+    updates = state.updates
     if agreement is None:
         if sizes.servers and newest_generation:
             server_state.start_over(spec, state)
@@ -127,7 +128,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     else:
         server_state.finish_update(spec, state, agreement)
         elastic.apply_agreement(state, group, agreement)
-        kept = state.unsent_next if state.step > committed else state.unsent  # the others may have committed one step more
+        kept = state.unsent_next if state.updates > updates else state.unsent  # the others may have applied one more
         state.unsent = unsent.with_newcomers(kept, agreement.newcomers)
     sums.reducer.load_state(state.unsent)
     rebuilt = RecoveryReport(agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if newest_generation else None
@@ -198,13 +199,18 @@ def newest_first(
 ) -> list[Place]:
     """Return the checkpoints that may be restored, newest first.
 
-    Rank 0 knows the `unreported` ones. Those that the living processes saved in `newest_generation` come first: the coordinator may not
-    have heard of them. Older unreported ones are left out: a restart that did not know of them has gone another way since.
+    Rank 0 knows the `unreported` ones. Those that the living processes saved in `newest_generation` after all that the coordinator knows come
+    first: it may not have heard of them. Older unreported ones are left out: they are being deleted, or a restart that did not know of them has gone
+    another way since.
     """
-    ours = sorted(
-        (each for each in unreported if each.manifest.generation == newest_generation), key=lambda each: each.manifest.step, reverse=True
-    )
-    return [*checkpoints.group.all_gather_object([each.directory for each in ours])[0], *map(place_at, world.restore_from)]
+    known, here = [place_at(each) for each in world.restore_from], place_at(world.checkpoint_directory)
+    names = [manifests.NAME.fullmatch(place.name) for place in known if place.parent == here]  # not what the job was started from
+    known_steps = [int(name["step"]) for name in names if name is not None and int(name["generation"]) == newest_generation]
+    newer = [
+        each for each in unreported if each.manifest.generation == newest_generation and each.manifest.step > max(known_steps, default=-1)
+    ]
+    ours = sorted(newer, key=lambda each: each.manifest.step, reverse=True)
+    return [*checkpoints.group.all_gather_object([each.directory for each in ours])[0], *known]
 
 
 def restore(

@@ -27,7 +27,7 @@ from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import Unscaled
 from paceline.training.saving.shards import Tensors, put_tensors, tensors_of
 from paceline.training.state import StepReport, TrainState
-from paceline.training.state_handoff import restore_shards
+from paceline.training.state_handoff import numbers_in, put_numbers, restore_shards
 
 #: Rank 0 writes its records every 50 ms, or when a busy machine lets it; what it committed within this time of its death may not be on disk.
 UNWRITTEN_SECONDS = 5.0
@@ -144,9 +144,12 @@ def agreement_on(
 
 
 def newest_whole_step(summaries: Sequence[RankStateSummary], wanted: Sequence[StateShard]) -> int | None:
-    """Return the newest committed step of which all parts exist, or None. Steps differ by one at most, but the newest may lack a part."""
+    """Return the newest committed step of which all parts exist, or None. Steps differ by one at most, but the newest may lack a part.
+
+    Step 0 is none to come back to: a rank that has committed the first step does not have it any more, and nobody sends it.
+    """
     steps = sorted({each.step for each in summaries if each.started}, reverse=True)
-    return next((step for step in steps if step == 0 or parts_at(step, summaries, wanted) == set(wanted)), None)
+    return next((step for step in steps if steps == [0] or (step > 0 and parts_at(step, summaries, wanted) == set(wanted))), None)
 
 
 def parts_at(step: int, summaries: Sequence[RankStateSummary], wanted: Sequence[StateShard]) -> set[StateShard]:
@@ -193,13 +196,13 @@ def apply_agreement(state: TrainState, group: Group, agreement: Agreement) -> No
     """Bring this rank's state to the agreed one: send it, receive it, restore what was held on the host, or leave it as it is."""
     mine = [each for each in agreement.transfers if group.rank in (each.source, each.target)]
     receives = any(each.target == group.rank for each in mine)
-    if mine or state.held:
-        tensors = tensors_of(state)
-        if state.held and not receives:
-            restore_shards(state.held, tensors)
+    tensors = tensors_of(state) if mine or state.held else {}
+    if state.held and not receives:
+        restore_shards(state.held, tensors)
+    if agreement.transfers:
         exchange(tensors, group, mine)
-        if state.held or receives:
-            put_tensors(state, tensors)
+    if state.held or receives:
+        put_tensors(state, tensors)
     state.held = None  # not before: should the others break off in here, it is all that there is
     state.step, state.best, state.scale, state.guard = agreement.step, agreement.best, agreement.scale, agreement.guard
     state.pending_step, state.started = agreement.pending_step, True
@@ -209,7 +212,10 @@ def apply_agreement(state: TrainState, group: Group, agreement: Agreement) -> No
 
 
 def exchange(tensors: Tensors, group: Group, transfers: Sequence[StateTransfer]) -> None:
-    """Transfer parameters, buffers and optimizer state, or this rank's part of them, in one message for each dtype."""
+    """Transfer parameters, buffers and optimizer state, or this rank's part of them, in one message for each dtype. Collective, for the numbers among
+    them. `transfers`: those of this rank."""
+    sends = any(each.source == group.rank for each in transfers)
+    numbers = group.all_gather_object(numbers_in(tensors) if sends else None)
     for kind, parts in by_type(tensors).items():
         flat = flatten(parts, kind)
         for each in transfers:
@@ -218,6 +224,9 @@ def exchange(tensors: Tensors, group: Group, transfers: Sequence[StateTransfer])
             else:
                 group.receive(flat, each.source)
                 unflatten(flat, parts)
+    for each in transfers:
+        if each.target == group.rank:
+            put_numbers(numbers[each.source], tensors)
 
 
 def by_type(tensors: dict[str, Any]) -> dict[torch.dtype, list[Tensor]]:

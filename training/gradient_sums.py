@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.compression.factory import reduction_for
-from paceline.distributed.compression.options import CompressionOptions
+from paceline.distributed.compression.options import LOSSY, CompressionOptions
 from paceline.distributed.compression.remainder import WithRemainder
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
-from paceline.parallelism.communication.choices import BUCKET_SIZES_MB, COMPRESSIONS, LOSSY, ReductionChoice, choices
+from paceline.parallelism.communication.choices import BUCKET_SIZES_MB, COMPRESSIONS, ReductionChoice, choices
 from paceline.parallelism.communication.chosen_reducer import ChosenReducer
 from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.communication.pieces import PieceMaker

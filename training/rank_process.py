@@ -17,7 +17,7 @@ from paceline.distributed.probes import Endpoint, ProcessProbePort, ended_proces
 from paceline.distributed.retired_groups import RetiredGroups, retire_group
 from paceline.distributed.torch_private import warn_if_untested
 from paceline.parallelism.plan import Coordinates
-from paceline.training.build import build_generation, storage_of
+from paceline.training.build import JoinedGeneration, build_generation, storage_of
 from paceline.training.errors import AbandonedError
 from paceline.training.link import Broken, FailureReport, Outcome, Parked, RankOrder, World
 from paceline.training.optim.bad_loss import BadLossError
@@ -114,11 +114,12 @@ class RankProcess:
     def _run_generation(self, state: TrainState) -> Literal["completed", "paused", "left"] | FailureReport:
         """Build a generation and train in it. Returns how it ended, or the report of a failure that other ranks can close up from.
 
-        Once the except block is left, nothing refers to the model's wrapper any more, and the group can be destroyed.
+        Once it has returned, nothing refers to the model's wrapper any more, and the group can be destroyed.
         """
         aborter = GroupAborter(self._presence)
         self.link.guard(aborter)
         self.watchdog.guard(aborter, self.order.world.world_size, state.step)
+        generation: JoinedGeneration | None = None
         try:
             generation = build_generation(self.spec, self.order.world, state, self.telemetry, aborter)
             self.spec = generation.spec  # with the micro-batch that was found, if it had to be
@@ -139,6 +140,9 @@ class RankProcess:
             return ended
         aborter.exited.set()
         aborter.abort()  # frees the neighbours too, and the threads of the group that still wait
+        if generation is not None:
+            aborter.wait_for_tasks_in_order()  # which change what gradients have left out
+            generation.remember_unsent()
         return msgspec.structs.replace(failure, ended=ended_processes(aborter.process_probes, self.order.world.rank))
 
     def _abort_generation(self, failure: FailureReport) -> None:

@@ -82,12 +82,17 @@ class PartialStep:
         return PartialStep(self.step, losses, {node: self.sums[node] for node in nodes})
 
 
+#: Python numbers of model and optimizer, by the names that a checkpoint has for them.
+Numbers = Mapping[str, Mapping[str, float]]
+
+
 @dataclass(frozen=True)
 class HeldShards:
     """A rank's shards of a state, on the host: what is left of the state once its mesh is gone."""
 
     part: StateShard
     tensors: Mapping[str, Mapping[str, torch.Tensor]]  # of model and optimizer, by the names that a checkpoint has for them
+    numbers: Numbers  # ... and what is no tensor
 
 
 @dataclass
@@ -108,7 +113,9 @@ class TrainState:
     held: HeldShards | None = None  # by the state before this one, until they are restored or of no use
     pending_step: StepReport | None = None  # the committed step whose evaluation and save are still to be begun
     unsent: ReductionState = field(default_factory=dict)  # by this rank: what compressed gradients have left out up to `step`
-    unsent_next: ReductionState = field(default_factory=dict)  # ... up to the step after it, where a generation broke off
+    unsent_next: ReductionState = field(
+        default_factory=dict
+    )  # ... up to the step after it, as this rank had it when a generation broke off
     communication: CommunicationTrial | None = None  # what `communication: auto` has found out
     save_unfinished: bool = False  # one has begun; where its generation breaks off, it has to be made up for
     reports: deque[StepReport] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
@@ -166,13 +173,13 @@ class TrainState:
         To read an optimizer's state, torch makes it by a step with gradients and learning rate zero, which counts: a rank that saved or
         sent it would be one step ahead.
         """
-        if self.optimizer_starts_empty and self.step == self.skipped_updates:
+        if self.optimizer_starts_empty and self.updates == 0:
             self.optimizer.state.clear()
 
     @property
-    def skipped_updates(self) -> int:
-        """Number of updates skipped since step 0."""
-        return self.scale.skipped_updates + self.guard.skipped_updates
+    def updates(self) -> int:
+        """Number of updates applied since step 0: steps that were not skipped."""
+        return self.step - self.scale.skipped_updates - self.guard.skipped_updates
 
     def commit(self, report: StepReport, guard: LossGuard) -> None:
         self.step, self.pending_step, self.buffers_before, self.partial, self.pending_update = report.step, report, (), None, None

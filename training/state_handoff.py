@@ -15,18 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.distributed.reduction import ReductionState
+from paceline.parallelism.communication.trial import CommunicationTrial
 from paceline.parallelism.mesh import local_tensor
 from paceline.parallelism.plan import StateShard
 from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import Unscaled
 from paceline.training.saving.shards import Tensors, tensors_of
 from paceline.training.spec.job import JobSpec
-from paceline.training.state import HeldShards, StepReport, TrainState, building, new_state
+from paceline.training.state import HeldShards, Numbers, StepReport, TrainState, building, new_state
 
 
 @dataclass(frozen=True)
 class CarriedState:
-    """Remains of a `TrainState` after its sharded model is destroyed: progress, loss scale, reports, and this rank's shards on the host."""
+    """Remains of a `TrainState` after its sharded model is destroyed: progress, loss scale, reports, what its gradients have left out, and this rank's
+    shards on the host."""
 
     step: int
     best: float | None
@@ -37,6 +40,9 @@ class CarriedState:
     scale: Unscaled
     guard: LossGuard
     reports: tuple[StepReport, ...]
+    unsent: ReductionState
+    unsent_next: ReductionState
+    communication: CommunicationTrial | None
     held: HeldShards | None
 
 
@@ -55,6 +61,9 @@ def detach_state(state: TrainState, part: StateShard | None) -> CarriedState:
         state.scale,
         state.guard,
         tuple(state.reports),
+        state.unsent,
+        state.unsent_next,
+        state.communication,
         held_shards(state, part),
     )
 
@@ -67,7 +76,8 @@ def held_shards(state: TrainState, part: StateShard | None) -> HeldShards | None
     """
     if state.held or not state.started or state.step == 0 or part is None:
         return state.held
-    return HeldShards(part, copy_to_host(tensors_of(state)))
+    tensors = tensors_of(state)
+    return HeldShards(part, copy_to_host(tensors), numbers_in(tensors))
 
 
 def copy_to_host(tensors: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Tensor]]:
@@ -78,6 +88,16 @@ def copy_to_host(tensors: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str
     }
 
 
+def numbers_in(tensors: Tensors) -> Numbers:
+    """Return what is kept as a Python number beside the tensors: many optimizers count their updates so."""
+    return {kind: {name: value for name, value in named.items() if isinstance(value, int | float)} for kind, named in tensors.items()}
+
+
+def put_numbers(numbers: Numbers, tensors: Tensors) -> None:
+    for kind, named in numbers.items():
+        tensors[kind].update(named)
+
+
 def rebuild_state(spec: JobSpec, device: torch.device, cache: Path, carried: CarriedState) -> TrainState:
     """Build a state from the seed, and continue with the progress in `carried`."""
     state = new_state(spec, device, cache, building(spec))
@@ -85,6 +105,7 @@ def rebuild_state(spec: JobSpec, device: torch.device, cache: Path, carried: Car
     state.pending_step, state.save_unfinished, state.held = carried.pending_step, carried.save_unfinished, carried.held
     state.scale, state.guard = carried.scale, carried.guard
     state.reports.extend(carried.reports)
+    state.unsent, state.unsent_next, state.communication = carried.unsent, carried.unsent_next, carried.communication
     return state
 
 
@@ -94,3 +115,4 @@ def restore_shards(held: HeldShards, tensors: Tensors) -> None:
     for kind, named in held.tensors.items():
         for name, value in named.items():
             local_tensor(tensors[kind][name]).copy_(value)
+    put_numbers(held.numbers, tensors)

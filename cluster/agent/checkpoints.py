@@ -17,7 +17,7 @@ MANIFEST = "manifest.json"
 SCRATCH = ".tmp"
 _NAME = re.compile(r"step-\d+\.g\d+(\.tmp)?")
 #: What a checkpoint is made of, for one that has lost its manifest.
-_OURS = re.compile(r"\.metadata(\.tmp)?|__\d+_\d+\.distcp|manifest\.json\..*")
+_OURS = re.compile(r"\.metadata(\.tmp)?|__\d+_\d+\.distcp|__\d+_unsent\.safetensors|manifest\.json\..*")
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,9 @@ from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.collectives.reductions import HierarchicalSum, RingSum
 from paceline.distributed.compression.casts import Bfloat16Sum, Float16Sum
-from paceline.distributed.compression.options import CompressionOptions
+from paceline.distributed.compression.options import LOSSY, CompressionOptions
 from paceline.distributed.compression.power_sgd import PowerSgd
+from paceline.distributed.compression.remainder import RemainderFirst
 from paceline.distributed.compression.top_k import TopK
 from paceline.distributed.reduction import BackendSum, GradientBucket, Reduction, ReductionState
 from paceline.distributed.reduction_groups import ReductionGroups
@@ -16,7 +17,9 @@ from paceline.distributed.reduction_groups import ReductionGroups
 def reduction_for(algorithm: Algorithm, options: CompressionOptions, groups: ReductionGroups) -> Reduction:
     """Return the reduction over `groups`. Where there is no hierarchy it is a ring. In a hierarchy only the sums between machines are compressed."""
     if algorithm == "hierarchical" and groups.local is not None and groups.peers is not None:
-        return HierarchicalSum(groups.local, _compressed(options, groups.peers, BackendSum(groups.peers)))
+        exact = BackendSum(groups.peers)
+        found = HierarchicalSum(groups.local, _compressed(options, groups.peers, exact))
+        return RemainderFirst(HierarchicalSum(groups.local, exact), found) if options.compression in LOSSY else found
     ring = groups.ring if algorithm != "backend" else None
     return _compressed(options, groups.replicas, BackendSum(groups.replicas) if ring is None else RingSum(ring))
 

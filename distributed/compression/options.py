@@ -8,6 +8,9 @@ from typing import Literal
 Compression = Literal["none", "bf16", "fp16", "top_k", "power_sgd"]
 Threshold = Literal["exact", "sampled"]
 
+#: These leave something out until later; the others only round.
+LOSSY: frozenset[Compression] = frozenset({"top_k", "power_sgd"})
+
 
 @dataclass(frozen=True)
 class CompressionOptions:

@@ -36,15 +36,17 @@ class PowerSgd(CompressedSum):
     def _sum(self, values: Tensor, pieces: list[Piece]) -> Tensor | None:
         corrected = self.corrected(values, pieces)
         matrices = matrices_in(corrected, pieces)
-        projections = self._sum_together([matrix @ self._factor(piece) for piece, matrix in zip(pieces, matrices, strict=True)])
+        projections = self._sum_together(
+            [matrix @ self._factor(piece).to(matrix.device) for piece, matrix in zip(pieces, matrices, strict=True)]
+        )
         if not all(bool(torch.isfinite(each.sum())) for each in projections):  # the same on every rank
             return None
         bases = [torch.linalg.qr(each).Q for each in projections]
         own = [matrix.T @ basis for matrix, basis in zip(matrices, bases, strict=True)]
-        factors = self._sum_together(own)
         for matrix, basis, factor in zip(matrices, bases, own, strict=True):
             matrix.sub_(basis @ factor.T)  # what of this rank's own gradients is not in the sum
-        self.residuals.put(corrected, pieces)
+        self.residuals.put(corrected, pieces)  # before anything of it is sent: the others may commit a sum that this rank does not receive
+        factors = self._sum_together(own)
         self._new |= {key_of(piece): factor for piece, factor in zip(pieces, factors, strict=True)}
         self._whole |= {key_of(piece) for piece in pieces if piece.is_whole}
         return torch.cat([(basis @ factor.T).reshape(-1) for basis, factor in zip(bases, factors, strict=True)])
@@ -73,7 +75,7 @@ class PowerSgd(CompressedSum):
         return {
             RESIDUAL: self.residuals.by_parameter(),
             # Of parts of parameters, which another world divides otherwise, the iteration begins anew.
-            FACTOR: {**self._loaded, **{key[0]: factor for key, factor in self._factors.items() if key in self._whole}},
+            FACTOR: {**self._loaded, **{key[0]: factor.cpu() for key, factor in self._factors.items() if key in self._whole}},
         }
 
     def load_state(self, state: ReductionState) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from paceline.distributed.collectives.options import Algorithm
-from paceline.distributed.compression.options import Compression
+from paceline.distributed.compression.options import LOSSY, Compression
 from paceline.parallelism.communication.options import CommunicationOptions
 
 #: Sizes of DDP's buckets that are tried beside its own 25 MiB: smaller ones begin earlier, larger ones are fewer messages.
@@ -16,7 +16,6 @@ BUCKET_SIZES_MB = (5.0, 100.0)
 WORTH: dict[Compression, float] = {"none": 0.02, "bf16": 0.05, "fp16": 0.05, "top_k": 0.2, "power_sgd": 0.2}
 ALGORITHMS: tuple[Algorithm, ...] = ("backend", "ring", "hierarchical")
 COMPRESSIONS: tuple[Compression, ...] = ("none", "bf16", "top_k", "power_sgd")
-LOSSY: frozenset[Compression] = frozenset({"top_k", "power_sgd"})
 
 _SUMS: dict[Algorithm, str] = {"backend": "the backend", "ring": "a ring", "hierarchical": "a hierarchy"}
 _KINDS: dict[Compression, str] = {

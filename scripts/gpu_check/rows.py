@@ -10,6 +10,7 @@ ROWS: dict[str, Row] = {
     "group_of_all": Row(groups.group_of_all),
     "abort": Row(groups.abort),
     **{name: Row(strategies.check(plan), 2 * strategies.TIMEOUT_SECONDS) for name, plan in strategies.PLANS.items()},
+    **{f"{kind}_resumed": Row(strategies.check_resumed(each), 2 * strategies.TIMEOUT_SECONDS) for kind, each in strategies.LOSSY.items()},
     "readings": Row(readings.check),
     "memory_estimate": Row(speed.check_memory, 600),
     "telemetry": Row(speed.check_telemetry, 300),

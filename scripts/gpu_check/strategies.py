@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,10 @@ PLANS = {
 }
 
 
+#: Gradients that are compressed from the second step on.
+LOSSY = {kind: {"compression": kind, "dense_steps": 1} for kind in ("top_k", "power_sgd")}
+
+
 def check(which: Plan) -> Callable[[Machine], Seen]:
     return lambda machine: compare(which, machine)
 
@@ -96,17 +101,42 @@ def compare(which: Plan, machine: Machine) -> Seen:
     return Seen(text, {"apart": apart, "peak_bytes": peak})
 
 
-def run_to_end(spec: dict[str, Any], ranks: int, machine: Machine) -> list[RankEnd]:
-    """Run a job from `training.main` to its last checkpoint."""
+def check_resumed(communication: Mapping[str, Any]) -> Callable[[Machine], Seen]:
+    return lambda machine: go_on_from_a_pause(communication, machine)
+
+
+def go_on_from_a_pause(communication: Mapping[str, Any], machine: Machine) -> Seen:
+    """Run a job that pauses: its ranks have what they have not sent on their GPUs before that, and from the checkpoint after it."""
+    machine.require(2)
+    spec = Plan(2, {"strategy": "ddp"}, {"communication": dict(communication)}).spec(machine)
+    steps = spec["training"]["steps"]
+    spec["training"] |= {"steps": 2 * steps, "pause_at_steps": [steps]}
+    losses = run_to_end(spec, 2, machine, starts=2)[0].curve("loss")
+    first, *_, last = losses.values()
+    if list(losses) != list(range(steps + 1, 2 * steps + 1)) or not all(map(math.isfinite, losses.values())):
+        raise RowFailedError(f"steps {steps + 1} to {2 * steps} were to follow the pause: {losses}")
+    return Seen(f"paused after step {steps}; loss {first:.3f} to {last:.3f} in {len(losses)} more")
+
+
+def run_to_end(spec: dict[str, Any], ranks: int, machine: Machine, *, starts: int = 1) -> list[RankEnd]:
+    """Run a job from `training.main` to its last checkpoint. Of a job that pauses, and is started as often, return the last ends."""
+    by_rank = {rank: {"slot": rank, "local_rank": rank} for rank in range(ranks)}
+    ends: list[RankEnd] = []
     with tempfile.TemporaryDirectory() as folder:
         job = Job(Path(folder), spec)
         try:
-            by_rank = {rank: {"slot": rank, "local_rank": rank} for rank in range(ranks)}
-            ends = job.start(ranks, by_rank=by_rank, device=machine.device).wait(TIMEOUT_SECONDS)
+            for _ in range(starts):
+                saved = job.newest_first()
+                gang = job.start(ranks, by_rank=by_rank, device=machine.device, restore_from=saved, restore_required=bool(saved))
+                ends = gang.wait(TIMEOUT_SECONDS)
+                require_well(ends)
         finally:
             job.end()
+    return ends
+
+
+def require_well(ends: Sequence[RankEnd]) -> None:
     for rank, end in enumerate(ends):
         if end.exit_code != 0 or end.result is None:
             told = end.result.failure.message if end.result and end.result.failure else end.output[-1000:]
             raise RowFailedError(f"rank {rank} ended with exit code {end.exit_code}: {told}")
-    return ends

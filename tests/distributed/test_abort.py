@@ -121,3 +121,21 @@ def test_a_wait_for_a_thread_ends_with_it_whether_it_succeeds_or_fails() -> None
     assert well.done()
     ill.set_exception(OSError("no space"))
     aborter.wait_for_future(ill)
+
+
+def test_once_it_is_aborted_the_task_under_way_is_waited_for() -> None:
+    """Only then can be read what it leaves behind."""
+    aborter, begun, go_on, left = GroupAborter(), threading.Event(), threading.Event(), []
+
+    def task() -> None:
+        begun.set()
+        go_on.wait(5)
+        left.append(1)
+
+    values = torch.zeros(1)
+    aborter.run_in_order(task, aborter.calls.begin("sum", values), values)
+    begun.wait(5)
+    aborter.abort()
+    go_on.set()
+    aborter.wait_for_tasks_in_order()
+    assert left == [1]

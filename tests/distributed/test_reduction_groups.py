@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import torch
+from torch._C._distributed_c10d import HashStore
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.collectives.options import Algorithm
@@ -20,7 +23,8 @@ from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import GradientBucket, Piece
-from paceline.distributed.reduction_groups import ReductionGroups
+from paceline.distributed.reduction_groups import AXIS, ReductionGroups, ReductionRequest, _Builder
+from paceline.distributed.traffic import Traffic
 from paceline.training.link import World
 from tests.ranks import PROCESSES, call, make_world, receive, run_ranks, store_server
 
@@ -112,6 +116,36 @@ def test_between_machines_compressed_sums_lose_nothing(compression: dict[str, An
     assert total.abs().max() > 0.1  # something was left out
 
 
+def divided_anew(world: World, nodes: list[int], compression: dict[str, Any]) -> dict[str, Any]:
+    """From the second step on each parameter is a bucket of its own, as DDP does it. Rank 0 has something of an earlier world to send."""
+    group = joined(world, nodes, "hierarchical")
+    reduction = reduction_for("hierarchical", CompressionOptions(dense_steps=0, **compression), groups_of(group))
+    reduction.load_state({"residual": {"a": torch.ones(ELEMENTS // 2)} if world.rank == 0 else {}})
+    found = []
+    for step in (1, 2, 3):
+        whole = bucket(world.rank, step)
+        alone = [GradientBucket(whole.values[piece.offset :][: piece.length], [replace(piece, offset=0)], step) for piece in whole.pieces]
+        for each in [whole] if step == 1 else reversed(alone):
+            group.start_reduction(reduction, each).wait()
+        reduction.commit()
+        found.append(whole.values.numpy())
+    left = {name: part.numpy() for name, part in reduction.state()["residual"].items()}
+    group.barrier_and_leave()
+    return {"sums": found, "left": left}
+
+
+@pytest.mark.parametrize("compression", [{"compression": "top_k", "ratio": 0.1}, {"compression": "power_sgd"}], ids=["top_k", "power_sgd"])
+def test_what_is_left_out_between_machines_is_sent_once_by_whoever_has_its_place_now(compression: dict[str, Any]) -> None:
+    ends = run_ranks(divided_anew, 4, [0, 0, 1, 1], compression)
+    sent = sum((torch.from_numpy(each) for each in ends[0]["sums"]), torch.zeros(ELEMENTS))
+    left = torch.stack([left_of(each["left"]) for each in ends])
+    wanted = sum((expected(4, step) for step in (1, 2, 3)), torch.zeros(ELEMENTS))
+    wanted[: ELEMENTS // 2] += 1.0
+    torch.testing.assert_close(sent + left.sum(0), wanted, rtol=1e-4, atol=1e-4)
+    for machine in (left[:2], left[2:]):
+        assert ((machine != 0).sum(0) <= 1).all()  # each rank keeps something of its own segments alone
+
+
 def over_process_group(world: World) -> dict[str, Any]:
     group = joined(world, [0] * world.world_size, "backend")
     replicas = groups_of(group).replicas
@@ -131,6 +165,22 @@ def test_a_ring_over_a_torch_process_group() -> None:
     sums = [torch.from_numpy(each["sum"]) for each in ends]
     assert all(torch.equal(each, sums[0]) for each in sums)
     torch.testing.assert_close(sums[0], exact, rtol=0.05, atol=0.2)
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_a_ring_connects_in_a_network_of_ipv6() -> None:
+    request = ReductionRequest(frozenset({"ring"}), generation=1, node=0, host="::1")
+    ring = _Builder(0, request, HashStore(), GroupAborter(), Traffic((AXIS,))).ring("all", [0])
+    assert ring is not None
+    ring.close()
 
 
 def left_alone(world: World, victim: int) -> str:

@@ -16,7 +16,20 @@ pytestmark = [
 ]
 
 #: One GPU is enough for these; those that need two say so and are skipped.
-ESSENTIAL = ("group_of_one", "group_of_all", "abort", "single", "bf16", "checkpointing_full", "ddp", "fsdp", "readings", "telemetry")
+ESSENTIAL = (
+    "group_of_one",
+    "group_of_all",
+    "abort",
+    "single",
+    "bf16",
+    "checkpointing_full",
+    "ddp",
+    "fsdp",
+    "top_k_resumed",
+    "power_sgd_resumed",
+    "readings",
+    "telemetry",
+)
 
 
 @pytest.mark.parametrize("name", ESSENTIAL)

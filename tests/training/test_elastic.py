@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
-from paceline.parallelism.plan import Coordinates, Degrees
+from paceline.parallelism.plan import Coordinates, Degrees, StateShard
 from paceline.parallelism.tree import TreeNode
 from paceline.training import elastic
 from paceline.training.elastic import RankStateSummary, StateTransfer, agree
 from paceline.training.link import World
 from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import LossScale
-from paceline.training.saving.shards import tensors_of
+from paceline.training.saving.shards import put_tensors, tensors_of
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport, TrainState, new_state
+from paceline.training.state_handoff import held_shards, restore_shards
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt
 
@@ -81,6 +85,30 @@ def test_the_most_advanced_state_is_the_truth(summaries: list[RankStateSummary],
     assert agreement is not None
     assert (agreement.step, agreement.transfers) == (step, transfers)
     assert (agreement.scale, agreement.guard) == (LossScale(2.0**step), LossGuard(skipped_updates=step))
+
+
+A: StateShard = (("shard", 0, 2),)
+B: StateShard = (("shard", 1, 2),)
+NEW = at(0, started=False)
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "second", "step"),
+    [
+        (at(1), at(0), NEW, None),  # nobody has the first part at step 0 any more, nor the second one at step 1
+        (at(1), at(0), at(0), None),
+        (at(0), at(0), NEW, 0),
+        (at(7), at(6), NEW, None),
+        (at(7), at(6), at(6), 6),  # the first rank gets it from the second
+        (at(6), at(6), NEW, 6),
+    ],
+)
+def test_where_a_part_has_committed_a_step_that_the_other_has_not_all_go_back(
+    first: RankStateSummary, others: RankStateSummary, second: RankStateSummary, step: int | None
+) -> None:
+    """Two replicas of two parts; of the first part there are `first` and `second`."""
+    agreement = agree([replace(first, part=A), replace(others, part=B), replace(second, part=A), replace(others, part=B)], [A, B, A, B])
+    assert (agreement.step if agreement else None) == step
 
 
 PAIR, LAST = (TreeNode(1, 0),), (TreeNode(0, 3),)
@@ -178,3 +206,54 @@ def test_whoever_is_behind_gets_parameters_and_optimizer_to_the_last_bit(tmp_pat
     for name, value in ahead.items():
         assert fresh[name] == value, name
         assert behind[name] == value, name
+
+
+class Slowing(torch.optim.Optimizer):
+    """Its updates become smaller by Python numbers that it keeps of each parameter and of each group."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        super().__init__(parameters, {"lr": 0.1, "updates": 0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            group["updates"] += 1
+            for parameter in group["params"]:
+                kept = self.state[parameter]
+                kept["step"] = kept.get("step", 0) + 1
+                parameter.sub_(parameter.grad * group["lr"] / (kept["step"] + group["updates"]))
+
+
+def slowing(cache: Path) -> TrainState:
+    state = new_state(JobSpec.model_validate(tiny_gpt()), torch.device("cpu"), cache)
+    state.set_optimizer(Slowing(state.model.parameters()))
+    return state
+
+
+def train_beside_a_newcomer(world: World, cache: Path) -> bytes:
+    state = slowing(cache)
+    if world.rank > 0:
+        steps(state, 5)
+    group = join(world, GroupAborter())
+    agreement = agree(group.all_gather_object(elastic.summarize_state(state, was_leader=False)))
+    assert agreement is not None
+    elastic.apply_agreement(state, group, agreement)
+    steps(state, 2)
+    group.barrier_and_leave()
+    return b"".join(parameter.detach().numpy().tobytes() for parameter in state.model.parameters())
+
+
+def test_an_optimizer_that_counts_in_python_numbers_updates_a_newcomer_as_the_others(tmp_path: Path) -> None:
+    newcomer, survivor = run_ranks(train_beside_a_newcomer, 2, tmp_path)
+    assert newcomer == survivor
+
+
+def test_a_part_that_waits_on_the_host_keeps_python_numbers_of_its_optimizer(tmp_path: Path) -> None:
+    state, rebuilt = slowing(tmp_path), slowing(tmp_path)
+    steps(state, 5)
+    held, tensors = held_shards(state, ()), tensors_of(rebuilt)
+    assert held is not None
+    restore_shards(held, tensors)
+    put_tensors(rebuilt, tensors)
+    assert {kept["step"] for kept in rebuilt.optimizer.state.values()} == {5}
+    assert rebuilt.optimizer.param_groups[0]["updates"] == 5

@@ -10,15 +10,19 @@ import pytest
 import torch
 
 from paceline.distributed.solo_group import SoloGroup
+from paceline.training.build import newest_first
 from paceline.training.link import Broken, Joined, Parked, Progress, RankHello
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
+from paceline.training.saving.checkpoint_directory import CheckpointDirectory
+from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.shards import tensors_of
+from paceline.training.saving.storage import FolderStorage
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state
 from tests.faults import Fault, Moment, faulty_job, states
 from tests.gangs import Job, RankEnd, RunningGang
-from tests.ranks import RANK_TIMEOUT_SECONDS
+from tests.ranks import RANK_TIMEOUT_SECONDS, make_world
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 
@@ -152,6 +156,23 @@ def test_a_damaged_checkpoint_is_passed_over(make_job: MakeJob, tmp_path: Path) 
     after = gang.left(2, 0)
     assert_fell_back(after, SAVED_EVERY)
     assert [Path(event["directory"]).name for event in after.events_of("checkpoint_damaged")] == ["step-8.g1"]
+
+
+def committed_in(folder: Path, step: int, generation: int) -> CommittedCheckpoint:
+    made = manifests.Manifest(
+        job_id="job", step=step, generation=generation, world_size=1, seed=0, spec_sha256="", created=0.0, best=None, metrics={}, files={}
+    )
+    return CommittedCheckpoint(folder / manifests.directory_name(step, generation), made, "")
+
+
+def test_one_that_is_being_deleted_is_not_restored_before_newer_ones(tmp_path: Path) -> None:
+    """The coordinator names it no more. A newer one than all that it names is one that it has not heard of, and comes first."""
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    named = (ours / "step-400.g5", ours / "step-300.g5", ours / "step-90.g4", other / "step-900.g5")
+    world = make_world(0, 1, 1, ours, generation=6, restore_from=tuple(map(str, named)))
+    unreported = [committed_in(ours, step, generation) for step, generation in ((100, 5), (500, 5), (600, 4))]
+    checkpoints = CheckpointDirectory(FolderStorage(ours), "job", 6, JobSpec.model_validate(tiny_gpt()), SoloGroup())
+    assert newest_first(checkpoints, unreported, 5, world) == [ours / "step-500.g5", *named]
 
 
 def test_where_nobody_died_no_step_is_lost(make_job: MakeJob, tmp_path: Path) -> None:

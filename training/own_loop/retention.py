@@ -24,12 +24,19 @@ BEST = "best"
 
 @dataclass(frozen=True)
 class Saved:
-    """A published checkpoint. `value`: what it measured of the metric; None if it did not, or measured NaN."""
+    """A published checkpoint. `value`: what it measured of the metric; None if it did not, or measured NaN.
+
+    Each start and each load saves as a later generation: so `age` is the order in time, also where training has gone back to an earlier step.
+    """
 
     name: str
     step: int
     generation: int
     value: float | None
+
+    @property
+    def age(self) -> tuple[int, int]:
+        return self.generation, self.step
 
 
 @dataclass(frozen=True)
@@ -53,14 +60,14 @@ class CheckpointRetention:
     def best_first(self, saved: Sequence[Saved]) -> list[Saved]:
         """Return the checkpoints that have measured the metric, the best first, of equal ones the newest first."""
         sign = 1.0 if self.mode == "min" else -1.0
-        measured = [(sign * each.value, -each.step, -each.generation, each) for each in saved if each.value is not None]
-        return [each for *_, each in sorted(measured, key=lambda found: found[:3])]
+        measured = [(sign * each.value, each) for each in sorted(saved, key=lambda each: each.age, reverse=True) if each.value is not None]
+        return [each for _, each in sorted(measured, key=lambda found: found[0])]
 
     def to_delete(self, saved: Sequence[Saved], marked: str | None) -> list[Saved]:
         """Return the checkpoints to delete, the oldest first. `marked`: the one that is the best by its user's word."""
         if self.keep_last is None:
             return []
-        by_age = sorted(saved, key=lambda each: (each.step, each.generation))
+        by_age = sorted(saved, key=lambda each: each.age)
         kept = {each.name for each in [*by_age[-self.keep_last :], *self.best_first(saved)[: self.keep_best]]} | {marked}
         return [each for each in by_age if each.name not in kept]
 
@@ -78,8 +85,8 @@ class CheckpointRetention:
 
     def saved_in(self, directory: Path) -> list[Saved]:
         return [
-            Saved(folder.name, manifest.step, manifest.generation, self.value_in(manifest))
-            for folder, manifest in manifests.published(directory, ())
+            Saved(found.directory.name, found.manifest.step, found.manifest.generation, self.value_in(found.manifest))
+            for found in manifests.published(directory, ())
         ]
 
 

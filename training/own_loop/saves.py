@@ -146,10 +146,10 @@ def generations(directory: Path) -> list[int]:
 
 
 def newest_first(directory: Path) -> list[Path]:
-    """Published checkpoints, the latest generation's first where two have the same step."""
+    """Published checkpoints, those of the latest generation first: what was saved before going back to an earlier step is older, whatever its step."""
     names = (manifests.NAME.fullmatch(folder.name) for folder in directory.glob("step-*"))
-    found = [(int(name["step"]), int(name["generation"])) for name in names if name is not None and not name["debris"]]
-    return [directory / manifests.directory_name(step, generation) for step, generation in sorted(found, reverse=True)]
+    found = [(int(name["generation"]), int(name["step"])) for name in names if name is not None and not name["debris"]]
+    return [directory / manifests.directory_name(step, generation) for generation, step in sorted(found, reverse=True)]
 
 
 def require_directory(directory: Path | None) -> Path:

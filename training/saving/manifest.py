@@ -94,11 +94,14 @@ def encoded(manifest: Manifest) -> bytes:
 
 def read(folder: Path) -> Manifest:
     """Read a checkpoint's manifest. Raises CheckpointCorruptError if any bit of it has changed, or it was made for another folder."""
+    return decoded(_content(folder), folder, folder.name)
+
+
+def _content(folder: Path) -> bytes:
     try:
-        content = (folder / MANIFEST).read_bytes()
+        return (folder / MANIFEST).read_bytes()
     except OSError as error:
         raise _not_read(folder, f"{folder}: no readable {MANIFEST} ({error.strerror})", error) from error
-    return decoded(content, folder, folder.name)
 
 
 def decoded(content: bytes, folder: object, folder_name: str) -> Manifest:
@@ -154,13 +157,16 @@ def digest(folder: Path) -> str:
     return describe(folder / MANIFEST).sha256
 
 
-def published(directory: Path, known: Collection[str]) -> Iterator[tuple[Path, Manifest]]:
+def published(directory: Path, known: Collection[str]) -> Iterator[CommittedCheckpoint]:
     """Yield the checkpoints in `directory` that are not `known` and whose manifests can be read."""
     for folder in sorted(directory.glob("step-*")):
         name = NAME.fullmatch(folder.name)
         if name is not None and not name["debris"] and str(folder) not in known:
-            with contextlib.suppress(CheckpointCorruptError):  # it is of no use, and reported as damaged when it is to be restored
-                yield folder, read(folder)
+            with contextlib.suppress(
+                CheckpointCorruptError
+            ):  # deleted meanwhile, or of no use, and reported as damaged when it is to be restored
+                content = _content(folder)  # read once: a moment later it may be gone
+                yield CommittedCheckpoint(folder, decoded(content, folder, folder.name), hashlib.sha256(content).hexdigest())
 
 
 def make_scratch(scratch: Path) -> None:

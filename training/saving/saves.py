@@ -96,6 +96,7 @@ class Saves:
                 self._under_way = PendingSave(self._checkpoints.group, drafted, self._writer, first=self._telemetry.flush)
         except CheckpointSaveError as error:
             self._failed(self._state.step, error)
+            self._state.save_unfinished = False  # it is told; the next one that is due tries again, not each step
             if required:
                 raise
             return

@@ -161,9 +161,7 @@ class FolderStorage:
         (self.place / name).unlink(missing_ok=True)
 
     def published(self, known: Collection[str]) -> list[CommittedCheckpoint]:
-        return [
-            CommittedCheckpoint(folder, manifest, manifests.digest(folder)) for folder, manifest in manifests.published(self.place, known)
-        ]
+        return list(manifests.published(self.place, known))
 
     def target(self, name: str) -> FolderTarget:
         return FolderTarget(self.place / name)

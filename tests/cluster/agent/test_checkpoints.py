@@ -60,7 +60,7 @@ def test_a_path_must_say_what_it_means(directory: str) -> None:
 def test_one_that_has_lost_its_manifest_can_still_be_deleted(tmp_path: Path) -> None:
     doomed = tmp_path / "step-100.g1"
     doomed.mkdir()
-    for name in (".metadata", "__0_0.distcp", "__11_0.distcp", "manifest.json.77.tmp"):
+    for name in (".metadata", "__0_0.distcp", "__11_0.distcp", "__11_unsent.safetensors", "manifest.json.77.tmp"):
         (doomed / name).write_bytes(b"weights")
     assert delete(order(doomed))
     assert not doomed.exists()

@@ -32,6 +32,31 @@ def test_a_parameter_of_which_a_part_was_asked_for_is_whole_all_the_same() -> No
     assert residuals.by_parameter()["w"].tolist() == [0, 1, 2, 3, 4, 0, 0, 0, 0, 0]
 
 
+def test_what_was_left_out_is_added_once_where_buckets_are_divided_otherwise_after_a_step() -> None:
+    residuals = Residuals()
+    residuals.load({"w": torch.tensor([0.0, 0, 5, 5, 5, 5, 0, 0, 0, 0])})
+    before, after = Piece("w", (2, 5), 0, 4), Piece("w", (2, 5), 0, 4, first=2)
+    first, second = torch.zeros(4), torch.zeros(4)
+    residuals.add_to(first, [before])
+    residuals.put(torch.ones(4), [before])
+    residuals.commit()
+    residuals.add_to(second, [after])
+    assert (first.tolist(), second.tolist()) == ([0, 0, 5, 5], [1, 1, 5, 5])
+    residuals.put(torch.zeros(4), [after])
+    residuals.commit()
+    assert residuals.by_parameter()["w"].tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_what_was_told_stays_as_it_was_told() -> None:
+    residuals = Residuals()
+    residuals.put(torch.ones(5), HALVES[:1])
+    residuals.commit()
+    told = residuals.by_parameter()["w"]
+    residuals.put(torch.full((5,), 2.0), HALVES[:1])
+    residuals.commit()
+    assert told.tolist() == [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
+
+
 def test_loading_adds_to_what_is_there() -> None:
     residuals = Residuals()
     residuals.put(torch.ones(10), [WHOLE])

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from paceline.training.errors import InvalidInputError
 from paceline.training.own_loop.retention import BEST, CheckpointRetention, Saved, read_retention
+from paceline.training.own_loop.saves import newest_first
 from paceline.training.own_loop.trainer import Trainer
 from paceline.training.saving import manifest as manifests
 from tests.training.own_loop.loops import Small, optimizer_of, own_batch
@@ -33,6 +34,17 @@ def saved(**values: float | None) -> list[Saved]:
 )
 def test_the_newest_the_best_and_the_marked_one_stay(rule: CheckpointRetention, marked: str | None, deleted: str) -> None:
     assert [each.name for each in rule.to_delete(saved(a=3.0, b=1.0, c=None, d=5.0), marked)] == list(deleted)
+
+
+def test_what_was_just_saved_stays_where_training_has_gone_back_to_an_earlier_step() -> None:
+    best, left, branch = Saved("best", 800, 1, 0.5), Saved("left", 1000, 1, 9.0), Saved("branch", 850, 2, 0.6)
+    assert CheckpointRetention(keep_last=1).to_delete([best, left, branch], "best") == [left]
+
+
+def test_after_going_back_the_newest_is_not_that_of_the_most_steps(tmp_path: Path) -> None:
+    for name in ("step-800.g1", "step-1000.g1", "step-850.g2", "step-900.g2"):
+        (tmp_path / name).mkdir()
+    assert [folder.name for folder in newest_first(tmp_path)] == ["step-900.g2", "step-850.g2", "step-1000.g1", "step-800.g1"]
 
 
 def test_of_equal_ones_the_newest_is_the_best() -> None:

@@ -230,6 +230,17 @@ def test_a_snapshot_that_fails_is_reported_where_all_ranks_learn_of_it(tmp_path:
     assert list((tmp_path / "job").glob("step-*")) == []
 
 
+def test_a_save_that_broke_off_and_cannot_begin_again_is_told_once(tmp_path: Path) -> None:
+    """The disk refuses a folder: the next save that is due tries again, not every step."""
+    (tmp_path / "job").write_text("no folder")
+    state, said = state_at(1), Said()
+    state.save_unfinished = True
+    saves = Saves(checkpoints_at(tmp_path / "job", 2), state, cast("Telemetry", said), BlockingWriter())
+    saves.begin({}, required=False, since=time.monotonic())
+    assert said.events == ["checkpoint_failed"]
+    assert not saves.unfinished
+
+
 @pytest.mark.parametrize("stage", ["writes", "publishes"])
 def test_who_writes_for_a_generation_that_is_over_publishes_nothing(tmp_path: Path, stage: str) -> None:
     old, new = checkpoints_at(tmp_path / "job", 1), checkpoints_at(tmp_path / "job", 2)
@@ -256,3 +267,20 @@ def test_a_draft_is_of_its_moment(tmp_path: Path) -> None:
     checkpoint.load(checkpoints.group, found, published.directory, checkpoint.verify(checkpoints.group, published.directory))
     assert digest(found) == digest(state_at(1))
     behind.close()
+
+
+def test_one_that_is_deleted_while_the_folder_is_looked_through_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its agent renames it, just after its manifest was read."""
+    checkpoints = checkpoints_at(tmp_path / "job", 1)
+    open_directory(checkpoints, ())
+    saved = [checkpoint.save(checkpoints, state_at(step), {}) for step in (1, 2)]
+    decoded = manifests.decoded
+
+    def decode_and_rename(content: bytes, folder: Path, name: str) -> manifests.Manifest:
+        if name == "step-1.g1":
+            folder.rename(folder.with_name(f"{name}{manifests.GONE}"))
+        return decoded(content, folder, name)
+
+    monkeypatch.setattr(manifests, "decoded", decode_and_rename)
+    found = checkpoint.unreported(checkpoints, ())
+    assert found[-1] == saved[-1]
