@@ -6,6 +6,8 @@ import contextlib
 import random
 import socket
 
+from paceline.distributed.probes import family_of
+
 BACKLOG = 1024
 
 
@@ -32,7 +34,7 @@ def _bind_any(host: str, ports: range | None) -> socket.socket:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound = socket.socket(family_of(host))
     try:
         bound.bind((host, port))
     except OSError:
