@@ -203,6 +203,16 @@ def test_pods_have_no_rights_and_mount_what_they_name() -> None:
             assert options <= allowed, options - allowed
 
 
+def test_secrets_outlive_the_pods_of_coordinators() -> None:
+    """Each pod made a key of its own in a folder that ended with it: what was sealed with that could never be opened again."""
+    container = by_kind("Deployment", "paceline-coordinator")["spec"]["template"]["spec"]["containers"][0]
+    assert "paceline-vault" in [source["secretRef"]["name"] for source in container["envFrom"] if "secretRef" in source]
+    made = next(
+        line for line in (ROOT / "docs" / "deploy" / "kubernetes.md").read_text().splitlines() if line.startswith("| `paceline-vault`")
+    )
+    assert "--from-literal=PACELINE_SECRETS_KEY=" in made
+
+
 def test_a_key_that_joins_is_out_of_reach_of_ranks() -> None:
     pod = by_kind("StatefulSet", "distributed-training")["spec"]["template"]["spec"]
     assert [each["name"] for each in pod["initContainers"] if "paceline-join" in json.dumps(each)] == ["join"]
