@@ -239,6 +239,13 @@ def test_units_are_valid(unit: str, tmp_path: Path) -> None:
     assert set(re.findall(r"--[a-z-]+", command[1])) <= known
 
 
+def test_an_upgrade_of_an_agent_leaves_its_ranks_alone() -> None:
+    """`systemctl kill` signals the whole unit where nothing else is said: the ranks died of it."""
+    lines = re.findall(r"systemctl kill [^`]*", (ROOT / "docs" / "deploy" / "upgrade.md").read_text())
+    assert lines
+    assert all(line.split()[2] == "--kill-whom=main" for line in lines)
+
+
 # --- Prometheus and Grafana
 
 
