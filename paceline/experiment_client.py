@@ -11,12 +11,13 @@ from typing import Any
 
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Experiment, ExperimentAnalysis, ExperimentPlan, ExperimentSummary, Job, Trial
-from paceline.cli.client import RestClient, patient
+from paceline.cli.client import RestClient
 from paceline.cli.documents import KEYED_BY_PATH, parse_spec, read_spec
 from paceline.cli.errors import UsageProblem, WaitTimedOutError
 from paceline.cli.experiment_exports import download_export, export_format
 from paceline.cli.experiment_progress import AT_REST, POLL_SECONDS
 from paceline.cli.job_folder import in_its_folder
+from paceline.cli.waiting import patient
 
 #: A spec: a mapping, YAML text, or the path of a file.
 Spec = Mapping[str, Any] | str | Path
