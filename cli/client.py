@@ -34,6 +34,8 @@ CONNECT_TIMEOUT_S = 5.0
 ATTEMPTS = 4
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.3, 2.4
 PAGE = 200
+#: What comes before anything is sent.
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
 
 Document = Any
 
@@ -133,21 +135,24 @@ class RestClient:
         return self._repeated("POST", path, json=body, headers=headers, params=_present(parameters))
 
     def _repeated(self, method: str, path: str, **options: Any) -> Document:
-        """Send what is harmless a second time, at most ATTEMPTS times: until an answer of the coordinator's own comes."""
-        backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+        """Send what is harmless a second time, at most ATTEMPTS times: until an answer of the coordinator's own comes.
+
+        Raises UnreachableError where nothing was ever sent, and OutcomeUnknownError where something may have arrived."""
+        backoff, may_have_arrived = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS), False
         for attempt in range(ATTEMPTS):
             try:
                 with _finite():
                     return self._answer(self._http.request(method, _address(path), **options))
-            except httpx.ConnectError as error:
-                if attempt == 0:
+            except NOT_SENT as error:
+                if not may_have_arrived:
                     raise self._unreachable(error) from error
             except httpx.TransportError:
-                pass  # the request may have arrived
+                may_have_arrived = True
             except ApiProblemError as error:
                 is_last = attempt == ATTEMPTS - 1
                 if not error.is_passing or (is_last and error.code):
                     raise
+                may_have_arrived = True
             threading.Event().wait(backoff.next_seconds())
         raise self._unknown(method, path)
 
@@ -239,7 +244,7 @@ class RestClient:
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             return self._http.request(method, _address(path), **options)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
+        except NOT_SENT as error:
             raise self._unreachable(error) from error
         except httpx.TransportError as error:
             if method == "GET":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
+import httpx
 import pytest
 
 from paceline.cli.answers import parsed
@@ -80,6 +82,31 @@ def test_only_the_coordinators_own_word_tells_that_nothing_was_made(
     with pytest.raises(error):
         client.create("/x", {})
     assert len(coordinator.sent("POST", "/x")) == 4
+
+
+@pytest.mark.parametrize("server", ["train.example", "localhost:8000"])
+def test_what_was_never_sent_is_no_unknown_outcome(server: str) -> None:
+    """An address without a scheme: four attempts, and then "was sent, but no answer came"."""
+    with RestClient(ClientSettings(Setting(server, "PACELINE_SERVER"), Setting("pk_test", "test"))) as client:
+        for send in (lambda: client.create("/x", {}), lambda: client.put_bytes("/x", b"a")):
+            with pytest.raises(UnreachableError, match="from PACELINE_SERVER"):
+                send()
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError, httpx.ConnectTimeout])
+def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown(
+    client: RestClient, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, error: type[httpx.TransportError]
+) -> None:
+    failures = iter([error("refused"), httpx.ReadError("lost"), error("refused"), error("refused"), error("refused")])
+
+    def fail(*arguments: object, **options: object) -> NoReturn:
+        raise next(failures)
+
+    monkeypatch.setattr(httpx.Client, "request", fail)
+    with pytest.raises(UnreachableError, match="refused"):
+        client.create("/x", {})
+    with pytest.raises(OutcomeUnknownError):
+        client.create("/x", {})
 
 
 def test_a_job_that_waits_for_slots_is_followed_through_a_restart(client: RestClient, coordinator: FakeCoordinator) -> None:
