@@ -19,6 +19,7 @@ import yaml
 from paceline.api.core.context import Services
 from paceline.api.serve import parser as serve_parser
 from paceline.api.settings import Settings
+from paceline.bundles.archive import MOST_TAR_BYTES
 from paceline.cli.commands.worker import worker
 from paceline.cluster.states import JobState, NodeState
 from paceline.monitoring.samples import THROTTLE_NAMES
@@ -140,6 +141,19 @@ def test_the_proxy_passes_on_what_the_coordinator_needs() -> None:
     for needed in ("Host $http_host", "X-Forwarded-For $remote_addr", "X-Forwarded-Proto https", "Upgrade $http_upgrade"):
         assert f"proxy_set_header {needed};" in text
     assert {f"server {name}:8000" in text for name in ("coordinator-1", "coordinator-2")} == {True}
+
+
+def test_a_folder_that_is_dropped_in_the_browser_passes_every_proxy() -> None:
+    """It is one request, of up to 158 MiB: proxies that took 8 MiB refused it with a page of their own."""
+    megabytes = MOST_TAR_BYTES / (1 << 20)
+    place = re.search(r"location = /api/v1/training/bundles \{([^}]*)\}", (DEPLOY / "compose" / "nginx.conf").read_text())
+    assert place is not None
+    assert "proxy_pass http://coordinators;" in place[1]
+    assert int(re.findall(r"client_max_body_size (\d+)m;", place[1])[0]) >= megabytes
+    annotations = by_kind("Ingress", "paceline")["metadata"]["annotations"]
+    assert int(annotations["nginx.ingress.kubernetes.io/proxy-body-size"].removesuffix("m")) >= megabytes
+    told = re.findall(r"(\d+) MiB at `/api/v1/training/bundles`", (ROOT / "docs" / "deploy" / "proxy.md").read_text())
+    assert [int(number) >= megabytes for number in told] == [True]
 
 
 # --- Kubernetes
