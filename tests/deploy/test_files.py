@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import kubernetes_validate
@@ -133,6 +134,8 @@ def test_agents_of_the_compose_file_are_started_with_options_that_exist(agent: s
 def test_settings_of_all_files_exist() -> None:
     known = {f"PACELINE_{name}".upper() for name in Settings.model_fields} | {"DATABASE_URL", "REDIS_URL", "FORWARDED_ALLOW_IPS"}
     told = {*compose()["services"]["coordinator-1"]["environment"], *by_kind("ConfigMap", "paceline-settings")["data"]}
+    pod = by_kind("Deployment", "paceline-coordinator")["spec"]["template"]["spec"]
+    told |= {each["name"] for each in pod["containers"][0]["env"] if "value" in each}
     assert told <= known
 
 
@@ -225,6 +228,18 @@ def test_secrets_outlive_the_pods_of_coordinators() -> None:
         line for line in (ROOT / "docs" / "deploy" / "kubernetes.md").read_text().splitlines() if line.startswith("| `paceline-vault`")
     )
     assert "--from-literal=PACELINE_SECRETS_KEY=" in made
+
+
+def test_prometheus_may_ask_each_pod_by_its_address() -> None:
+    """It asks pods, not the service, and TLS's `serverName` is not the Host: each was refused, and the alert of a missing coordinator was always on."""
+    container = by_kind("Deployment", "paceline-coordinator")["spec"]["template"]["spec"]["containers"][0]
+    own, allowed = container["env"]
+    assert own == {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    assert allowed["name"] == "PACELINE_ALLOWED_HOSTS"
+    hosts = Settings(allowed_hosts=allowed["value"].replace("$(POD_IP)", "10.1.2.3")).hosts
+    server_name = documents("servicemonitor.yaml")[0]["spec"]["endpoints"][0]["tlsConfig"]["serverName"]
+    public = urlsplit(by_kind("ConfigMap", "paceline-settings")["data"]["PACELINE_PUBLIC_URL"]).hostname
+    assert {"10.1.2.3", server_name, public, "paceline-coordinator"} <= hosts
 
 
 def test_a_key_that_joins_is_out_of_reach_of_ranks() -> None:
