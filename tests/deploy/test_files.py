@@ -24,6 +24,7 @@ from paceline.bundles.archive import MOST_TAR_BYTES
 from paceline.cli.commands.worker import worker
 from paceline.cluster.states import JobState, NodeState
 from paceline.monitoring.samples import THROTTLE_NAMES
+from scripts.images.dockerfile import copy_of, parse
 from tests import factories
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +83,20 @@ def test_torch_is_the_version_that_is_developed_with() -> None:
     pinned = re.search(r"^torch==(\S+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
     assert pinned is not None
     assert f"torch=={pinned[1]}" in (ROOT / "Dockerfile").read_text()
+
+
+def test_the_dashboards_build_takes_the_documentation_along() -> None:
+    """It is in no clone: images had a coordinator that said "run `make setup`" at /docs."""
+    found = parse((ROOT / "Dockerfile").read_text()).stages
+    words = [each.word for each in found["dashboard"].instructions]
+    copies = [copy_of(each) for each in found["dashboard"].instructions if each.word == "COPY"]
+    (taken,) = [copy for copy in copies if copy.stage == "documentation"]
+    assert taken.target == "public/docs"
+    assert words[-1] == "RUN"
+    made = [each.rest for each in found["documentation"].instructions if each.word == "RUN"]
+    assert f"python -m scripts.docs_site --into {taken.sources[0]}" in made[-1]
+    for target in ("coordinator", "agent"):
+        assert not {copy_of(each).stage for each in found[target].instructions if each.word == "COPY"} - {f"build-{target}"}
 
 
 # --- compose
