@@ -131,6 +131,14 @@ def test_only_the_proxy_is_reached_from_outside_and_agents_reach_no_database() -
     assert {"postgres", "redis", "coordinator-1", "coordinator-2", "proxy"} <= inside
 
 
+def test_coordinators_reach_channels_and_identity_providers_without_being_reached() -> None:
+    """Their one network had no way out: no notification was sent, and nobody could sign in by a provider."""
+    services, networks = compose()["services"], compose()["networks"]
+    for name in ("coordinator-1", "coordinator-2"):
+        assert [network for network in services[name]["networks"] if not (networks[network] or {}).get("internal")] == ["out"]
+    assert {name for name, service in services.items() if "out" in service.get("networks", [])} == {"coordinator-1", "coordinator-2"}
+
+
 def test_roots_are_read_only_and_keys_stay_with_who_needs_them() -> None:
     for name, service in compose()["services"].items():
         if service["image"].startswith(("paceline-", "nginx")):
