@@ -77,12 +77,14 @@ def _print(session: Session, documents: list[dict[str, Any]]) -> None:
 
 
 def _table(found: list[Event]) -> str:
-    rows = [[f"{event.time:%m-%d %H:%M:%S}", event.type, event.actor.name if event.actor else "", _story(event)] for event in found]
+    rows = [
+        [f"{event.time.astimezone():%m-%d %H:%M:%S}", event.type, event.actor.name if event.actor else "", _story(event)] for event in found
+    ]
     return table(["TIME", "TYPE", "WHO", "WHAT"], rows, empty="nothing has happened", fit=True)
 
 
 def _line(event: Event) -> str:
-    return f"{event.time:%H:%M:%S} {event.type} {_story(event)}"
+    return f"{event.time.astimezone():%H:%M:%S} {event.type} {_story(event)}"
 
 
 def _story(event: Event) -> str:
