@@ -24,6 +24,7 @@ from paceline.bundles.archive import MOST_TAR_BYTES
 from paceline.cli.commands.worker import worker
 from paceline.cluster.states import JobState, NodeState
 from paceline.monitoring.samples import THROTTLE_NAMES
+from paceline.tls.authority import RENEW_BEFORE
 from scripts.images.dockerfile import copy_of, parse
 from tests import factories
 
@@ -263,6 +264,13 @@ def test_prometheus_may_ask_each_pod_by_its_address() -> None:
     server_name = documents("servicemonitor.yaml")[0]["spec"]["endpoints"][0]["tlsConfig"]["serverName"]
     public = urlsplit(by_kind("ConfigMap", "paceline-settings")["data"]["PACELINE_PUBLIC_URL"]).hostname
     assert {"10.1.2.3", server_name, public, "paceline-coordinator"} <= hosts
+
+
+@pytest.mark.parametrize("page", ["compose.md", "kubernetes.md"])
+def test_pages_say_how_often_a_certificate_is_to_be_renewed(page: str) -> None:
+    """After 90 days no agent connected; a run before the last 30 changes nothing."""
+    told = re.findall(r"every (\d+) days", (ROOT / "docs" / "deploy" / page).read_text())
+    assert [int(days) for days in told] == [RENEW_BEFORE.days]
 
 
 def test_a_key_that_joins_is_out_of_reach_of_ranks() -> None:
