@@ -8,13 +8,6 @@
 ARG DEBIAN=debian:bookworm-slim
 ARG NODE=node:22-bookworm-slim
 
-FROM ${NODE} AS dashboard
-WORKDIR /src/dashboard
-COPY dashboard/package.json dashboard/package-lock.json ./
-RUN npm ci --no-audit --no-fund
-COPY dashboard ./
-RUN npm run build
-
 FROM ${DEBIAN} AS python
 ENV LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 # hadolint ignore=DL3008
@@ -26,7 +19,7 @@ RUN apt-get update \
     && install --directory --owner 10001 --group 10001 /checkpoints /join /tls /tls-public
 ENV PATH=/opt/paceline/bin:$PATH HOME=/var/lib/paceline PACELINE_DATA=/var/lib/paceline
 
-FROM python AS build
+FROM python AS source
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends binutils python3-venv \
@@ -34,6 +27,21 @@ RUN apt-get update \
 RUN python3 -m venv /opt/paceline && pip install setuptools==84.2.1
 WORKDIR /src
 COPY . .
+
+FROM source AS documentation
+RUN grep ^mkdocs requirements.txt > /tmp/mkdocs.txt \
+    && pip install --no-build-isolation --constraint constraints.txt --requirement /tmp/mkdocs.txt . \
+    && python -m scripts.docs_site --into /docs
+
+FROM ${NODE} AS dashboard
+WORKDIR /src/dashboard
+COPY dashboard/package.json dashboard/package-lock.json ./
+RUN npm ci --no-audit --no-fund
+COPY dashboard ./
+COPY --from=documentation /docs public/docs
+RUN npm run build
+
+FROM source AS build
 COPY --from=dashboard /src/dashboard/dist dashboard/dist
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
-from paceline.cli.client import PATIENT_RETRIES
 from paceline.cli.errors import ApiProblemError, UnreachableError
 from paceline.cli.follow import LogFilter, follow_log
 from paceline.cli.formats import printed_line
@@ -15,7 +15,7 @@ from paceline.cli.interrupts import deferred
 from paceline.cli.job_changes import change_job
 from paceline.cli.job_facts import has_ended, warning_lines
 from paceline.cli.output import note, print_line, shows_colours
-from paceline.cli.waiting import wait_for_slots
+from paceline.cli.waiting import PATIENT_RETRIES, patient, wait_for_slots
 
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient
@@ -34,6 +34,7 @@ class AttachedJob:
         self._show = note if to_stderr else print_line
         self._colours = shows_colours(sys.stderr if to_stderr else sys.stdout)
         self._private = private
+        self._retries = PRIVATE_RETRIES if private else PATIENT_RETRIES
         self._printed = 0  # the seq of the last line
         self._job: Job | None = None
 
@@ -45,7 +46,7 @@ class AttachedJob:
                 self._job = parsed(self._client.create("/training/jobs", spec), Job)
             place = "" if self._private else f": {self._client.job_page(self._job.id)}"  # a private coordinator ends with its job
             note(f"submitted {self._job.name} ({self._job.id}){place}; Ctrl-C cancels it", *warning_lines(self._job))
-            wait_for_slots(self._client, self._job, "cancels the job", private=self._private)
+            wait_for_slots(self._client, self._job, "cancels the job", private=self._private, retries=self._retries)
             self._print_log(self._job)
         except KeyboardInterrupt:
             if self._job is None:
@@ -57,10 +58,10 @@ class AttachedJob:
     def document(self) -> Any:
         """The job as it is now, as the coordinator gives it."""
         assert self._job is not None
-        return self._client.job_document(self._job.id)
+        return patient(functools.partial(self._client.job_document, self._job.id), self._retries)
 
     def _print_log(self, job: Job) -> None:
-        for entry in follow_log(self._client, job.id, self._printed, self._only, PRIVATE_RETRIES if self._private else PATIENT_RETRIES):
+        for entry in follow_log(self._client, job.id, self._printed, self._only, self._retries):
             self._printed = entry.seq
             self._show(printed_line(entry, colours=self._colours), colours=self._colours)
 

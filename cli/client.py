@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx
@@ -31,15 +31,13 @@ from paceline.tls.trust import TrustError, context_of
 API = "/api/v1"
 ANSWER_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
-CREATE_ATTEMPTS = 4
+ATTEMPTS = 4
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.3, 2.4
 PAGE = 200
-
-#: Of what follows a job: how long a coordinator may be away.
-PATIENT_RETRIES, PATIENT_SECONDS = 60, 1.0
+#: What comes before anything is sent.
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
 
 Document = Any
-Answer = TypeVar("Answer")
 
 
 class RestClient:
@@ -122,14 +120,8 @@ class RestClient:
         return self._change("PUT", path, {}, revision, body)
 
     def put_bytes(self, path: str, content: bytes) -> Document:
-        """Send bytes to where they are harmless a second time: repeated while no answer comes, at most CREATE_ATTEMPTS times."""
-        backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
-        for _ in range(CREATE_ATTEMPTS):
-            try:
-                return self._answer(self._http.put(_address(path), content=content, headers={"Content-Type": "application/octet-stream"}))
-            except httpx.TransportError:
-                threading.Event().wait(backoff.next_seconds())
-        raise self._unknown("PUT", path)
+        """Send bytes to where they are harmless a second time: repeated as a create is."""
+        return self._repeated("PUT", path, content=content, headers={"Content-Type": "application/octet-stream"})
 
     def patch(self, path: str, body: Document) -> Document:
         return self._change("PATCH", path, {}, None, body)
@@ -138,20 +130,31 @@ class RestClient:
         return self._change("DELETE", path, parameters, revision)
 
     def create(self, path: str, body: Document, **parameters: object) -> Document:
-        """Send a POST with an Idempotency-Key: repeated while no answer comes, at most CREATE_ATTEMPTS times."""
+        """Send a POST with an Idempotency-Key: repeated while no answer comes, at most ATTEMPTS times."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
-        backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
-        for attempt in range(CREATE_ATTEMPTS):
+        return self._repeated("POST", path, json=body, headers=headers, params=_present(parameters))
+
+    def _repeated(self, method: str, path: str, **options: Any) -> Document:
+        """Send what is harmless a second time, at most ATTEMPTS times: until an answer of the coordinator's own comes.
+
+        Raises UnreachableError where nothing was ever sent, and OutcomeUnknownError where something may have arrived."""
+        backoff, may_have_arrived = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS), False
+        for attempt in range(ATTEMPTS):
             try:
                 with _finite():
-                    return self._answer(self._http.post(_address(path), json=body, headers=headers, params=_present(parameters)))
-            except httpx.ConnectError as error:
-                if attempt == 0:
+                    return self._answer(self._http.request(method, _address(path), **options))
+            except NOT_SENT as error:
+                if not may_have_arrived:
                     raise self._unreachable(error) from error
             except httpx.TransportError:
-                pass  # the request may have arrived: the key makes the next attempt harmless
+                may_have_arrived = True
+            except ApiProblemError as error:
+                is_last = attempt == ATTEMPTS - 1
+                if not error.is_passing or (is_last and error.code):
+                    raise
+                may_have_arrived = True
             threading.Event().wait(backoff.next_seconds())
-        raise self._unknown("POST", path)
+        raise self._unknown(method, path)
 
     def ready(self) -> bool:
         try:
@@ -241,7 +244,7 @@ class RestClient:
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             return self._http.request(method, _address(path), **options)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
+        except NOT_SENT as error:
             raise self._unreachable(error) from error
         except httpx.TransportError as error:
             if method == "GET":
@@ -273,16 +276,6 @@ class RestClient:
         return OutcomeUnknownError(
             f"{method} {path} was sent to {self.settings.url}, but no answer came", "look before you repeat it: 'paceline jobs'"
         )
-
-
-def patient(ask: Callable[[], Answer], retries: int = PATIENT_RETRIES) -> Answer:
-    """Ask a coordinator that may be away for a while, `retries` times a second apart."""
-    for _ in range(retries):
-        try:
-            return ask()
-        except UnreachableError:
-            threading.Event().wait(PATIENT_SECONDS)
-    return ask()
 
 
 def _pinned(settings: ClientSettings) -> ssl.SSLContext | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from paceline.cli.errors import ApiProblemError, OutputError, UsageProblem
 from paceline.cli.git_facts import MOST_PATH, git_facts
 from paceline.cli.job_folder import near_names
 from paceline.cli.output import note
+from paceline.cli.waiting import patient
 from paceline.monitoring.words import plural
 
 if TYPE_CHECKING:
@@ -95,7 +97,8 @@ def _send(client: RestClient, bundle: PackedBundle, packed: IO[bytes]) -> bool:
         if answer["next_chunk"] is None:
             return sent > 0
         packed.seek(answer["next_chunk"] * CHUNK_BYTES)
-        answer = client.put_bytes(f"{path}/chunks/{answer['next_chunk']}", packed.read(CHUNK_BYTES))
+        chunk = f"{path}/chunks/{answer['next_chunk']}", packed.read(CHUNK_BYTES)
+        answer = patient(functools.partial(client.put_bytes, *chunk))
     raise OutputError(f"the coordinator asks for chunk {answer['next_chunk']} of the code again and again; {most} were sent")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Curve, Job, JobMetrics
 from paceline.cli.job_facts import has_ended
+from paceline.cli.waiting import patient
 
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
@@ -45,7 +46,6 @@ def points_of(curves: Iterable[Curve]) -> list[Point]:
 def follow_metrics(client: RestClient, job_id: str, names: str | None, ranks: str, first_step: int) -> Iterator[MetricPoint]:
     """Yield every point from `first_step` on, in order of generations and steps, and each once, until the job has ended. Steps that a later
     generation does again come again where they differ."""
-    from paceline.cli.client import patient
     from paceline.cli.follow import StreamNews
 
     newest: dict[Series, tuple[int, int]] = {}  # by series, its last generation and step

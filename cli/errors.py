@@ -142,6 +142,9 @@ _BY_STATUS = {
     422: ExitCode.USAGE,
 }
 
+#: What a proxy answers where it reaches no coordinator, and a coordinator that cannot answer yet.
+_AWAY = frozenset({502, 503, 504})
+
 _SIGN_IN = (
     "sign in with 'paceline login --server URL --api-key KEY', or set PACELINE_API_KEY; KEY is what 'paceline keys create NAME' prints where you are"
     " signed in, or an admin gives you; for a stack of yours on this machine: paceline login --data FOLDER, with the data folder that 'paceline up' prints"
@@ -164,6 +167,11 @@ class ApiProblemError(CliError):
         self.docs: str | None = None
         if status == 401:
             self.hint = _SIGN_IN
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether nobody could answer for a while: a proxy that reaches no coordinator, or one that is starting, or without its database."""
+        return self.status in _AWAY and self.code in ("", "busy", "not_ready")
 
     def document(self) -> dict[str, Any]:
         """The error for programs: the coordinator's own code, and the fields that it refused."""

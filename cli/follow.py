@@ -20,7 +20,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import LogEntry, LogPage
-from paceline.cli.client import PATIENT_RETRIES, RestClient, patient
+from paceline.cli.client import RestClient
+from paceline.cli.waiting import PATIENT_RETRIES, patient
 
 POLL_S = 1.0
 OPEN_TIMEOUT_S = 5.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import time
@@ -18,14 +19,13 @@ from rich.text import Text
 from paceline.cli import formats
 from paceline.cli.api_types import Job
 from paceline.cli.client import RestClient
-from paceline.cli.errors import UnreachableError
 from paceline.cli.job_facts import has_ended
 from paceline.cli.output import plain, print_line
 from paceline.cli.settings import plain_output
+from paceline.cli.waiting import patient
 
 POLL_S = 0.25
 PLAIN_INTERVAL_S = 5.0
-AWAY_LIMIT_S = 60.0
 
 Show = Callable[[Job], None]
 
@@ -34,7 +34,7 @@ def watch(client: RestClient, job_id: str) -> Job:
     """Show the job until it has ended; returns it as it ended."""
     with _screen() as show:
         while True:
-            job = _patient_job(client, job_id)
+            job = patient(functools.partial(client.job, job_id))
             show(job)
             if has_ended(job):
                 return job
@@ -56,18 +56,6 @@ def rows(job: Job) -> list[tuple[str, str]]:
         ("world", f"{job.world_size} (generation {job.generation})"),
         ("checkpoint", formats.UNKNOWN if progress.last_checkpoint_step is None else f"step {progress.last_checkpoint_step}"),
     ]
-
-
-def _patient_job(client: RestClient, job_id: str) -> Job:
-    """The job. A coordinator that restarts is waited for: the job trains on without it."""
-    deadline = time.monotonic() + AWAY_LIMIT_S
-    while True:
-        try:
-            return client.job(job_id)
-        except UnreachableError:
-            if time.monotonic() > deadline:
-                raise
-            threading.Event().wait(POLL_S)
 
 
 @contextlib.contextmanager

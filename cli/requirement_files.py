@@ -17,13 +17,13 @@ Spec = dict[str, Any]
 
 def with_requirements(spec: Spec, file: str) -> Spec:
     """The spec that was read from `file` ('-': stdin), with the lines of its requirements files. Paths are found from `environment.working_directory`
-    where that is on this machine, else from the folder of `file`. Raises UsageProblem."""
+    where that is on this machine, else from the folder of `file`; with `environment.code` the coordinator finds them there. Raises UsageProblem."""
     environment = spec.get("environment")
     given = environment.get("requirements") if isinstance(environment, dict) else None
     lines = (f"-r {given}",) if isinstance(given, str) else given
     if not isinstance(environment, dict) or not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
         return spec  # without any, or for the coordinator to refuse
-    if not any(line.strip().startswith(("-r", "--requirement")) for line in lines):
+    if environment.get("code") is not None or not any(line.strip().startswith(("-r", "--requirement")) for line in lines):
         return spec
     named = environment.get("working_directory")
     folder = (

@@ -251,16 +251,18 @@ class Client(JobMethods, ExperimentMethods):
 def document_of(spec: Spec) -> dict[str, Any]:
     """Return a job spec as the coordinator takes it.
 
-    Text with a line break or a colon and a space is YAML, other text is the path of a file; relative paths in a file are found from its folder.
-    Raises UsageProblem where it cannot be read.
+    Text with a line break or a colon and a space is YAML, other text is the path of a file; relative paths in a file are found from its folder, and its
+    requirements files are read. Raises UsageProblem where something cannot be read.
     """
+    from paceline.cli.requirement_files import with_requirements  # pydantic, which most uses of a client do without
+
     if isinstance(spec, Mapping):
         return dict(spec)
     if not isinstance(spec, str | Path):
         raise UsageProblem(f"a job spec is a mapping, YAML text or the path of a file, and no {type(spec).__name__}")
-    if isinstance(spec, str) and ("\n" in spec or ": " in spec):
-        return in_its_folder(parse_spec(spec, "the spec"), "-")
-    return in_its_folder(read_spec(str(spec), []), str(spec))
+    is_text = isinstance(spec, str) and ("\n" in spec or ": " in spec)
+    file = "-" if is_text else str(spec)
+    return with_requirements(in_its_folder(parse_spec(str(spec), "the spec") if is_text else read_spec(file, []), file), file)
 
 
 def _path_of(checkpoint: str) -> str:

@@ -11,12 +11,13 @@ from typing import Any
 
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Experiment, ExperimentAnalysis, ExperimentPlan, ExperimentSummary, Job, Trial
-from paceline.cli.client import RestClient, patient
+from paceline.cli.client import RestClient
 from paceline.cli.documents import KEYED_BY_PATH, parse_spec, read_spec
 from paceline.cli.errors import UsageProblem, WaitTimedOutError
 from paceline.cli.experiment_exports import download_export, export_format
 from paceline.cli.experiment_progress import AT_REST, POLL_SECONDS
 from paceline.cli.job_folder import in_its_folder
+from paceline.cli.waiting import patient
 
 #: A spec: a mapping, YAML text, or the path of a file.
 Spec = Mapping[str, Any] | str | Path
@@ -107,13 +108,16 @@ class ExperimentMethods:
 def experiment_document_of(spec: Spec) -> dict[str, Any]:
     """Return an experiment as the coordinator takes it: of a mapping, of YAML text, or of the path of a file, as `document_of` tells them apart.
 
-    Relative paths of its job are found from the file's folder. Raises UsageProblem where it cannot be read.
+    Relative paths of its job are found from the file's folder, and its requirements files are read. Raises UsageProblem where something cannot be read.
     """
+    from paceline.cli.requirement_files import with_requirements
+
     if isinstance(spec, Mapping):
         return dict(spec)
     if not isinstance(spec, str | Path):
         raise UsageProblem(f"an experiment is a mapping, YAML text or the path of a file, and no {type(spec).__name__}")
     is_text = isinstance(spec, str) and ("\n" in spec or ": " in spec)
-    document = parse_spec(str(spec), "the experiment") if is_text else read_spec(str(spec), [], KEYED_BY_PATH)
+    file = "-" if is_text else str(spec)
+    document = parse_spec(str(spec), "the experiment") if is_text else read_spec(file, [], KEYED_BY_PATH)
     job = document.get("job")
-    return {**document, "job": in_its_folder(job, "-" if is_text else str(spec))} if isinstance(job, dict) else document
+    return {**document, "job": with_requirements(in_its_folder(job, file), file)} if isinstance(job, dict) else document

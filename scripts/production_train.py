@@ -225,8 +225,8 @@ def read_run(options: argparse.Namespace) -> Run:
 
 
 def portions(options: argparse.Namespace, training: TrainingLength | None, world_size: int) -> tuple[int, int]:
-    """Return the samples of a rank's batch, and the batches of an update. A spec's update stays as large as it is in a job, and is cut into its
-    micro-batches where it gives their size."""
+    """Return the samples of a rank's batch, and the batches of an update. A spec's update stays as large as it is in a job, and is cut into equal
+    batches of at most its micro-batches where it gives their size."""
     if training is None or not options.config:
         return options.batch_size or BATCH_SIZE, options.gradient_accumulation_steps or 1
     share = -(-training.global_batch_size // world_size)
@@ -234,7 +234,8 @@ def portions(options: argparse.Namespace, training: TrainingLength | None, world
         accumulation = options.gradient_accumulation_steps or 1
         return options.batch_size or -(-share // accumulation), accumulation
     micro = training.micro_batch_size if isinstance(training.micro_batch_size, int) else share
-    return min(micro, share), max(1, share // micro)
+    accumulation = -(-share // micro)
+    return -(-share // accumulation), accumulation
 
 
 def default_document(options: argparse.Namespace) -> dict[str, Any]:

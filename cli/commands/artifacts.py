@@ -23,6 +23,7 @@ from paceline.cli.exits import ExitCode
 from paceline.cli.job_facts import has_ended
 from paceline.cli.output import note, table
 from paceline.cli.session import Session, with_session
+from paceline.cli.waiting import patient
 from paceline.monitoring.words import plural
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ def tensorboard(
 def _follow(client: RestClient, job_id: str, archive: Path, grown: EventFolder, seconds: float) -> None:
     """Bring the files up to date again and again until the job has ended. They are made anew where the job has changed its ranks, since it
     may have gone back to an older step."""
-    from paceline.cli.client import patient
-
     path, generation = f"/training/jobs/{job_id}/tensorboard", None
     while True:
         job = patient(lambda: client.job(job_id))  # before the points: whatever it had reported when it ended is in them

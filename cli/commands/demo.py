@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ from paceline.cli.api_types import Job, Node
 from paceline.cli.commands.stack import Agents, Data, Gpus, Port, Slots
 from paceline.cli.commands.submit import ending
 from paceline.cli.errors import StackError
+from paceline.cli.examples import FIRST_SPEC, first_spec
 from paceline.cli.interrupts import ignore_from_now_on, interruptible
 from paceline.cli.job_changes import change_job
 from paceline.cli.job_facts import seconds_to_first_step
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from paceline.cli.client import RestClient
     from paceline.cli.local.stack import Stack, StackPlan
 
-EXAMPLE = Path("examples/gpt_stdlib.yaml")
 MOST_RANKS = 32  # of the example: the samples of its batch
 PR_SET_PDEATHSIG = 1
 LABEL, LABEL_VALUE = "started-by", "demo"
@@ -54,10 +54,11 @@ def demo(
 
     if die_with_parent:
         _end_with_parent()
+    spec = spec_of(file)
     shape = local_agents(agents, slots_per_agent, gpus)
     note(*shape.notes)
     with interruptible(), _demo_stack(data, StackPlan(port, shape.agents, shape.slots_per_agent, gpus=gpus)) as (stack, is_ours):
-        job = _train(stack, file)
+        job = _train(stack, spec, everywhere=file is None)
         if not is_ours:
             note("The stack stays up. To stop it: " + shlex.join(["paceline", "down", "--data", str(stack.layout.data)]))
         elif sys.stdout.isatty() or sys.stdin.isatty():
@@ -65,17 +66,22 @@ def demo(
     raise typer.Exit(exits.for_job_state(job.state))
 
 
-def _train(stack: Stack, file: Path | None) -> Job:
+def spec_of(file: Path | None) -> dict[str, Any]:
+    """The job spec in `file`, or the example that Paceline comes with, labelled as a demo's. Raises UsageProblem."""
     from paceline.cli.documents import read_spec
+
+    spec = read_spec(str(file or first_spec() or FIRST_SPEC), [])
+    return {**spec, "labels": {**(spec.get("labels") or {}), LABEL: LABEL_VALUE}}
+
+
+def _train(stack: Stack, spec: dict[str, Any], *, everywhere: bool) -> Job:
     from paceline.cli.live import watch
     from paceline.cli.local.stack import login_link
 
-    spec = read_spec(str(file or EXAMPLE), [])
-    spec["labels"] = {**(spec.get("labels") or {}), LABEL: LABEL_VALUE}
     with stack.client() as client:
         if stack.started:
             _cancel_leftovers(client)
-        if file is None:
+        if everywhere:
             spec["resources"] = everything([parsed(each, Node) for each in client.pages("/cluster/nodes")])
         print_line(f"dashboard: {login_link(client)}  (signs in once)")
         job = parsed(client.create("/training/jobs", spec), Job)

@@ -15,6 +15,7 @@ from paceline.cli.exits import ExitCode
 from paceline.cli.job_facts import has_ended
 from paceline.cli.output import Format, note, print_document, print_line, table
 from paceline.cli.session import Session, with_session
+from paceline.cli.waiting import patient
 
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
@@ -56,8 +57,6 @@ def _beyond(client: RestClient, path: str, after: int) -> list[dict[str, Any]]:
 
 def _follow(session: Session, client: RestClient, path: str, job_id: str | None, after: int) -> None:
     """Print what happens from now on: for ever, or until the job has ended and all of its events are printed."""
-    from paceline.cli.client import patient
-
     while True:
         ended = job_id is not None and has_ended(parsed(patient(functools.partial(client.job_document, job_id)), Job))
         for document in patient(functools.partial(_beyond, client, path, after)):
@@ -78,12 +77,14 @@ def _print(session: Session, documents: list[dict[str, Any]]) -> None:
 
 
 def _table(found: list[Event]) -> str:
-    rows = [[f"{event.time:%m-%d %H:%M:%S}", event.type, event.actor.name if event.actor else "", _story(event)] for event in found]
+    rows = [
+        [f"{event.time.astimezone():%m-%d %H:%M:%S}", event.type, event.actor.name if event.actor else "", _story(event)] for event in found
+    ]
     return table(["TIME", "TYPE", "WHO", "WHAT"], rows, empty="nothing has happened", fit=True)
 
 
 def _line(event: Event) -> str:
-    return f"{event.time:%H:%M:%S} {event.type} {_story(event)}"
+    return f"{event.time.astimezone():%H:%M:%S} {event.type} {_story(event)}"
 
 
 def _story(event: Event) -> str:

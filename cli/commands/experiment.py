@@ -251,11 +251,12 @@ def export(
 
 
 def _document(client: RestClient, reader: SpecReader, file: str, changes: list[str] | None, workdir: Path | None = None) -> dict[str, Any]:
-    """The experiment in the file at `file`, with the relative paths of its job found from the file's folder; or with the folder `workdir`, sent along once, as
-    the code of all its trials."""
+    """The experiment in the file at `file`, with the relative paths of its job found from the file's folder, and the requirements files read; or with the
+    folder `workdir`, sent along once, as the code of all its trials."""
     from paceline.cli.code_bundle import with_code
     from paceline.cli.documents import KEYED_BY_PATH
     from paceline.cli.job_folder import in_its_folder, require_files
+    from paceline.cli.requirement_files import with_requirements
 
     document = reader.read(file, changes or [], KEYED_BY_PATH)
     job = document.get("job")
@@ -265,4 +266,4 @@ def _document(client: RestClient, reader: SpecReader, file: str, changes: list[s
         return {**document, "job": with_code(client, job, workdir)}
     job = in_its_folder(job, file)
     require_files(client, {"name": document.get("name"), **job}, file)
-    return {**document, "job": job}
+    return {**document, "job": with_requirements(job, file)}

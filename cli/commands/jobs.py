@@ -24,7 +24,7 @@ from paceline.cli.moments import seconds
 from paceline.cli.output import clear_screen, coloured, note, plain, print_line, table
 from paceline.cli.session import Session, with_session
 from paceline.cli.settings import has_display
-from paceline.cli.waiting import wait_for_state
+from paceline.cli.waiting import patient, wait_for_state
 
 JobRef = Annotated[
     str, typer.Argument(metavar="JOB", help="name, id, or the beginning of an id", show_default=False, autocompletion=job_references)
@@ -71,8 +71,6 @@ def jobs(
 
 def _watch(draw: Callable[[], str]) -> NoReturn:
     """Draw the same screen again and again. Ctrl-C exits with 130."""
-    from paceline.cli.client import patient
-
     try:
         while True:
             text = patient(draw)

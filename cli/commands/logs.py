@@ -74,17 +74,13 @@ def print_log(
 ) -> None:
     """Print stored lines, and with `follow` those to come. Says so where an ended job's log is not complete yet, and why nothing was
     printed."""
-    from paceline.cli.follow import LogFilter, follow_log, is_arriving, last_states, read_page, stored_log
+    from paceline.cli.follow import LogFilter, follow_log, is_arriving, newest_log, stored_log
 
     only = only or LogFilter()
     if tail is not None:
-        page = read_page(client, job_id, after, only, tail=True, limit=tail)
-        printer.print(last_states(page.items))
-        after = page.next_after
-    if follow:
-        printer.print(follow_log(client, job_id, after, only))
-    elif tail is None:
-        printer.print(stored_log(client, job_id, after, only))
+        printer.print(newest_log(client, job_id, after, only, tail, follow=follow))
+    else:
+        printer.print((follow_log if follow else stored_log)(client, job_id, after, only))
     if not printer.has_printed:
         _explain_nothing(client.job(job_id), only)
     if not follow and is_arriving(client, job_id):

@@ -22,10 +22,12 @@ def plan(session: Session, file: Spec, changes: Changes = None) -> None:
     """Show what the job in FILE would do: placement, batch arithmetic, memory. Nothing is submitted."""
     from paceline.cli.documents import whole_refusals
     from paceline.cli.job_folder import in_its_folder, require_files
+    from paceline.cli.requirement_files import with_requirements
 
     with session.client() as client, whole_refusals(client, "/training/plan") as reader:
         spec = in_its_folder(reader.read(file, changes or []), file)
         require_files(client, spec, file)
+        spec = with_requirements(spec, file)
         document = client.create("/training/plan", spec)
     answer = parsed(document, Plan)
     session.emit(document, lambda: _report(answer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from paceline.cli.job_facts import TIME_LIMIT, has_ended, warning_lines
 from paceline.cli.output import fields, note
 from paceline.cli.plan_choices import chosen
 from paceline.cli.session import Session, with_session
-from paceline.cli.waiting import wait_for_slots
+from paceline.cli.waiting import patient, wait_for_slots
 
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient
@@ -82,7 +83,7 @@ def follow_to_end(session: Session, client: RestClient, job: Job) -> None:
     except KeyboardInterrupt:
         note("", f"detached; the job goes on. next: paceline logs -f {job.id}")
         raise typer.Exit(exits.ExitCode.INTERRUPTED) from None
-    document = client.job_document(job.id)
+    document = patient(functools.partial(client.job_document, job.id))
     job = parsed(document, Job)
     if not session.for_people:
         session.emit(document, str)

@@ -1,6 +1,6 @@
 """Background processes: started in a session of their own, recorded, and stopped only when they are still the same ones.
 
-A pid alone proves nothing: another process may have got it. A record therefore holds the start time too. Processes that the
+A pid alone proves nothing: another process may have got it. A record therefore holds its birth too, which no clock changes. Processes that the
 recorded ones have started (spawners, ranks) are found by the mark in their environment, which children inherit.
 """
 
@@ -22,6 +22,8 @@ from paceline.cli.local.layout import MARK, Layout
 from paceline.cli.settings import LOG_FILE, child_environment
 from paceline.location import ROOT
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+#: Of records without a birth: those of an older version, or where there is no /proc.
 START_TIME_TOLERANCE_S = 1.0
 STOP_GRACE_S = 12.0
 SWEEP_GRACE_S = 3.0
@@ -34,6 +36,7 @@ class Record(msgspec.Struct, frozen=True):
     pid: int
     started_at: float
     command: list[str]
+    birth: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def start(layout: Layout, program: BackgroundProgram) -> Record:
             start_new_session=True,
             umask=program.umask,
         )
-    record = Record(program.name, process.pid, psutil.Process(process.pid).create_time(), command)
+    record = Record(program.name, process.pid, psutil.Process(process.pid).create_time(), command, _birth(process.pid))
     layout.record(program.name).write_bytes(msgspec.json.encode(record))
     return record
 
@@ -88,13 +91,27 @@ def recorded(layout: Layout) -> list[Record]:
 
 
 def find(record: Record) -> psutil.Process | None:
-    """The recorded process if it lives: the same pid, started at the same time, not a zombie."""
+    """The recorded process if it lives: the same pid and birth, not a zombie."""
     try:
         process = psutil.Process(record.pid)
-        same = abs(process.create_time() - record.started_at) <= START_TIME_TOLERANCE_S
-        return process if same and _lives(process) else None
+        return process if _is_same(process, record) and _lives(process) else None
     except psutil.NoSuchProcess:
         return None
+
+
+def _is_same(process: psutil.Process, record: Record) -> bool:
+    if record.birth:
+        return record.birth == _birth(process.pid)
+    return abs(process.create_time() - record.started_at) <= START_TIME_TOLERANCE_S
+
+
+def _birth(pid: int) -> str:
+    """The boot of this machine, and the process's start in ticks since then; empty where there is no such process, or no /proc."""
+    try:
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return f"{BOOT_ID.read_text().strip()}/{ticks}"
+    except OSError:
+        return ""
 
 
 def alive(layout: Layout, name: str) -> bool:

@@ -37,6 +37,11 @@ def test_what_names_no_file_is_left_as_it_is(environment: object, tmp_path: Path
     assert with_requirements(spec, str(tmp_path / "job.yaml")) == spec
 
 
+def test_a_file_of_code_that_was_sent_is_the_coordinators_to_read(tmp_path: Path) -> None:
+    spec = {"environment": {"requirements": "none.txt", "code": {"bundle": "b"}}}
+    assert with_requirements(spec, str(tmp_path / "job.yaml")) == spec
+
+
 def test_a_file_that_is_not_there_or_has_a_bad_line_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match=r"none\.txt cannot be read"):
         lines({"environment": {"requirements": "none.txt"}}, tmp_path / "job.yaml")

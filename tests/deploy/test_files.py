@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import kubernetes_validate
@@ -19,9 +20,12 @@ import yaml
 from paceline.api.core.context import Services
 from paceline.api.serve import parser as serve_parser
 from paceline.api.settings import Settings
+from paceline.bundles.archive import MOST_TAR_BYTES
 from paceline.cli.commands.worker import worker
 from paceline.cluster.states import JobState, NodeState
 from paceline.monitoring.samples import THROTTLE_NAMES
+from paceline.tls.authority import RENEW_BEFORE
+from scripts.images.dockerfile import copy_of, parse
 from tests import factories
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +86,20 @@ def test_torch_is_the_version_that_is_developed_with() -> None:
     assert f"torch=={pinned[1]}" in (ROOT / "Dockerfile").read_text()
 
 
+def test_the_dashboards_build_takes_the_documentation_along() -> None:
+    """It is in no clone: images had a coordinator that said "run `make setup`" at /docs."""
+    found = parse((ROOT / "Dockerfile").read_text()).stages
+    words = [each.word for each in found["dashboard"].instructions]
+    copies = [copy_of(each) for each in found["dashboard"].instructions if each.word == "COPY"]
+    (taken,) = [copy for copy in copies if copy.stage == "documentation"]
+    assert taken.target == "public/docs"
+    assert words[-1] == "RUN"
+    made = [each.rest for each in found["documentation"].instructions if each.word == "RUN"]
+    assert f"python -m scripts.docs_site --into {taken.sources[0]}" in made[-1]
+    for target in ("coordinator", "agent"):
+        assert not {copy_of(each).stage for each in found[target].instructions if each.word == "COPY"} - {f"build-{target}"}
+
+
 # --- compose
 
 
@@ -114,6 +132,14 @@ def test_only_the_proxy_is_reached_from_outside_and_agents_reach_no_database() -
     assert {"postgres", "redis", "coordinator-1", "coordinator-2", "proxy"} <= inside
 
 
+def test_coordinators_reach_channels_and_identity_providers_without_being_reached() -> None:
+    """Their one network had no way out: no notification was sent, and nobody could sign in by a provider."""
+    services, networks = compose()["services"], compose()["networks"]
+    for name in ("coordinator-1", "coordinator-2"):
+        assert [network for network in services[name]["networks"] if not (networks[network] or {}).get("internal")] == ["out"]
+    assert {name for name, service in services.items() if "out" in service.get("networks", [])} == {"coordinator-1", "coordinator-2"}
+
+
 def test_roots_are_read_only_and_keys_stay_with_who_needs_them() -> None:
     for name, service in compose()["services"].items():
         if service["image"].startswith(("paceline-", "nginx")):
@@ -132,6 +158,8 @@ def test_agents_of_the_compose_file_are_started_with_options_that_exist(agent: s
 def test_settings_of_all_files_exist() -> None:
     known = {f"PACELINE_{name}".upper() for name in Settings.model_fields} | {"DATABASE_URL", "REDIS_URL", "FORWARDED_ALLOW_IPS"}
     told = {*compose()["services"]["coordinator-1"]["environment"], *by_kind("ConfigMap", "paceline-settings")["data"]}
+    pod = by_kind("Deployment", "paceline-coordinator")["spec"]["template"]["spec"]
+    told |= {each["name"] for each in pod["containers"][0]["env"] if "value" in each}
     assert told <= known
 
 
@@ -140,6 +168,19 @@ def test_the_proxy_passes_on_what_the_coordinator_needs() -> None:
     for needed in ("Host $http_host", "X-Forwarded-For $remote_addr", "X-Forwarded-Proto https", "Upgrade $http_upgrade"):
         assert f"proxy_set_header {needed};" in text
     assert {f"server {name}:8000" in text for name in ("coordinator-1", "coordinator-2")} == {True}
+
+
+def test_a_folder_that_is_dropped_in_the_browser_passes_every_proxy() -> None:
+    """It is one request, of up to 158 MiB: proxies that took 8 MiB refused it with a page of their own."""
+    megabytes = MOST_TAR_BYTES / (1 << 20)
+    place = re.search(r"location = /api/v1/training/bundles \{([^}]*)\}", (DEPLOY / "compose" / "nginx.conf").read_text())
+    assert place is not None
+    assert "proxy_pass http://coordinators;" in place[1]
+    assert int(re.findall(r"client_max_body_size (\d+)m;", place[1])[0]) >= megabytes
+    annotations = by_kind("Ingress", "paceline")["metadata"]["annotations"]
+    assert int(annotations["nginx.ingress.kubernetes.io/proxy-body-size"].removesuffix("m")) >= megabytes
+    told = re.findall(r"(\d+) MiB at `/api/v1/training/bundles`", (ROOT / "docs" / "deploy" / "proxy.md").read_text())
+    assert [int(number) >= megabytes for number in told] == [True]
 
 
 # --- Kubernetes
@@ -203,6 +244,35 @@ def test_pods_have_no_rights_and_mount_what_they_name() -> None:
             assert options <= allowed, options - allowed
 
 
+def test_secrets_outlive_the_pods_of_coordinators() -> None:
+    """Each pod made a key of its own in a folder that ended with it: what was sealed with that could never be opened again."""
+    container = by_kind("Deployment", "paceline-coordinator")["spec"]["template"]["spec"]["containers"][0]
+    assert "paceline-vault" in [source["secretRef"]["name"] for source in container["envFrom"] if "secretRef" in source]
+    made = next(
+        line for line in (ROOT / "docs" / "deploy" / "kubernetes.md").read_text().splitlines() if line.startswith("| `paceline-vault`")
+    )
+    assert "--from-literal=PACELINE_SECRETS_KEY=" in made
+
+
+def test_prometheus_may_ask_each_pod_by_its_address() -> None:
+    """It asks pods, not the service, and TLS's `serverName` is not the Host: each was refused, and the alert of a missing coordinator was always on."""
+    container = by_kind("Deployment", "paceline-coordinator")["spec"]["template"]["spec"]["containers"][0]
+    own, allowed = container["env"]
+    assert own == {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    assert allowed["name"] == "PACELINE_ALLOWED_HOSTS"
+    hosts = Settings(allowed_hosts=allowed["value"].replace("$(POD_IP)", "10.1.2.3")).hosts
+    server_name = documents("servicemonitor.yaml")[0]["spec"]["endpoints"][0]["tlsConfig"]["serverName"]
+    public = urlsplit(by_kind("ConfigMap", "paceline-settings")["data"]["PACELINE_PUBLIC_URL"]).hostname
+    assert {"10.1.2.3", server_name, public, "paceline-coordinator"} <= hosts
+
+
+@pytest.mark.parametrize("page", ["compose.md", "kubernetes.md"])
+def test_pages_say_how_often_a_certificate_is_to_be_renewed(page: str) -> None:
+    """After 90 days no agent connected; a run before the last 30 changes nothing."""
+    told = re.findall(r"every (\d+) days", (ROOT / "docs" / "deploy" / page).read_text())
+    assert [int(days) for days in told] == [RENEW_BEFORE.days]
+
+
 def test_a_key_that_joins_is_out_of_reach_of_ranks() -> None:
     pod = by_kind("StatefulSet", "distributed-training")["spec"]["template"]["spec"]
     assert [each["name"] for each in pod["initContainers"] if "paceline-join" in json.dumps(each)] == ["join"]
@@ -227,6 +297,13 @@ def test_units_are_valid(unit: str, tmp_path: Path) -> None:
     assert command is not None
     known = {word for each in serve_parser()._actions for word in each.option_strings} | worker_options()
     assert set(re.findall(r"--[a-z-]+", command[1])) <= known
+
+
+def test_an_upgrade_of_an_agent_leaves_its_ranks_alone() -> None:
+    """`systemctl kill` signals the whole unit where nothing else is said: the ranks died of it."""
+    lines = re.findall(r"systemctl kill [^`]*", (ROOT / "docs" / "deploy" / "upgrade.md").read_text())
+    assert lines
+    assert all(line.split()[2] == "--kill-whom=main" for line in lines)
 
 
 # --- Prometheus and Grafana

@@ -77,9 +77,11 @@ def test_the_coordinators_image_is_small_and_has_neither_torch_nor_pip(images: I
     root = images.build("coordinator")
     megabytes = int(subprocess.check_output(["du", "-sm", "--apparent-size", root.folder], text=True).split()[0])
     assert megabytes < COORDINATOR_MB
-    packages = {path.name for path in (root.folder / "opt/paceline/lib/python3.11/site-packages").iterdir()}
+    site_packages = root.folder / "opt/paceline/lib/python3.11/site-packages"
+    packages = {path.name for path in site_packages.iterdir()}
     assert "paceline" in packages
-    assert not {"torch", "pip", "setuptools"} & packages
+    assert not {"torch", "pip", "setuptools", "mkdocs"} & packages
+    assert (site_packages / "paceline/dashboard/dist/docs/index.html").is_file()
 
 
 def test_a_job_trains_on_two_agents_and_outlives_a_coordinator(rig: ComposeRig, tmp_path: Path) -> None:

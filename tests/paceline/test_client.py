@@ -13,6 +13,7 @@ import pytest
 
 import paceline
 from paceline.client import ApiProblemError, JobEndedError, UsageProblem, WaitTimedOutError, document_of
+from paceline.experiment_client import experiment_document_of
 from tests.cli.fake_coordinator import Answer, FakeCoordinator, job, problem, serve
 
 ID = job()["id"]
@@ -48,6 +49,14 @@ def test_a_spec_is_a_mapping_a_yaml_text_or_a_path(tmp_path: Path) -> None:
     ):
         assert document_of(spec) == {"name": "a", "training": {"steps": 3}}
     assert document_of("{name: a}") == {"name": "a"}
+
+
+def test_a_requirements_file_is_read_with_the_spec(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("numpy\n")
+    (tmp_path / "job.yaml").write_text("name: a\nenvironment: {requirements: requirements.txt}\n")
+    (tmp_path / "grid.yaml").write_text("name: a\njob: {environment: {requirements: requirements.txt}}\n")
+    assert document_of(tmp_path / "job.yaml")["environment"] == {"requirements": ["numpy"]}
+    assert experiment_document_of(tmp_path / "grid.yaml")["job"]["environment"] == {"requirements": ["numpy"]}
 
 
 @pytest.mark.parametrize(("spec", "told"), [("nowhere.yaml", "cannot be read"), ("- a\n- b", "holds a list"), ("name: [a\n", "as YAML")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import torch
 from paceline.training.builtin import builtin_task
 from paceline.training.models.mlp.config import MlpModel
 from paceline.training.schema.data import Digits
+from paceline.training.schema.training import TrainingLength
+from scripts.production_train import portions
 from tests.own_loop_example import ROOT, RUN_TIMEOUT_SECONDS, environment
 
 pytestmark = pytest.mark.timeout(400)
@@ -53,6 +56,19 @@ def test_plainly_with_every_option_and_then_on_two_ranks_from_there(tmp_path: Pa
     assert "epoch 3:" in more.stdout
     assert "epoch 2:" not in more.stdout
     assert saved(tmp_path / "ck") == {"step-23.g1", "step-45.g1", "step-68.g2"}
+
+
+@pytest.mark.parametrize(
+    ("update", "micro", "ranks", "expected"),
+    [(96, 32, 2, (24, 2)), (96, 64, 1, (48, 2)), (64, 16, 3, (11, 2)), (64, 16, 2, (16, 2)), (8, 8, 4, (2, 1)), (64, "auto", 2, (32, 1))],
+)
+def test_an_update_has_all_samples_of_the_spec_where_micro_batches_do_not_divide_it(
+    update: int, micro: int | str, ranks: int, expected: tuple[int, int]
+) -> None:
+    """96 in micro-batches of 32 on two ranks were 64: the rest was cut off."""
+    options = argparse.Namespace(config="job.yaml", batch_size=None, gradient_accumulation_steps=None)
+    spec = TrainingLength.model_validate({"steps": 1, "global_batch_size": update, "micro_batch_size": micro})
+    assert portions(options, spec, ranks) == expected
 
 
 def test_with_a_job_spec_by_the_launch_script(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Actor
-from paceline.api.services.jobs import jobs, submission
+from paceline.api.services.jobs import jobs, packages, submission
 from paceline.api.services.planning import plan_auto
 from paceline.api.services.planning.plan_auto import Resolved
 from paceline.cluster.experiments.schedule import TrialAction
@@ -43,8 +43,8 @@ async def resolved(services: Services, trials: Mapping[int, TrialRow]) -> Chosen
     """Choose the plans of trials that are to start; those that are to be tried again later are left out. Holds no session: choosing takes a while."""
     found: dict[int, tuple[JobSpec, Resolved] | str] = {}
     for index, trial in trials.items():
-        spec = JobSpec.model_validate(trial.document)
         try:
+            spec = await packages.with_files_read(services, JobSpec.model_validate(trial.document))
             found[index] = spec, await plan_auto.resolve(services, spec)
         except ProblemError as error:
             if error.code in PASSING:

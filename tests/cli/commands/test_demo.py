@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from paceline.cli.api_types import Node, SlotUse
-from paceline.cli.commands.demo import everything
+from paceline.cli.commands.demo import everything, spec_of
+from tests.cli.conftest import Paceline
+
+
+def test_the_spec_of_the_demo_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was looked for in the folder of the command, where only a checkout has it."""
+    monkeypatch.chdir(tmp_path)
+    assert spec_of(None)["name"] == "gpt-stdlib"
+
+
+def test_a_spec_that_cannot_be_read_is_told_before_a_stack_starts(stranger: Paceline) -> None:
+    done = stranger("demo", "nowhere.yaml")
+    assert done.returncode == 2
+    assert "nowhere.yaml cannot be read" in done.stderr
+    assert not (stranger.folder / ".paceline").exists()
 
 
 def node(slots: int, device: str = "cuda", state: str = "ready") -> Node:

@@ -49,6 +49,13 @@ def test_following_a_job_ends_with_it_and_misses_nothing(paceline: Paceline, coo
     assert done.stdout.splitlines()[-1] == "12:00:00 job.state running -> completed (all ranks ended)"
 
 
+def test_times_are_local_as_those_of_logs(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", OF_JOB, page(event(5)), page(event(5)), page())
+    coordinator.on("GET", f"/training/jobs/{ID}", Answer(200, job(state="completed")))
+    assert paceline("events", ID, TZ="Asia/Kolkata").stdout.splitlines()[1].startswith("11-20 17:30:00  job.state")
+    assert paceline("events", ID, "--follow", TZ="Asia/Kolkata").stdout.startswith("17:30:00 job.state")
+
+
 def test_an_unknown_job_exits_5(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", "/training/jobs", Answer(200, {"items": [], "next_cursor": None}))
     assert paceline("events", "nobody").returncode == 5

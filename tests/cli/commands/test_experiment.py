@@ -55,6 +55,14 @@ def test_run_tells_of_each_trial_once_and_ends_with_the_analysis(paceline: Pacel
     assert done.stdout.startswith("recommendation: Take ddp.\ndoubt: Two ranks say nothing of a network.\n\n")
 
 
+def test_a_requirements_file_is_read_for_all_trials(paceline: Paceline, coordinator: FakeCoordinator, file: str) -> None:
+    (paceline.folder / "requirements.txt").write_text("numpy\n")
+    coordinator.on("POST", "/experiments", Answer(201, experiment()))
+    done = paceline("experiment", "run", file, "--no-follow", "--set", "job.environment.requirements=requirements.txt")
+    assert done.returncode == 0, done.stderr
+    assert coordinator.sent("POST", "/experiments")[0].body["job"]["environment"] == {"requirements": ["numpy"]}
+
+
 @pytest.mark.parametrize(
     ("state", "counts", "code"),
     [

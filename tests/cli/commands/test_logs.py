@@ -46,6 +46,13 @@ def test_lines_for_scripts_keep_the_order_of_their_fields(
     assert list(found) == ["seq", "rank", "time", "level", "text", "generation"]
 
 
+def test_the_newest_lines_and_those_to_come_are_one_document(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """They were two lists, one behind the other."""
+    coordinator.on("GET", LOGS, page(line(1, "step 1"), complete=False), page(line(2, "step 2")), page(next_after=2))
+    done = paceline("logs", ID, "--tail", "1", "--follow", "--json")
+    assert [entry["text"] for entry in json.loads(done.stdout)] == ["step 1", "step 2"]
+
+
 def test_times_are_local_with_the_date_and_zone_above_each_day(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     times = ["2026-11-24T21:30:00Z", "2026-11-24T22:30:00Z", "2026-11-24T23:30:00Z"]
     coordinator.on("GET", LOGS, page(*(line(seq, f"line {seq}", time=time) for seq, time in enumerate(times, start=1))))

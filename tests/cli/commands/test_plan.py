@@ -24,6 +24,15 @@ def test_plan_is_asked_and_nothing_is_submitted(paceline: Paceline, coordinator:
     assert not coordinator.sent("POST", "/training/jobs")
 
 
+def test_a_plan_is_of_the_packages_that_submit_will_send(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """It was of the file's name, so that the command it suggests was always refused."""
+    (paceline.folder / "requirements.txt").write_text("numpy\n")
+    (paceline.folder / "job.yaml").write_text(f"{SPEC}environment: {{requirements: requirements.txt}}\n")
+    coordinator.on("POST", "/training/plan", Answer(200, {"plan_hash": "h1", "world_size": 2, "strategy": "ddp"}))
+    assert paceline("plan", "job.yaml").returncode == 0
+    assert coordinator.sent("POST", "/training/plan")[0].body["environment"] == {"requirements": ["numpy"]}
+
+
 def test_plan_of_what_fits_nowhere_does_not_suggest_to_submit_it(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     pending = {"code": "cluster_too_small", "text": "needs 1 node with 9 slots", "next_step": "add nodes"}
     answer = {"plan_hash": "h1", "world_size": 9, "strategy": "ddp", "placement": None, "pending": pending}

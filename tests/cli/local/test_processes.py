@@ -62,6 +62,20 @@ def test_pid_of_somebody_else_is_left_alone(layout: Layout) -> None:
         stranger.wait()
 
 
+def test_a_step_of_the_clock_makes_no_stranger_of_a_process(layout: Layout) -> None:
+    """Start times by the clock move with it: `down` then gave ranks no time to save, and `up` started a second coordinator."""
+    record = start(layout, python("one", SLEEPER))
+    assert find(msgspec.structs.replace(record, started_at=record.started_at - 3600)) is not None
+    assert find(msgspec.structs.replace(record, birth=f"{record.birth}0")) is None
+
+
+def test_a_record_of_an_older_version_is_found_by_its_time(layout: Layout) -> None:
+    record = start(layout, python("one", SLEEPER))
+    older = {key: value for key, value in msgspec.to_builtins(record).items() if key != "birth"}
+    layout.record("one").write_bytes(msgspec.json.encode(older))
+    assert alive(layout, "one")
+
+
 def test_process_that_ignores_sigterm_is_killed(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.cli.local.processes.STOP_GRACE_S", 0.2)
     record = start(layout, python("deaf", DEAF))

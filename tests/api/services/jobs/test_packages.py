@@ -13,6 +13,7 @@ from paceline.api.core.context import Services
 from paceline.bundles.archive import pack
 from paceline.bundles.listing import list_files
 from tests import factories
+from tests.api import test_experiments as experiments
 from tests.api.services.bundles.test_bundles import Sent
 from tests.api.test_jobs import JOBS
 
@@ -70,6 +71,30 @@ async def test_a_file_without_code_has_not_come_along(client: httpx.AsyncClient)
     answer = await client.post(JOBS, json=job(requirements="requirements.txt"))
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_spec")
     assert "--workdir" in answer.json()["detail"]
+
+
+async def test_a_plan_is_that_of_the_job_with_its_file(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    """The plan was of the file's name, and the job of its lines: a submission with the plan's hash was always refused."""
+    digest = await code(client, tmp_path / "code", **{"requirements.txt": "numpy\n"})
+    wanted = job(requirements="requirements.txt", code={"bundle": digest})
+    plan = (await client.post(PLAN, json=wanted)).json()
+    answer = await client.post(JOBS, json=wanted, params={"plan_hash": plan["plan_hash"]})
+    assert answer.status_code == 201, answer.text
+
+
+async def test_trials_of_an_experiment_have_the_lines_of_their_codes_file(
+    client: httpx.AsyncClient, services: Services, tmp_path: Path
+) -> None:
+    """Each was refused: the coordinator did not have the file that was sent along."""
+    async with services.write() as session:
+        await factories.create_node(session, inventory={"uv": "0.9"})
+    digest = await code(client, tmp_path / "code", **{"requirements.txt": "numpy\n"})
+    wanted = {key: value for key, value in job(requirements="requirements.txt", code={"bundle": digest}).items() if key != "name"}
+    made = await experiments.post(client, job=wanted, grid={"script.args": [["a"], ["b"]]})
+    await experiments.step(services)
+    assert [trial["refusal"] for trial in await experiments.trials(client, made)] == [None, None]
+    (first, *_) = await experiments.jobs(client)
+    assert (await client.get(f"{JOBS}/{first['id']}")).json()["spec"]["environment"]["requirements"] == ["numpy"]
 
 
 IMAGE = "docker.io/library/python:3.11"
