@@ -86,7 +86,7 @@ class NodeRanks:
         self._artifacts = ArtifactUploader(http, folder.jobs, self._secrets.mask_of)
         self._files = FileUploader(http, folder.jobs, self._secrets.mask_of)
         options = SpawnerOptions(settings.name, settings.trainer, settings.orphan_seconds, settings.confinement)
-        self._spawners = SpawnerFleet(folder, options, offer.locks, self._on_process_list)
+        self._spawners = SpawnerFleet(folder, options, offer.locks, self._on_process_list, isolation)
         allowed = rank_environment(os.environ, settings.confinement.pass_environment)
         variables = preparation.variables_for_builds(allowed, os.environ, self.account)
         self._environments = JobEnvironments(folder.environments, self.account, variables, self._spawners, self._environments_in_use)

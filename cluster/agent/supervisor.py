@@ -161,7 +161,10 @@ class Supervisor:
             locks = self._locks.renew()
         except CardTakenError as error:
             raise SpawnerStartError(str(error)) from error
-        self._process = start_spawner(self._folder, self._options, locks)
+        try:
+            self._process = start_spawner(self._folder, self._options, locks)
+        except OSError as error:
+            raise SpawnerStartError(f"the spawner cannot be started: {error}") from error
 
     async def _is_gone(self) -> bool:
         """Whether the spawner has ended. After the end of its connection a process still takes a moment to end."""

@@ -5,17 +5,26 @@ The environments here install nothing, so that no package index is needed.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
+from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.environments.preparation import variables_for_builds
+from paceline.cluster.agent.errors import ProcessListNotAppliedError
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.isolation import Isolation
+from paceline.cluster.agent.spawner_fleet import SpawnerFleet
+from paceline.cluster.agent.supervisor import SpawnerOptions, Supervisor
 from paceline.cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, training_job
 from tests.cluster.agent.coordinator import Coordinator
+from tests.waiting import until
 
 
 def with_packages(packages: dict[str, Any], **behaviour: Any) -> dict[str, Any]:
@@ -58,6 +67,41 @@ async def test_a_killed_agents_successor_adopts_the_ranks_of_an_environment(agen
     assert (coordinator.rank("job").pid, spawners(agent)) == (pid, before)  # type: ignore[union-attr]
     assert await agent.end() == 0
     assert not spawners(agent)
+
+
+async def test_an_upgrade_of_the_agent_leaves_the_ranks_of_an_environment_alone(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", spec=with_packages({"requirements": []}, steps=0)))
+    await coordinator.until(running("job"))
+    pid = coordinator.rank("job").pid  # type: ignore[union-attr]
+    assert await agent.end(signal.SIGHUP) == 0
+    coordinator.observed = None
+    agent.start()
+    await coordinator.until(lambda c: c.rank("job"))
+    rank = coordinator.rank("job")
+    assert (rank.state, rank.pid) == (RankState.RUNNING, pid)  # type: ignore[union-attr]
+    assert await agent.end() == 0
+
+
+async def test_a_rank_whose_end_cannot_be_read_does_not_end_the_ranks_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its spawner is asked for its list again, as the default one is, and lives."""
+    runs: list[str] = []
+    told: list[str] = []
+
+    async def run(supervisor: Supervisor) -> None:
+        runs.append("run")
+        if len(runs) == 1:
+            raise ProcessListNotAppliedError("1 rank's end cannot be read")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Supervisor, "run", run)
+    folder = AgentFolder(tmp_path)
+    folder.create()
+    fleet = SpawnerFleet(folder, SpawnerOptions("node", "", 1.0), CardLocks(tmp_path), lambda name, *_: told.append(name), Isolation())
+    fleet.adopt(["packages"])
+    await until(lambda: len(runs) == 2, "the second connection")
+    await fleet.close()
+    assert not told
 
 
 async def test_a_spawner_that_is_killed_takes_its_ranks_along_and_the_next_job_gets_another(
