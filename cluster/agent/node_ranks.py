@@ -44,6 +44,7 @@ from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.delivery import UploadFailedError
 from paceline.cluster.agent.upload.files import FileUploader
 from paceline.cluster.agent.upload.spool import RankSpool
+from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.cluster.agent.upload.uploader import Uploader
 from paceline.cluster.protocol import GenerationKey, Observed, RankKey
 from paceline.training.link import PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
@@ -199,10 +200,11 @@ class NodeRanks:
             log.error("the spawner does not end; killing it, and with it its ranks")
             self._spawners.kill()
         await self._curves.finish()
-        with contextlib.suppress(TimeoutError, UploadFailedError):
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_UPLOAD_SECONDS):
-                await self._uploader.finish()
-                await self._files.finish()
+                for finish in (self._uploader.finish, self._files.finish):
+                    with contextlib.suppress(UploadFailedError, CoordinatorAwayError, OSError):
+                        await finish()
 
     async def _cancel_launches(self) -> None:
         launches = list(self._launches.values())

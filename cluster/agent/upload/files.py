@@ -48,6 +48,8 @@ REST = 5.0
 #: With the last chunk the coordinator reads the whole file: so much at least in a second.
 CHECKED_BYTES_PER_SECOND = 20 << 20
 LARGE_AT_ONCE = 2
+#: How often it is looked whether the files that others send have arrived.
+UNDER_WAY_SECONDS = 0.05
 READ_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -104,7 +106,10 @@ class FileUploader:
         """Send what is there once all ranks have ended."""
         await self.step_once(settled=True)
         while self._large:
-            await self._send_next_large()
+            if self._large.keys() - self._under_way:
+                await self._send_next_large()
+            else:
+                await asyncio.sleep(UNDER_WAY_SECONDS)
 
     async def _look_forever(self) -> None:
         backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
@@ -201,10 +206,8 @@ class FileUploader:
     # -- large files
 
     async def _send_next_large(self) -> None:
-        """Send one large file that nobody else sends; on failure it stays in line."""
-        key = next((key for key in self._large if key not in self._under_way), None)
-        if key is None:
-            return
+        """Send one large file of those that nobody else sends; on failure it stays in line."""
+        key = next(key for key in self._large if key not in self._under_way)
         self._under_way.add(key)
         try:
             ready = self._large[key]

@@ -15,6 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from paceline.cluster.protocol import (
+    ARTIFACT_FILES_PATH,
     CHANNEL_PATH,
     JOIN_PATH,
     SECRETS_PATH,
@@ -104,6 +105,7 @@ class Coordinator:
             Route(JOIN_PATH, self._join, methods=["POST"]),
             Route(UPLOAD_PATH, self._upload, methods=["POST"]),
             Route(SECRETS_PATH + "/{job}", self._job_secrets),
+            Route(ARTIFACT_FILES_PATH, self._artifact_files, methods=["POST"]),
             WebSocketRoute(CHANNEL_PATH, self._channel),
         ]
         config = uvicorn.Config(
@@ -162,6 +164,9 @@ class Coordinator:
     async def _job_secrets(self, request: Request) -> Response:
         found = self.secrets.get(request.path_params["job"])
         return Response(status_code=404) if found is None else Response(msgspec.json.encode(found))
+
+    async def _artifact_files(self, request: Request) -> Response:
+        return Response(b"the disk is low", 507)
 
     async def _upload(self, request: Request) -> Response:
         if request.headers.get("authorization") != f"Bearer {CREDENTIAL}" or not self.accept_uploads:

@@ -140,6 +140,19 @@ async def test_leaving_ends_ranks_and_spawner(agent: AgentProcess, coordinator: 
     assert coordinator.rank("job").signal == "SIGTERM"  # type: ignore[union-attr]
 
 
+async def test_leaving_with_files_that_are_not_taken_now_is_no_failure(
+    agent: AgentProcess, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    source = "import os, time; open(os.environ['PACELINE_ARTIFACTS'] + '/model.pt', 'w').write('weights'); print('left', flush=True); time.sleep(600)"
+    place = world("job", store_port=coordinator.hellos[0].store_port)
+    await coordinator.desire(assignment("job", place, spec=script_job(tmp_path / "leave.py", source)))
+    await coordinator.until(lambda c: "left" in c.of("job").text)
+    assert await agent.end() == 0
+    assert (agent.data / "jobs/job/files/g1.rank0/model.pt").exists()
+
+
 async def test_a_node_told_to_leave_does(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.desire(assignment("job"))
