@@ -159,11 +159,12 @@ class FileUploader:
         if files is None:
             files = self._known[folder] = await asyncio.to_thread(LeftFiles.at, folder)
         began = time.monotonic()
-        if self._mask_of(files.place[0]) is None:
+        mask = self._mask_of(files.place[0])
+        if mask is None:
             return  # its secrets are not known yet
         found = await asyncio.to_thread(lambda: files.look(settled=settled))
         self._looked_seconds += time.monotonic() - began
-        ready = [ReadyFile(files, name, version) for name, version in sorted(found.items())]
+        ready = [ReadyFile(files, name, version) for name, version in sorted(found.items()) if not mask.withheld]
         for each in ready:
             if each.version.size > INLINE_BYTES and (each.key not in self._large or self._large[each.key].version != each.version):
                 self._large[each.key] = each
@@ -171,15 +172,15 @@ class FileUploader:
         small = [each for each in ready if each.version.size <= INLINE_BYTES]
         for batch in batches(small):
             await self._send_small(batch)
-        if not ready and not settled and files.is_finished:
+        if not ready and not settled and (files.is_finished or mask.withheld):
             await asyncio.to_thread(self._remove_if_over, files)
 
     def _remove_if_over(self, files: LeftFiles) -> None:
-        """Remove the folder where no rank of its job is left on this node. Files that the coordinator does not keep stay for some days."""
+        """Remove the folder where no rank of its job is left on this node. Files that the coordinator does not keep, or that are not sent, stay for some
+        days."""
         job, now = files.folder.parents[1], time.time()
-        last = max(path.stat().st_mtime for path in (files.folder, files.journal) if path.exists())
-        kept_for = KEEP_WORK_SECONDS if files.refused else KEEP_EMPTY_SECONDS
-        if now - last < kept_for or any(job.glob("g*/rank*/order.json")):
+        kept_for = KEEP_EMPTY_SECONDS if files.is_finished and not files.refused else KEEP_WORK_SECONDS
+        if now - files.last_change < kept_for or any(job.glob("g*/rank*/order.json")):
             return
         try:
             remove_tree(files.folder)
