@@ -20,6 +20,7 @@ from paceline.bundles.archive import MOST_PACKED_BYTES, digest_of, unpack
 from paceline.bundles.errors import DamagedBundleError
 from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.removal import remove_tree
+from paceline.cluster.agent.upload.transfer import refuses_for_good
 from paceline.cluster.protocol import BUNDLES_PATH
 from paceline.monitoring.backoff import Backoff
 from paceline.training.link import RankOrder
@@ -115,7 +116,7 @@ class JobCode:
         none will."""
         try:
             async with self._http.stream("GET", f"{BUNDLES_PATH}/{digest}", headers=_AS_IT_IS, timeout=REQUEST_TIMEOUT_SECONDS) as response:
-                if response.status_code == httpx.codes.NOT_FOUND:
+                if refuses_for_good(response):
                     raise CodeNotFetchedError(f"the coordinator does not have the job's code ({digest[:12]}) any more; submit the job anew")
                 if response.status_code != httpx.codes.OK:
                     return f"the coordinator answered {response.status_code}"

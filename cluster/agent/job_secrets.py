@@ -15,6 +15,7 @@ import httpx
 import msgspec
 
 from paceline.cluster.agent.upload.masking import NOTHING, WITHHELD, SecretMask
+from paceline.cluster.agent.upload.transfer import refuses_for_good
 from paceline.cluster.protocol import SECRETS_PATH, JobSecrets, ObservedAssignment
 from paceline.monitoring.backoff import Backoff
 from paceline.training.link import FailureReport, RankOrder
@@ -131,7 +132,7 @@ class JobSecretsKeeper:
             response = await self._http.get(f"{SECRETS_PATH}/{job_id}", timeout=REQUEST_TIMEOUT_SECONDS)
         except httpx.HTTPError as error:
             raise NotAvailableError(str(error) or type(error).__name__) from error
-        if response.status_code == httpx.codes.NOT_FOUND:
+        if refuses_for_good(response):
             raise SecretsNotFetchedError("the coordinator does not know any more what they were")
         if response.status_code != httpx.codes.OK:
             raise NotAvailableError(f"the coordinator answered {response.status_code}: {response.text[:MOST_SHOWN]}")

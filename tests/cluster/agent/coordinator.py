@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.cluster.protocol import (
     ARTIFACT_FILES_PATH,
     CHANNEL_PATH,
@@ -157,13 +158,13 @@ class Coordinator:
     async def _join(self, request: Request) -> Response:
         join = msgspec.json.decode(await request.body(), type=JoinRequest)
         if join.token not in self.tokens:
-            return Response(b'{"title": "refused", "detail": "join token already used"}', 401, media_type="application/problem+json")
+            return Response(b'{"title": "refused", "detail": "join token already used"}', 401, media_type=PROBLEM_TYPE)
         self.tokens.remove(join.token)
         return Response(msgspec.json.encode(JoinReply(node_id="node-1", credential=CREDENTIAL)))
 
     async def _job_secrets(self, request: Request) -> Response:
         found = self.secrets.get(request.path_params["job"])
-        return Response(status_code=404) if found is None else Response(msgspec.json.encode(found))
+        return Response(status_code=404, media_type=PROBLEM_TYPE) if found is None else Response(msgspec.json.encode(found))
 
     async def _artifact_files(self, request: Request) -> Response:
         return Response(b"the disk is low", 507)

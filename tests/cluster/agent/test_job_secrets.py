@@ -18,6 +18,7 @@ from paceline.cluster.agent.upload import files
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.files import FileUploader
 from paceline.cluster.agent.upload.masking import WITHHELD
+from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.cluster.protocol import JobSecrets, ObservedAssignment, ObservedRank
 from paceline.cluster.states import RankState
 from paceline.monitoring.artifacts import NOTE_SUFFIX, RankArtifact
@@ -128,7 +129,8 @@ async def test_a_new_agent_sends_nothing_before_it_knows_what_to_mask(tmp_path: 
 
 
 async def test_what_is_left_of_a_job_that_is_over_is_withheld_by_a_new_agent(tmp_path: Path) -> None:
-    ours, _ = keeper(tmp_path, httpx.Response(404))
+    away = httpx.Response(404, text="a proxy that finds no coordinator behind it")
+    ours, door = keeper(tmp_path, away, httpx.Response(404, headers={"content-type": PROBLEM_TYPE}))
     (tmp_path / "secret_jobs").mkdir()
     (tmp_path / "secret_jobs" / "job").touch()
     (tmp_path / "jobs" / "job").mkdir()
@@ -138,7 +140,7 @@ async def test_what_is_left_of_a_job_that_is_over_is_withheld_by_a_new_agent(tmp
         while ours.mask_of("job") is None:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
     task.cancel()
-    assert ours.mask_of("job") is WITHHELD
+    assert (ours.mask_of("job"), door.asked) == (WITHHELD, 2)
     (tmp_path / "jobs" / "job").rmdir()
     ours.forget_removed()
     assert not any((tmp_path / "secret_jobs").iterdir())
