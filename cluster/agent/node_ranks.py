@@ -240,9 +240,16 @@ class NodeRanks:
             return self._refuse(key, f"cannot start: {str(error) or type(error).__name__}")
         self._follow(order)
         self._table.change(key, phase=RankPhase.ALIVE)
-        self._unconfirmed[key] = spawn
-        self._spawners.send(spawn, order.interpreter.spawner)
+        self._send_order(key, spawn)
         return None
+
+    def _send_order(self, key: RankKey, spawn: Spawn) -> None:
+        """Send an order to its spawner. One that is away for a moment gets it with its first process list; that of an environment may have ended."""
+        self._unconfirmed[key] = spawn
+        spawner = spawn.order.interpreter.spawner
+        if not self._spawners.send(spawn, spawner) and self._spawners.has_ended(spawner):
+            del self._unconfirmed[key]
+            self._refuse(key, "cannot start: the process that has its packages ended")
 
     async def _with_packages(self, order: RankOrder) -> RankOrder:
         """Prepare the packages of a rank, with the lines of the build in its log. Returns its order with the interpreter, which is on disk."""
@@ -362,16 +369,15 @@ class NodeRanks:
             self._uploader.exited(life)
 
     def _confirm(self, spawner: str, *, first: bool) -> None:
-        """Send an order that went to an ended spawner to the next one. The spawner of an environment has none: its rank has not started."""
+        """Send an order that went to an ended spawner to the next one."""
         for key, spawn in list(self._unconfirmed.items()):
             rank = self.ranks.get(key)
             if spawn.order.interpreter.spawner != spawner:
                 continue
             if rank is None or rank.pid is not None or rank.phase is RankPhase.EXITED:
                 del self._unconfirmed[key]
-            elif first and not self._spawners.send(spawn, spawner) and spawner:
-                del self._unconfirmed[key]
-                self._refuse(key, "cannot start: the process that has its packages ended")
+            elif first:
+                self._send_order(key, spawn)
 
     def _on_message(self, key: RankKey, message: Said) -> None:
         if self._table.on_message(key, message, time.monotonic()):

@@ -83,6 +83,11 @@ class Supervisor:
         self._ending = asyncio.Event()
         self._ended = asyncio.Event()
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the spawner takes no more orders, and no other follows it."""
+        return self._ending.is_set() or self._ended.is_set()
+
     def send(self, message: ToSpawner) -> bool:
         """Send a message. Returns False while there is no spawner: send it again after its first process list."""
         if self._writer is None or self._writer.is_closing():

@@ -83,6 +83,8 @@ class Coordinator:
         self.accept_uploads = True
         self.refuse: Callable[[Upload, bytes], int | None] = lambda upload, body: None  # the status of a refusal
         self.secrets: dict[str, JobSecrets] = {}  # by job
+        self.asked_for_secrets, self.gives_secrets = asyncio.Event(), asyncio.Event()
+        self.gives_secrets.set()
         self.readings: list[ReadingRecord] = []
         self.reading_marks: dict[int, int] = {}
         self.takes_readings = True  # False: as the version before them
@@ -163,6 +165,8 @@ class Coordinator:
         return Response(msgspec.json.encode(JoinReply(node_id="node-1", credential=CREDENTIAL)))
 
     async def _job_secrets(self, request: Request) -> Response:
+        self.asked_for_secrets.set()
+        await self.gives_secrets.wait()
         found = self.secrets.get(request.path_params["job"])
         return Response(status_code=404, media_type=PROBLEM_TYPE) if found is None else Response(msgspec.json.encode(found))
 
