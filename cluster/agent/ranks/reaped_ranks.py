@@ -54,7 +54,7 @@ class ReapedRanks:
         status = ExitStatus(
             pid=rank.pid,
             exit_code=code if code >= 0 else None,
-            signal=signal.Signals(-code).name if code < 0 else None,
+            signal=name_of(-code) if code < 0 else None,
             time=time.time(),
             ordered=rank.was_told and -code not in CRASHES,
             out_of_memory=code == -signal.SIGKILL and not rank.killed and (limit_struck or kills > before),
@@ -90,6 +90,14 @@ class ReapedRanks:
             self._repeated_errors.write_once(f"cannot write {path}: {error.strerror}; trying again")
             return False
         return True
+
+
+def name_of(number: int) -> str:
+    """The name of a signal: SIGKILL, SIGRTMIN+1."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # of the real-time signals, the first and the last alone have one
+        return f"SIGRTMIN{number - signal.SIGRTMIN:+d}"
 
 
 def _unknown_status() -> ExitStatus:
