@@ -160,6 +160,14 @@ async def test_the_archives_used_longest_ago_go_first(node: Node, tmp_path: Path
     assert node.kept() == sorted(f"{digest}.tar.zst" for digest in (digests[0], digests[2]))
 
 
+async def test_an_archive_that_another_launch_deletes_at_the_same_time_fails_no_rank(node: Node, tmp_path: Path) -> None:
+    digest = node.bundle(tmp_path / "code", **{"train.py": "x"})
+    (node.data / "bundles").mkdir()
+    (node.data / "bundles" / "listed-and-gone.tar.zst").symlink_to(tmp_path / "nowhere")
+    await node.fresh(cache_bytes=1).place(node.order(digest))
+    assert (node.work() / "train.py").exists()
+
+
 async def test_a_launch_that_is_called_off_leaves_nothing_half_done(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = node.bundle(tmp_path / "code", **{"train.py": "x"})
     began = asyncio.Event()
