@@ -243,7 +243,8 @@ class Agent:
             await self._welcomed.wait()
             self._welcomed.clear()
             try:
-                while not self._going and await self._channel.send(self._heartbeat()):  # noqa: ASYNC110 - a beat, not a wait
+                while not self._going and self._channel.is_connected:
+                    await self._channel.send(self._heartbeat())  # one that does not get through is followed by the next
                     await asyncio.sleep(self._heartbeat_seconds)
             except Exception:
                 self._welcomed.set()  # started over, this must not wait for another welcome
