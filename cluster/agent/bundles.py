@@ -7,6 +7,7 @@ used longest ago go first when there are too many. A folder is unpacked beside t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -20,6 +21,7 @@ from paceline.bundles.archive import MOST_PACKED_BYTES, digest_of, unpack
 from paceline.bundles.errors import DamagedBundleError
 from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.removal import remove_tree
+from paceline.cluster.agent.upload.transfer import refuses_for_good
 from paceline.cluster.protocol import BUNDLES_PATH
 from paceline.monitoring.backoff import Backoff
 from paceline.training.link import RankOrder
@@ -107,7 +109,10 @@ class JobCode:
             raise CodeNotFetchedError(f"the job's code ({digest[:12]}) was not fetched within {FETCH_SECONDS:g} s: {why}") from None
         finally:
             unfinished.unlink(missing_ok=True)
-        await asyncio.to_thread(self._evict, path)
+        try:
+            await asyncio.to_thread(self._evict, path)
+        except OSError as error:  # which says nothing about the archive that has come
+            log.warning("archives of code that were used longest ago are not removed: %s", error)
         return path
 
     async def _fetch(self, digest: str, into: Path) -> str | None:
@@ -115,7 +120,7 @@ class JobCode:
         none will."""
         try:
             async with self._http.stream("GET", f"{BUNDLES_PATH}/{digest}", headers=_AS_IT_IS, timeout=REQUEST_TIMEOUT_SECONDS) as response:
-                if response.status_code == httpx.codes.NOT_FOUND:
+                if refuses_for_good(response):
                     raise CodeNotFetchedError(f"the coordinator does not have the job's code ({digest[:12]}) any more; submit the job anew")
                 if response.status_code != httpx.codes.OK:
                     return f"the coordinator answered {response.status_code}"
@@ -132,14 +137,18 @@ class JobCode:
 
     def _evict(self, used: Path) -> None:
         """Delete the archives that were used longest ago, until the rest may stay. `used` is never deleted."""
-        archives = sorted(self._folder.glob(f"*{ARCHIVE}"), key=lambda path: path.stat().st_mtime)
-        kept = sum(path.stat().st_size for path in archives)
-        for path in archives:
+        archives: list[tuple[float, int, Path]] = []
+        for path in self._folder.glob(f"*{ARCHIVE}"):
+            with contextlib.suppress(FileNotFoundError):  # deleted for another launch
+                found = path.stat()
+                archives.append((found.st_mtime, found.st_size, path))
+        kept = sum(size for _, size, _ in archives)
+        for _, size, path in sorted(archives):
             if kept <= self._cache_bytes:
                 return
             if path != used:
-                kept -= path.stat().st_size
-                path.unlink()
+                kept -= size
+                path.unlink(missing_ok=True)
 
     def _archive_path(self, digest: str) -> Path:
         return self._folder / f"{digest}{ARCHIVE}"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from paceline.cluster.agent.removal import remove_tree
@@ -13,6 +17,10 @@ from paceline.objects.client import HASTY, ObjectClient
 from paceline.objects.location import is_url, parse
 from paceline.training.saving import object_manifests
 
+#: Of deletions that have failed.
+RETRY_SECONDS = 60.0
+#: In threads of their own: a file server that hangs holds them up, and nothing else of the agent.
+AT_ONCE = 2
 MANIFEST = "manifest.json"
 SCRATCH = ".tmp"
 _NAME = re.compile(r"step-\d+\.g\d+(\.tmp)?")
@@ -20,6 +28,32 @@ _NAME = re.compile(r"step-\d+\.g\d+(\.tmp)?")
 _OURS = re.compile(r"\.metadata(\.tmp)?|__\d+_\d+\.distcp|__\d+_unsent\.safetensors|manifest\.json\..*")
 
 log = logging.getLogger(__name__)
+
+
+class CheckpointDeletions:
+    """The deletions of this agent. `on_deleted` is called when a checkpoint is gone; its id is in `done` from then on."""
+
+    def __init__(self, on_deleted: Callable[[], None]) -> None:
+        self._on_deleted = on_deleted
+        self.done: set[str] = set()
+        self._under_way: set[str] = set()
+        self._again_at: dict[str, float] = {}  # monotonic
+        self._threads = ThreadPoolExecutor(AT_ONCE, "deletes checkpoints")
+
+    def start(self, checkpoint: CheckpointToDelete) -> None:
+        """Begin to delete a checkpoint, unless it is gone or just being deleted, or that has failed lately."""
+        if checkpoint.id in self.done | self._under_way or time.monotonic() < self._again_at.get(checkpoint.id, 0.0):
+            return
+        self._under_way.add(checkpoint.id)
+        deletion = asyncio.get_running_loop().run_in_executor(self._threads, delete, checkpoint)
+        deletion.add_done_callback(lambda ended: self._on_end(checkpoint.id, ended))
+
+    def _on_end(self, checkpoint_id: str, ended: asyncio.Future[bool]) -> None:
+        self._under_way.discard(checkpoint_id)
+        self._again_at[checkpoint_id] = time.monotonic() + RETRY_SECONDS
+        if not ended.cancelled() and ended.result():
+            self.done.add(checkpoint_id)
+            self._on_deleted()
 
 
 def delete(checkpoint: CheckpointToDelete) -> bool:

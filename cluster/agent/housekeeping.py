@@ -1,5 +1,6 @@
 """The files that stay on a node for a day after a rank is forgotten: the output of a job's last generation, its PACELINE_LOG_DIR, files
-that are not uploaded yet; and for three more days what a script has saved in the job's own folder, which may go on after a pause.
+that are not uploaded yet, and what ranks have left of checkpoints on their way to an object store or from it; and for three more days what a
+script has saved in the job's own folder, which may go on after a pause.
 
 A rank writes into its folder whatever it likes, so removing a folder may fail. A generation that is to go is therefore first renamed
 into a trash folder, where nothing looks for ranks, and removed there. What cannot be removed stays in it, is reported once, and tried
@@ -76,8 +77,10 @@ class Housekeeper:
             if (old or not wanted) and not any(generation.glob("rank*/order.json")):
                 self._discard(generation)
         left, idle = {path.name for path in job.iterdir()}, now - job.stat().st_mtime
-        if left in ({"logs"}, {"logs", "work"}) and idle > KEEP_EMPTY_SECONDS:
-            self._discard(job / "logs")
+        needless = left & {"logs", "staging"}
+        if needless and left <= needless | {"work"} and idle > KEEP_EMPTY_SECONDS:
+            for name in needless:
+                self._discard(job / name)
         elif left == {"work"} and idle > KEEP_WORK_SECONDS:
             self._discard(job / "work")
         if not any(job.iterdir()) and now - job.stat().st_mtime > KEEP_EMPTY_SECONDS:

@@ -15,6 +15,7 @@ import httpx
 import msgspec
 
 from paceline.cluster.agent.upload.masking import NOTHING, WITHHELD, SecretMask
+from paceline.cluster.agent.upload.transfer import refuses_for_good
 from paceline.cluster.protocol import SECRETS_PATH, JobSecrets, ObservedAssignment
 from paceline.monitoring.backoff import Backoff
 from paceline.training.link import FailureReport, RankOrder
@@ -93,7 +94,9 @@ class JobSecretsKeeper:
                 except NotAvailableError as error:
                     log.warning("nothing is sent of job %s before its secrets are known: %s; trying again", job_id, error)
                 except SecretsNotFetchedError as error:
-                    log.warning("the output of job %s is masked altogether: %s", job_id, error)
+                    log.warning(
+                        "the output of job %s is masked altogether, and its files stay on this node for some days: %s", job_id, error
+                    )
                     self._note(job_id, JobSecrets(values={}), WITHHELD)
             if self._unknown:
                 await backoff.pause()
@@ -129,8 +132,8 @@ class JobSecretsKeeper:
             response = await self._http.get(f"{SECRETS_PATH}/{job_id}", timeout=REQUEST_TIMEOUT_SECONDS)
         except httpx.HTTPError as error:
             raise NotAvailableError(str(error) or type(error).__name__) from error
-        if response.status_code == httpx.codes.NOT_FOUND:
-            raise SecretsNotFetchedError("the coordinator says that this node has no ranks of the job")
+        if refuses_for_good(response):
+            raise SecretsNotFetchedError("the coordinator does not know any more what they were")
         if response.status_code != httpx.codes.OK:
             raise NotAvailableError(f"the coordinator answered {response.status_code}: {response.text[:MOST_SHOWN]}")
         try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import httpx
 import msgspec
 
-from paceline.cluster.agent import checkpoints
+from paceline.cluster.agent.checkpoints import CheckpointDeletions
 from paceline.cluster.agent.client import CoordinatorChannel
 from paceline.cluster.agent.containers.engines import ContainerEngine
 from paceline.cluster.agent.errors import ChannelRefusedError
@@ -73,7 +73,6 @@ TICK_SECONDS = 0.5
 #: Of ranks on a node that was removed by force: their jobs are started elsewhere already.
 REMOVED_GRACE_SECONDS = 3.0
 WARM_UP_SECONDS = 30.0
-DELETE_RETRY_SECONDS = 60.0
 REMOVED = "the coordinator removed this node: to come back, join anew with a new token and an empty --data"
 LEFT_UPON_NOTICE = "the node is drained: leaving before its machine is taken away"
 
@@ -124,8 +123,7 @@ class Agent:
         self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
         self._expect_any_revision = True
         self._namespaces: list[StoreNamespace] = []
-        self._deleted: set[str] = set()
-        self._delete_again_at: dict[str, float] = {}
+        self._deletions = CheckpointDeletions(self._changed.set)
         self._observe_seconds = self._heartbeat_seconds = 5.0
         self._last_observed: Observed | None = None
         self._observed_at = 0.0
@@ -245,7 +243,8 @@ class Agent:
             await self._welcomed.wait()
             self._welcomed.clear()
             try:
-                while not self._going and await self._channel.send(self._heartbeat()):  # noqa: ASYNC110 - a beat, not a wait
+                while not self._going and self._channel.is_connected:
+                    await self._channel.send(self._heartbeat())  # one that does not get through is followed by the next
                     await asyncio.sleep(self._heartbeat_seconds)
             except Exception:
                 self._welcomed.set()  # started over, this must not wait for another welcome
@@ -309,31 +308,18 @@ class Agent:
                 self._ranks.terminate(key, grace)
             case ForgetRank(key=key):
                 self._ranks.forget(key)
-            case DeleteCheckpoint():
-                self._delete(action)
+            case DeleteCheckpoint(checkpoint=checkpoint):
+                self._deletions.start(checkpoint)
 
     def _order(self, world: World, spec: StoredSpec) -> RankOrder:
         return launch.order_for(world, spec, self._folder, self._settings.checkpoints, self._context.interface)
-
-    def _delete(self, action: DeleteCheckpoint) -> None:
-        checkpoint, now = action.checkpoint, time.monotonic()
-        if checkpoint.id in self._deleted or now < self._delete_again_at.get(checkpoint.id, 0.0):
-            return
-        self._delete_again_at[checkpoint.id] = now + DELETE_RETRY_SECONDS
-        deletion = asyncio.get_running_loop().run_in_executor(None, checkpoints.delete, checkpoint)
-        deletion.add_done_callback(lambda done: self._on_deletion(checkpoint.id, done))
-
-    def _on_deletion(self, checkpoint_id: str, done: asyncio.Future[bool]) -> None:
-        if not done.cancelled() and done.result():
-            self._deleted.add(checkpoint_id)
-            self._changed.set()
 
     # -- reporting
 
     def _observation(self) -> Observed:
         desired = self._desired or Desired(revision=0, assignments=())
         doomed = {checkpoint.id for checkpoint in desired.delete_checkpoints}
-        return self._ranks.masked(observe(desired, self._ranks.ranks, tuple(sorted(self._deleted & doomed)), time.monotonic()))
+        return self._ranks.masked(observe(desired, self._ranks.ranks, tuple(sorted(self._deletions.done & doomed)), time.monotonic()))
 
     async def _report(self) -> None:
         """Report a change at once; mere progress, or nothing new, every `observe_seconds`."""

@@ -11,10 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from pathlib import Path
 
 from paceline.cluster.agent.errors import MemoryLimitError
 
+#: A younger group may just be about to get its first process.
+LEFT_BEHIND_SECONDS = 60.0
 _OWN = "paceline-agent"
 _MOUNT = re.compile(r"^\S+ (\S+) cgroup2 ", re.MULTILINE)
 _GROUP = re.compile(r"^0::(\S+)$", re.MULTILINE)
@@ -57,6 +60,7 @@ class MemoryGroups:
 
     def create(self, name: str) -> Path:
         """Make an empty group with the limit. Raises OSError."""
+        self._remove_left_behind()
         group = self._parent / f"paceline-{name}"
         group.mkdir(exist_ok=True)
         (group / "memory.max").write_text(str(self._limit))
@@ -77,6 +81,13 @@ class MemoryGroups:
         self._ended = [each for each in self._ended if not _removed(each)]
         return kills is not None and kills[1] != "0"
 
+    def _remove_left_behind(self) -> None:
+        """Remove empty groups that were not removed at their end: a process was still in them, or whose they were was killed itself."""
+        for group in self._parent.glob("paceline-*"):
+            with contextlib.suppress(FileNotFoundError):
+                if group.name != _OWN and time.time() - group.stat().st_mtime > LEFT_BEHIND_SECONDS:
+                    _removed(group)
+
 
 def enter(group: Path) -> None:
     """Move a forked child into the group, before any of the rank's code runs. Raises OSError."""
@@ -84,7 +95,7 @@ def enter(group: Path) -> None:
 
 
 def _removed(group: Path) -> bool:
-    """Remove a group. Returns False while a killed process is still in it."""
+    """Remove a group. Returns False while a process is still in it."""
     with contextlib.suppress(FileNotFoundError):
         try:
             group.rmdir()

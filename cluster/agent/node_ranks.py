@@ -44,6 +44,7 @@ from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.delivery import UploadFailedError
 from paceline.cluster.agent.upload.files import FileUploader
 from paceline.cluster.agent.upload.spool import RankSpool
+from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.cluster.agent.upload.uploader import Uploader
 from paceline.cluster.protocol import GenerationKey, Observed, RankKey
 from paceline.training.link import PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
@@ -86,7 +87,7 @@ class NodeRanks:
         self._artifacts = ArtifactUploader(http, folder.jobs, self._secrets.mask_of)
         self._files = FileUploader(http, folder.jobs, self._secrets.mask_of)
         options = SpawnerOptions(settings.name, settings.trainer, settings.orphan_seconds, settings.confinement)
-        self._spawners = SpawnerFleet(folder, options, offer.locks, self._on_process_list)
+        self._spawners = SpawnerFleet(folder, options, offer.locks, self._on_process_list, isolation)
         allowed = rank_environment(os.environ, settings.confinement.pass_environment)
         variables = preparation.variables_for_builds(allowed, os.environ, self.account)
         self._environments = JobEnvironments(folder.environments, self.account, variables, self._spawners, self._environments_in_use)
@@ -199,10 +200,11 @@ class NodeRanks:
             log.error("the spawner does not end; killing it, and with it its ranks")
             self._spawners.kill()
         await self._curves.finish()
-        with contextlib.suppress(TimeoutError, UploadFailedError):
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_UPLOAD_SECONDS):
-                await self._uploader.finish()
-                await self._files.finish()
+                for finish in (self._uploader.finish, self._files.finish):
+                    with contextlib.suppress(UploadFailedError, CoordinatorAwayError, OSError):
+                        await finish()
 
     async def _cancel_launches(self) -> None:
         launches = list(self._launches.values())
@@ -238,9 +240,16 @@ class NodeRanks:
             return self._refuse(key, f"cannot start: {str(error) or type(error).__name__}")
         self._follow(order)
         self._table.change(key, phase=RankPhase.ALIVE)
-        self._unconfirmed[key] = spawn
-        self._spawners.send(spawn, order.interpreter.spawner)
+        self._send_order(key, spawn)
         return None
+
+    def _send_order(self, key: RankKey, spawn: Spawn) -> None:
+        """Send an order to its spawner. One that is away for a moment gets it with its first process list; that of an environment may have ended."""
+        self._unconfirmed[key] = spawn
+        spawner = spawn.order.interpreter.spawner
+        if not self._spawners.send(spawn, spawner) and self._spawners.has_ended(spawner):
+            del self._unconfirmed[key]
+            self._refuse(key, "cannot start: the process that has its packages ended")
 
     async def _with_packages(self, order: RankOrder) -> RankOrder:
         """Prepare the packages of a rank, with the lines of the build in its log. Returns its order with the interpreter, which is on disk."""
@@ -360,16 +369,15 @@ class NodeRanks:
             self._uploader.exited(life)
 
     def _confirm(self, spawner: str, *, first: bool) -> None:
-        """Send an order that went to an ended spawner to the next one. The spawner of an environment has none: its rank has not started."""
+        """Send an order that went to an ended spawner to the next one."""
         for key, spawn in list(self._unconfirmed.items()):
             rank = self.ranks.get(key)
             if spawn.order.interpreter.spawner != spawner:
                 continue
             if rank is None or rank.pid is not None or rank.phase is RankPhase.EXITED:
                 del self._unconfirmed[key]
-            elif first and not self._spawners.send(spawn, spawner) and spawner:
-                del self._unconfirmed[key]
-                self._refuse(key, "cannot start: the process that has its packages ended")
+            elif first:
+                self._send_order(key, spawn)
 
     def _on_message(self, key: RankKey, message: Said) -> None:
         if self._table.on_message(key, message, time.monotonic()):

@@ -109,6 +109,7 @@ class Spawner:
                 self._logged(key.data)
             for duty in (self._reap, self._kill_overdue, self._finish_lingering, self._record_ends, self._end_when_orphaned):
                 self._logged(duty)
+            self._logged(self._ended.memory_kills.look)
         wakeup.close()
 
     def _logged(self, work: Callable[[], object]) -> None:
@@ -137,6 +138,8 @@ class Spawner:
             deadlines.append(self._agent_left_at + self._orphan_seconds)
         if self._ended:
             deadlines.append(time.monotonic() + RECORD_RETRY_SECONDS)
+        if self._ranks:
+            deadlines.append(self._ended.memory_kills.next_look)
         if any(rank.status is not None for rank in self._ranks.values()):
             deadlines.append(time.monotonic() + LINGER_SECONDS)
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None

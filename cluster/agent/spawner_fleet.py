@@ -18,6 +18,7 @@ from pathlib import Path
 from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.errors import CardTakenError
 from paceline.cluster.agent.folders import AgentFolder, lock
+from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.spawner_link import ProcessList, ToSpawner
 from paceline.cluster.agent.supervisor import SpawnerOptions, Supervisor
 
@@ -51,8 +52,11 @@ OnProcessList = Callable[[str, ProcessList, bool], None]
 
 
 class SpawnerFleet:
-    def __init__(self, folder: AgentFolder, options: SpawnerOptions, locks: CardLocks, on_process_list: OnProcessList) -> None:
+    def __init__(
+        self, folder: AgentFolder, options: SpawnerOptions, locks: CardLocks, on_process_list: OnProcessList, isolation: Isolation
+    ) -> None:
         self._folder, self._options, self._locks, self._on_process_list = folder, options, locks, on_process_list
+        self._isolation = isolation
         self._default = Supervisor(folder, options, locks, lambda listed, first: on_process_list("", listed, first))
         self._members: dict[str, _Member] = {}
 
@@ -86,7 +90,9 @@ class SpawnerFleet:
     async def ensure(self, name: str, command: tuple[str, ...], variables: dict[str, str]) -> None:
         """Wait until the spawner of this environment is warm; it is started unless it is there. `command`: its interpreter and what that runs.
         Raises SpawnerFailedError."""
-        member = self._members.get(name) or self._start(name, command, variables)
+        while (member := self._members.get(name)) is not None and member.supervisor.is_ending:
+            await asyncio.wait({member.task})
+        member = member or self._start(name, command, variables)
         member.users, member.used_at = member.users + 1, time.monotonic()
         try:
             waiting = asyncio.create_task(member.warm.wait())
@@ -98,6 +104,10 @@ class SpawnerFleet:
             member.users -= 1
         if not member.warm.is_set():
             raise SpawnerFailedError(self._why_failed(member))
+
+    def has_ended(self, name: str) -> bool:
+        """Whether the spawner of an environment takes no more orders. The default one is followed by another."""
+        return name != "" and (name not in self._members or self._members[name].supervisor.is_ending)
 
     def alive(self) -> set[str]:
         """The names of the environments that have a spawner."""
@@ -126,12 +136,18 @@ class SpawnerFleet:
         return member
 
     async def _run(self, name: str, supervisor: Supervisor) -> None:
+        """Listen to the spawner of an environment until it has ended, and tell of its ranks, which end with it. Cancelled, it tells nothing: the ranks
+        live on, for the next agent."""
+        part = f"the spawner of the environment {name}"
         try:
-            await supervisor.run()
+            await self._isolation.keep_running(part, supervisor.run)
             self._reclaim_cards()
+            await self._isolation.keep_running(part, lambda: self._tell_end(name))
         finally:
             del self._members[name]
-            self._on_process_list(name, NO_RANKS, True)
+
+    async def _tell_end(self, name: str) -> None:
+        self._on_process_list(name, NO_RANKS, True)
 
     def _reclaim_cards(self) -> None:
         """Hold the locks that only an ended spawner held, one of a version that does not hand them on."""

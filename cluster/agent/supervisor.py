@@ -83,6 +83,11 @@ class Supervisor:
         self._ending = asyncio.Event()
         self._ended = asyncio.Event()
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the spawner takes no more orders, and no other follows it."""
+        return self._ending.is_set() or self._ended.is_set()
+
     def send(self, message: ToSpawner) -> bool:
         """Send a message. Returns False while there is no spawner: send it again after its first process list."""
         if self._writer is None or self._writer.is_closing():
@@ -161,7 +166,10 @@ class Supervisor:
             locks = self._locks.renew()
         except CardTakenError as error:
             raise SpawnerStartError(str(error)) from error
-        self._process = start_spawner(self._folder, self._options, locks)
+        try:
+            self._process = start_spawner(self._folder, self._options, locks)
+        except OSError as error:
+            raise SpawnerStartError(f"the spawner cannot be started: {error}") from error
 
     async def _is_gone(self) -> bool:
         """Whether the spawner has ended. After the end of its connection a process still takes a moment to end."""

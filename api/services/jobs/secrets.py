@@ -26,6 +26,7 @@ from paceline.db.models.jobs import JobRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.secrets import SecretRow
 from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import rank_marks
 from paceline.db.repositories import secrets as rows
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.stored import StoredSpec
@@ -134,14 +135,17 @@ def names_of(spec: StoredSpec) -> tuple[str, tuple[str, ...]]:
 
 
 async def for_node(session: AsyncSession, vault: Vault, node: NodeRow, job_id: str) -> JobSecrets:
-    """The values that a node's ranks of a job are given, and those that ranks of it may have been given before. Raises a ProblemError where the node has
-    no ranks of the job, where a secret was deleted, or where the key is not here."""
+    """The values that a node's ranks of a job are given, and those that ranks of it may have been given before. Once its ranks there have ended, these
+    are known only where nothing was replaced since. Raises a ProblemError where they are not, where the node has had no ranks of the job, or where the
+    key is not here."""
     job = await job_rows.get(session, job_id)
-    held = [rank for rank in await job_rows.open_ranks_of_node(session, node.id) if rank.job_id == job_id]
-    if job is None or not held:
+    if job is None or not await rank_marks.ranks_of(session, node.id, {job_id}):
         raise not_found("job on this node", job_id)
     project, names = names_of(job.spec)
     found = await rows.of_names(session, project, names)
+    unchanged = {row.name for row in found if row.retired_at is None and row.updated_at <= job.created_at}
+    if unchanged != set(names) and not any(rank.job_id == job_id for rank in await job_rows.open_ranks_of_node(session, node.id)):
+        raise not_found("job with ranks on this node", job_id)  # values that its ranks may have had are deleted
     try:
         opened = [(row, vault.open(row.sealed, *place_of(project, row.name))) for row in found]
     except (NoSuchKeyError, SealDamagedError, VaultKeyError, OSError) as error:

@@ -101,7 +101,10 @@ class BuiltEnvironments:
             say(f"installed {len(installed)} packages in {seconds:.1f} s")
         finally:
             held.close()
-        await asyncio.to_thread(self.evict, time.time(), key)
+        try:
+            await asyncio.to_thread(self.evict, time.time(), key)
+        except OSError as error:  # which is no reason to refuse the rank that this one was built for
+            log.warning("environments that no job uses are not removed: %s", error)
 
     async def _hold(self, key: str, say: Say) -> IO[bytes]:
         """The lock of an environment. It may be held by a build that an agent before this one has left behind, whose end is waited for."""
@@ -158,7 +161,8 @@ class BuiltEnvironments:
                 ready = msgspec.json.decode((place / READY).read_bytes(), type=Ready)
                 yield place, (place / READY).stat().st_mtime, ready.bytes
             except (FileNotFoundError, msgspec.DecodeError):
-                yield place, place.stat().st_mtime, _bytes_below(place)
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    yield place, place.stat().st_mtime, _bytes_below(place)
 
 
 def _locked(file: IO[bytes]) -> bool:
@@ -170,7 +174,13 @@ def _locked(file: IO[bytes]) -> bool:
 
 
 def _bytes_below(folder: Path) -> int:
-    return sum(os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
+    """The bytes of the files below a folder, but for those that are removed meanwhile."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
 
 
 __all__ = ["BuildFailedError", "BuiltEnvironments", "Ready"]

@@ -68,6 +68,8 @@ class KeptSession:
 
     def __init__(self, order: KeeperOrder, connection: ClientConnection, start: StartCommand) -> None:
         self._order, self._connection, self._start = order, connection, start
+        self._groups = MemoryGroups(Path(order.groups), order.memory_limit) if order.groups and order.memory_limit else None
+        self._group: Path | None = None
         self._window = SendWindow(WINDOW_BYTES)
         self._input: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._unread = 0  # bytes of input that the command has not taken
@@ -101,17 +103,20 @@ class KeptSession:
             await asyncio.gather(*ends, *others, return_exceptions=True)
             running.kill_rest()
 
+    def end_group(self) -> None:
+        """End whatever is left in the command's control group, and the group."""
+        if self._groups is not None and self._group is not None:
+            self._groups.end(self._group)
+
     def _command(self) -> list[str]:
         return list(self._start.command) or [shell_of(self._order.environment)]
 
     def _begin(self) -> Program:
         order, start = self._order, self._start
         account = None if order.account is None else find_account(order.account)
-        group = None
-        if order.groups is not None and order.memory_limit is not None:
-            group = MemoryGroups(Path(order.groups), order.memory_limit).create(f"exec-{order.session_id}")
+        self._group = None if self._groups is None else self._groups.create(f"exec-{order.session_id}")
         environment = order.environment | ({"TERM": start.term} if start.tty and start.term else {})
-        confines = Confines(umask=order.umask, account=account, group=group)
+        confines = Confines(umask=order.umask, account=account, group=self._group)
         size = (start.rows, start.columns) if start.tty else None
         return program.start(self._command(), environment, order.directory, confines, size)
 
@@ -229,7 +234,11 @@ async def keep(order: KeeperOrder, agent: asyncio.StreamReader) -> None:
         if order.refusal:
             await connection.send(encode(SessionEnded(code="refused", message=order.refusal)))
         else:
-            await KeptSession(order, connection, start).run(agent)
+            session = KeptSession(order, connection, start)
+            try:
+                await session.run(agent)
+            finally:
+                session.end_group()
     except (AgentError, OSError) as error:
         await connection.send(encode(SessionEnded(code="cannot_start", message=f"{order.node} cannot run it: {error}")))
     finally:

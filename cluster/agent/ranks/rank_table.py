@@ -42,12 +42,18 @@ class RankTable:
         return MappingProxyType(self._ranks)
 
     def load(self) -> None:
-        """Take over the ranks of a previous agent. The spawner's first process list tells which of them still live."""
+        """Take over the ranks of a previous agent. The spawner's first process list tells which of them still live. Orders of ranks that have not started
+        are removed, since they would keep their jobs' folders: where such a rank is still wanted, it is started anew."""
         for path in sorted(self._folder.jobs.glob("*/g*/rank*/order.json")):
             order = _read_order(path)
-            if order is not None and has_started(order):
+            if order is None:
+                continue
+            if has_started(order):
                 rank = RankRecord(order=order, phase=RankPhase.ALIVE, joined=_has_metrics(order), entered=order.world.birth is None)
                 self._ranks[rank.key] = rank
+            else:
+                with self._isolation.of(f"{path}, of a rank that has not started"):
+                    path.unlink()
         for rank in list(self._ranks.values()):
             for key in self.earlier(rank.key):
                 self.change(key, phase=RankPhase.MOVED)

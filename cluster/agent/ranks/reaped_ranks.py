@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from paceline.cluster.agent.folders import reclaim, set_aside
-from paceline.cluster.agent.processes import out_of_memory_kills
 from paceline.cluster.agent.ranks.exits import read_exit_status
 from paceline.cluster.agent.ranks.live_rank import CRASHES, LiveRank
+from paceline.cluster.agent.ranks.memory_kills import MemoryKills
 from paceline.cluster.agent.spawner_link import ExitStatus, Move
 from paceline.cluster.agent.spawner_log import RepeatedErrors
 from paceline.cluster.protocol import RankKey
@@ -35,7 +35,7 @@ class ReapedRanks:
     def __init__(self, repeated_errors: RepeatedErrors) -> None:
         self._ranks: dict[RankKey, ReapedRank] = {}
         self._repeated_errors = repeated_errors
-        self._memory_kills = out_of_memory_kills()
+        self.memory_kills = MemoryKills()
 
     def __contains__(self, key: RankKey) -> bool:
         return key in self._ranks
@@ -49,15 +49,13 @@ class ReapedRanks:
 
     def add_exited(self, key: RankKey, rank: LiveRank, code: int, *, limit_struck: bool) -> None:
         """Add a rank with this exit code, negative for a signal. `limit_struck`: its control group had reached its limit of memory."""
-        kills, before = out_of_memory_kills(), self._memory_kills
-        self._memory_kills = kills
         status = ExitStatus(
             pid=rank.pid,
             exit_code=code if code >= 0 else None,
-            signal=signal.Signals(-code).name if code < 0 else None,
+            signal=name_of(-code) if code < 0 else None,
             time=time.time(),
             ordered=rank.was_told and -code not in CRASHES,
-            out_of_memory=code == -signal.SIGKILL and not rank.killed and (limit_struck or kills > before),
+            out_of_memory=code == -signal.SIGKILL and not rank.killed and (limit_struck or self.memory_kills.has_struck()),
             killed_after=rank.grace if rank.killed else None,
         )
         self._ranks[key] = ReapedRank(rank.order, status)
@@ -90,6 +88,14 @@ class ReapedRanks:
             self._repeated_errors.write_once(f"cannot write {path}: {error.strerror}; trying again")
             return False
         return True
+
+
+def name_of(number: int) -> str:
+    """The name of a signal: SIGKILL, SIGRTMIN+1."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # of the real-time signals, the first and the last alone have one
+        return f"SIGRTMIN{number - signal.SIGRTMIN:+d}"
 
 
 def _unknown_status() -> ExitStatus:

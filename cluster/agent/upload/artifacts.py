@@ -67,8 +67,8 @@ class ArtifactUploader:
             note.rename(note.with_suffix(".damaged"))  # reported once, and kept for inspection
             return
         mask = self._mask_of(offer.job_id)
-        if mask is None:
-            return  # its secrets are not known yet
+        if mask is None or mask.withheld:
+            return  # its secrets are not known: it stays here, with its generation
         if not mask or not await asyncio.to_thread(_is_withheld, note, mask):
             await self._upload(offer, file_of(note))
         file_of(note).unlink(missing_ok=True)

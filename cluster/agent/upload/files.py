@@ -48,6 +48,8 @@ REST = 5.0
 #: With the last chunk the coordinator reads the whole file: so much at least in a second.
 CHECKED_BYTES_PER_SECOND = 20 << 20
 LARGE_AT_ONCE = 2
+#: How often it is looked whether the files that others send have arrived.
+UNDER_WAY_SECONDS = 0.05
 READ_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -104,7 +106,10 @@ class FileUploader:
         """Send what is there once all ranks have ended."""
         await self.step_once(settled=True)
         while self._large:
-            await self._send_next_large()
+            if self._large.keys() - self._under_way:
+                await self._send_next_large()
+            else:
+                await asyncio.sleep(UNDER_WAY_SECONDS)
 
     async def _look_forever(self) -> None:
         backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
@@ -154,11 +159,12 @@ class FileUploader:
         if files is None:
             files = self._known[folder] = await asyncio.to_thread(LeftFiles.at, folder)
         began = time.monotonic()
-        if self._mask_of(files.place[0]) is None:
+        mask = self._mask_of(files.place[0])
+        if mask is None:
             return  # its secrets are not known yet
         found = await asyncio.to_thread(lambda: files.look(settled=settled))
         self._looked_seconds += time.monotonic() - began
-        ready = [ReadyFile(files, name, version) for name, version in sorted(found.items())]
+        ready = [ReadyFile(files, name, version) for name, version in sorted(found.items()) if not mask.withheld]
         for each in ready:
             if each.version.size > INLINE_BYTES and (each.key not in self._large or self._large[each.key].version != each.version):
                 self._large[each.key] = each
@@ -166,15 +172,15 @@ class FileUploader:
         small = [each for each in ready if each.version.size <= INLINE_BYTES]
         for batch in batches(small):
             await self._send_small(batch)
-        if not ready and not settled and files.is_finished:
+        if not ready and not settled and (files.is_finished or mask.withheld):
             await asyncio.to_thread(self._remove_if_over, files)
 
     def _remove_if_over(self, files: LeftFiles) -> None:
-        """Remove the folder where no rank of its job is left on this node. Files that the coordinator does not keep stay for some days."""
+        """Remove the folder where no rank of its job is left on this node. Files that the coordinator does not keep, or that are not sent, stay for some
+        days."""
         job, now = files.folder.parents[1], time.time()
-        last = max(path.stat().st_mtime for path in (files.folder, files.journal) if path.exists())
-        kept_for = KEEP_WORK_SECONDS if files.refused else KEEP_EMPTY_SECONDS
-        if now - last < kept_for or any(job.glob("g*/rank*/order.json")):
+        kept_for = KEEP_EMPTY_SECONDS if files.is_finished and not files.refused else KEEP_WORK_SECONDS
+        if now - files.last_change < kept_for or any(job.glob("g*/rank*/order.json")):
             return
         try:
             remove_tree(files.folder)
@@ -201,10 +207,8 @@ class FileUploader:
     # -- large files
 
     async def _send_next_large(self) -> None:
-        """Send one large file that nobody else sends; on failure it stays in line."""
-        key = next((key for key in self._large if key not in self._under_way), None)
-        if key is None:
-            return
+        """Send one large file of those that nobody else sends; on failure it stays in line."""
+        key = next(key for key in self._large if key not in self._under_way)
         self._under_way.add(key)
         try:
             ready = self._large[key]

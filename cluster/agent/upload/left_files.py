@@ -89,6 +89,12 @@ class LeftFiles:
         """Whether the last look has found nothing that is still to be sent."""
         return all(self.handled.get(name) == version for name, version in self._last.items())
 
+    @property
+    def last_change(self) -> float:
+        """When one of the files that the last look has found was changed, or something was noted of one."""
+        noted = [path.stat().st_mtime for path in (self.folder, self.journal) if path.exists()]
+        return max([*noted, *(version.ctime_ns / 1e9 for version in self._last.values())])
+
     def note(self, name: str, version: FileVersion, *, kept: bool) -> None:
         """Note that this version needs nothing more, for the next agent too. Should the note be lost, the file is offered again, and is
         known there."""

@@ -35,23 +35,23 @@ class SecretMask:
 
     def __init__(self, values: Iterable[str] = (), *, withheld: bool = False) -> None:
         self.values = frozenset(values)
-        self._withheld = withheld
+        self.withheld = withheld
         found = {form for value in self.values for form in forms(value) if len(form) >= LEAST_BYTES and not _BREAK.search(form)}
         self._forms = tuple(sorted(found, key=lambda form: (-len(form), form)))
         self.longest = len(self._forms[0]) if self._forms else 0
 
     def __bool__(self) -> bool:
-        return bool(self._forms) or self._withheld
+        return bool(self._forms) or self.withheld
 
     def __or__(self, other: SecretMask) -> SecretMask:
-        return other if self._withheld else SecretMask(self.values | other.values)
+        return other if self.withheld else SecretMask(self.values | other.values)
 
     # -- bytes of a file
 
     def cover(self, data: bytes, *, start: int = 0) -> bytes:
         """The bytes from `start` on, of the same length, with secrets covered; what is before them is only looked at. The beginning of a secret at the
         end is covered too: its rest may not be there yet."""
-        if self._withheld:
+        if self.withheld:
             return re.sub(rb"[^\r\n]", _COVER, data[start:])
         spans = list(self._whole(data))
         for form in self._forms:
@@ -61,7 +61,7 @@ class SecretMask:
 
     def is_in(self, data: bytes) -> bool:
         """Whether there is a whole secret in the bytes."""
-        return self._withheld or any(form in data for form in self._forms)
+        return self.withheld or any(form in data for form in self._forms)
 
     def _whole(self, data: bytes) -> Iterator[tuple[int, int]]:
         for form in self._forms:
@@ -74,7 +74,7 @@ class SecretMask:
 
     def text(self, text: str) -> str:
         """The text with secrets masked, also those that were cut off at either end or at an ellipsis."""
-        if self._withheld:
+        if self.withheld:
             return MASK if text else text
         if not self._forms:
             return text

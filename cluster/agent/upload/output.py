@@ -190,7 +190,7 @@ class OutputReader:
         self._troubles.add(text)
 
     def _is_due(self, start: int, now: float, *, final: bool) -> bool:
-        if self._waiting is None or self._waiting[0] != start:
+        if self._waiting is None or self._waiting[0] != start or now < self._waiting[1]:  # or the clock was set back
             self._waiting = (start, now)
         return final or now - self._waiting[1] >= PARTIAL_LINE_SECONDS
 

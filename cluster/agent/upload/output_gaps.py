@@ -108,20 +108,23 @@ def _read(path: Path) -> list[Gap]:
 class Allowance:
     """How many bytes of one output may be sent now: SEND_BYTES_PER_SECOND since the first look, and BURST_BYTES more.
 
-    Output from before the first look is no flood: an agent before this one, or the coordinator, may just have been away."""
+    Output from before the first look is no flood: an agent before this one, or the coordinator, may just have been away. A clock that is set back takes
+    nothing away."""
 
     def __init__(self) -> None:
-        self._since: float | None = None
-        self._extra = BURST_BYTES
+        self._looked_at: float | None = None
+        self._given = float(BURST_BYTES)
         self._spent = 0
         self._counted_to = 0
 
     def left(self, offset: int, kept: int, now: float) -> int:
         """`kept`: how many bytes behind `offset` are there to be sent."""
-        if self._since is None:
-            self._since, self._counted_to = now, offset
-            self._extra += max(0, kept)
-        return int(self._extra + SEND_BYTES_PER_SECOND * max(0.0, now - self._since)) - self._spent
+        if self._looked_at is None:
+            self._looked_at, self._counted_to = now, offset
+            self._given += max(0, kept)
+        self._given += SEND_BYTES_PER_SECOND * max(0.0, now - self._looked_at)
+        self._looked_at = now
+        return int(self._given) - self._spent
 
     def spend(self, length: int, end: int) -> None:
         """Count a line of `length` bytes that ends at `end`: once, however often it is sent."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,26 +72,26 @@ class ReadingsSpool:
         self._mark_path = folder / "acknowledged.json"
         self._mark = _read_mark(self._mark_path)
         self._writer: SpoolWriter | None = None
+        self._files = threading.Lock()  # held while a file is begun or dropped: one that is just begun has no record either
         self._told_full = False
 
     # -- writing
 
     def append(self, readings: Sequence[Reading]) -> None:
         """Write a record of these readings. Raises OSError where the disk takes nothing."""
-        if self._writer is None or self._writer.path.stat().st_size >= FILE_BYTES:
-            self._begin_file()
-        writer = self._writer
-        assert writer is not None
-        writer.append(msgspec.json.encode(record_of(writer.records + 1, readings)))
-        writer.flush(durable=False)
+        with self._files:
+            writer = self._writer
+            if writer is None or not _has_room(writer.path):
+                writer = self._begin_file()
+            writer.append(msgspec.json.encode(record_of(writer.records + 1, readings)))
+            writer.flush(durable=False)
 
-    def _begin_file(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+    def _begin_file(self) -> SpoolWriter:
+        self.close()
         self._make_room()
         number = max([int(time.time() * 1000), self._mark.spool + 1, *(number + 1 for number in self._numbers())])
         self._writer = SpoolWriter(self._path(number))
+        return self._writer
 
     def _make_room(self) -> None:
         sizes = {number: self._path(number).stat().st_size for number in self._numbers()}
@@ -113,14 +114,15 @@ class ReadingsSpool:
 
     def parcel(self, most_bytes: int) -> ReadingsParcel | None:
         """The oldest records that are not acknowledged, from one file; None: there are none."""
-        for number in self._numbers():
-            mark = self._mark if self._mark.spool == number else ReadingsMark(number)
-            found = self._read(mark, most_bytes)
-            if found is not None:
-                return found
-            if self._writer is None or self._path(number) != self._writer.path:
-                self._drop(number, mark)
-        return None
+        with self._files:
+            for number in self._numbers():
+                mark = self._mark if self._mark.spool == number else ReadingsMark(number)
+                found = self._read(mark, most_bytes)
+                if found is not None:
+                    return found
+                if self._writer is None or self._path(number) != self._writer.path:
+                    self._drop(number, mark)
+            return None
 
     def _read(self, mark: ReadingsMark, most_bytes: int) -> ReadingsParcel | None:
         payloads = self._payloads(mark, most_bytes)
@@ -161,6 +163,14 @@ class ReadingsSpool:
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number}{_SUFFIX}"
+
+
+def _has_room(path: Path) -> bool:
+    """Whether more may be written to a file. To one that was removed nothing more may."""
+    try:
+        return path.stat().st_size < FILE_BYTES
+    except FileNotFoundError:
+        return False
 
 
 def _read_mark(path: Path) -> ReadingsMark:

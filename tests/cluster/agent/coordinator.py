@@ -14,7 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.cluster.protocol import (
+    ARTIFACT_FILES_PATH,
     CHANNEL_PATH,
     JOIN_PATH,
     SECRETS_PATH,
@@ -81,6 +83,8 @@ class Coordinator:
         self.accept_uploads = True
         self.refuse: Callable[[Upload, bytes], int | None] = lambda upload, body: None  # the status of a refusal
         self.secrets: dict[str, JobSecrets] = {}  # by job
+        self.asked_for_secrets, self.gives_secrets = asyncio.Event(), asyncio.Event()
+        self.gives_secrets.set()
         self.readings: list[ReadingRecord] = []
         self.reading_marks: dict[int, int] = {}
         self.takes_readings = True  # False: as the version before them
@@ -104,6 +108,7 @@ class Coordinator:
             Route(JOIN_PATH, self._join, methods=["POST"]),
             Route(UPLOAD_PATH, self._upload, methods=["POST"]),
             Route(SECRETS_PATH + "/{job}", self._job_secrets),
+            Route(ARTIFACT_FILES_PATH, self._artifact_files, methods=["POST"]),
             WebSocketRoute(CHANNEL_PATH, self._channel),
         ]
         config = uvicorn.Config(
@@ -155,13 +160,18 @@ class Coordinator:
     async def _join(self, request: Request) -> Response:
         join = msgspec.json.decode(await request.body(), type=JoinRequest)
         if join.token not in self.tokens:
-            return Response(b'{"title": "refused", "detail": "join token already used"}', 401, media_type="application/problem+json")
+            return Response(b'{"title": "refused", "detail": "join token already used"}', 401, media_type=PROBLEM_TYPE)
         self.tokens.remove(join.token)
         return Response(msgspec.json.encode(JoinReply(node_id="node-1", credential=CREDENTIAL)))
 
     async def _job_secrets(self, request: Request) -> Response:
+        self.asked_for_secrets.set()
+        await self.gives_secrets.wait()
         found = self.secrets.get(request.path_params["job"])
-        return Response(status_code=404) if found is None else Response(msgspec.json.encode(found))
+        return Response(status_code=404, media_type=PROBLEM_TYPE) if found is None else Response(msgspec.json.encode(found))
+
+    async def _artifact_files(self, request: Request) -> Response:
+        return Response(b"the disk is low", 507)
 
     async def _upload(self, request: Request) -> Response:
         if request.headers.get("authorization") != f"Bearer {CREDENTIAL}" or not self.accept_uploads:

@@ -16,6 +16,7 @@ from paceline.bundles.archive import pack, unpack
 from paceline.bundles.listing import list_files
 from paceline.cluster.agent import bundles
 from paceline.cluster.agent.bundles import CodeNotFetchedError, JobCode
+from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.training.link import RankOrder
 from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.stored import StoredSpec
@@ -46,7 +47,7 @@ class Node:
                 raise answer
             return answer
         data = self.archives.get(self.asked[-1])
-        return httpx.Response(404) if data is None else httpx.Response(200, content=data)
+        return httpx.Response(404, headers={"content-type": PROBLEM_TYPE}) if data is None else httpx.Response(200, content=data)
 
     def bundle(self, folder: Path, **files: str) -> str:
         into = io.BytesIO()
@@ -105,11 +106,12 @@ async def test_a_coordinator_that_is_away_for_a_while(node: Node, tmp_path: Path
     node.answers = [
         httpx.ConnectError("refused"),
         httpx.Response(503),
+        httpx.Response(404, text="a proxy that finds no coordinator behind it"),
         httpx.Response(200, content=cut),
         httpx.Response(200, content=b"<html>"),
     ]
     await node.code.place(node.order(digest))
-    assert (len(node.asked), (node.work() / "train.py").exists()) == (5, True)
+    assert (len(node.asked), (node.work() / "train.py").exists()) == (6, True)
     assert node.kept() == [f"{digest}.tar.zst"]
 
 
@@ -156,6 +158,14 @@ async def test_the_archives_used_longest_ago_go_first(node: Node, tmp_path: Path
     await small.place(node.order(digests[0], "again"))  # used again, so the other one is older
     await small.place(node.order(digests[2], "third"))
     assert node.kept() == sorted(f"{digest}.tar.zst" for digest in (digests[0], digests[2]))
+
+
+async def test_an_archive_that_another_launch_deletes_at_the_same_time_fails_no_rank(node: Node, tmp_path: Path) -> None:
+    digest = node.bundle(tmp_path / "code", **{"train.py": "x"})
+    (node.data / "bundles").mkdir()
+    (node.data / "bundles" / "listed-and-gone.tar.zst").symlink_to(tmp_path / "nowhere")
+    await node.fresh(cache_bytes=1).place(node.order(digest))
+    assert (node.work() / "train.py").exists()
 
 
 async def test_a_launch_that_is_called_off_leaves_nothing_half_done(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from paceline.cluster.agent.checkpoints import MANIFEST, delete
+from paceline.cluster.agent import checkpoints
+from paceline.cluster.agent.checkpoints import MANIFEST, CheckpointDeletions, delete
 from paceline.cluster.protocol import CheckpointToDelete
+from tests.waiting import until
+
+TIMEOUT_SECONDS = 10.0
 
 
 def make(path: Path, *, manifest: bool = True) -> Path:
@@ -78,3 +83,32 @@ def test_a_removal_that_was_interrupted_is_finished(tmp_path: Path, moved: bool)
 
 def test_a_folder_that_is_gone_with_its_parents_is_gone(tmp_path: Path) -> None:
     assert delete(order(tmp_path / "job" / "step-100.g1"))
+
+
+async def test_a_checkpoint_that_takes_long_to_delete_is_not_deleted_again_beside_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And once that has failed, it is tried again."""
+    begun: list[str] = []
+    succeeds = threading.Semaphore(0)
+
+    def delete(checkpoint: CheckpointToDelete) -> bool:
+        begun.append(checkpoint.id)
+        succeeds.acquire(timeout=TIMEOUT_SECONDS)
+        return len(begun) > 1
+
+    monkeypatch.setattr(checkpoints, "delete", delete)
+    monkeypatch.setattr(checkpoints, "RETRY_SECONDS", 0.0)
+    told: list[str] = []
+    deletions, doomed = CheckpointDeletions(lambda: told.append("gone")), order(Path("/checkpoints/job/step-100.g1"))
+
+    def asked_again() -> int:
+        deletions.start(doomed)
+        return len(begun)
+
+    await until(lambda: asked_again() == 1, "the beginning of the deletion")
+    for _ in range(3):
+        assert asked_again() == 1
+    succeeds.release()
+    await until(lambda: asked_again() == 2, "another try")
+    succeeds.release()
+    await until(lambda: told, "the deletion")
+    assert (asked_again(), deletions.done) == (2, {doomed.id})

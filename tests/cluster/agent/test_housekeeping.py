@@ -53,6 +53,27 @@ def test_what_a_script_saved_in_the_jobs_folder_stays_longer_than_its_output(tmp
     assert list(jobs.iterdir()) == []
 
 
+def test_nothing_stays_of_a_job_that_saved_into_an_object_store(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    folder = RankFolder.at(make(jobs, 1) / "rank0")
+    staged = folder.staging / "restores" / "g1" / "step-100"
+    for shared in (folder.logs, folder.work, staged):
+        shared.mkdir(parents=True)
+    (staged / "weights").write_text("left by a rank that was killed")
+    later = NOW + KEEP_OUTPUT_SECONDS + 100
+    for now in (later, later, later + KEEP_WORK_SECONDS, later + KEEP_WORK_SECONDS + 100):
+        sweep(jobs, now)
+    assert list(jobs.iterdir()) == []
+
+
+def test_staged_checkpoints_stay_as_long_as_a_rank_may_use_them(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    folder = RankFolder.at(make(jobs, 1, retired=False) / "rank0")
+    folder.staging.mkdir()
+    sweep(jobs, NOW + KEEP_OUTPUT_SECONDS + 100)
+    assert folder.staging.exists()
+
+
 def test_files_that_are_not_uploaded_yet_keep_their_generation_for_a_day(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs"
     first, _ = make(jobs, 1), make(jobs, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,14 @@ import pytest
 
 from paceline.cluster.agent import job_secrets
 from paceline.cluster.agent.job_secrets import JobSecretsKeeper, SecretsNotFetchedError
+from paceline.cluster.agent.upload import files
+from paceline.cluster.agent.upload.artifacts import ArtifactUploader
+from paceline.cluster.agent.upload.files import FileUploader
 from paceline.cluster.agent.upload.masking import WITHHELD
+from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.cluster.protocol import JobSecrets, ObservedAssignment, ObservedRank
 from paceline.cluster.states import RankState
+from paceline.monitoring.artifacts import NOTE_SUFFIX, RankArtifact
 from paceline.training.link import FailureReport, RankOrder
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, world
@@ -123,7 +129,8 @@ async def test_a_new_agent_sends_nothing_before_it_knows_what_to_mask(tmp_path: 
 
 
 async def test_what_is_left_of_a_job_that_is_over_is_withheld_by_a_new_agent(tmp_path: Path) -> None:
-    ours, _ = keeper(tmp_path, httpx.Response(404))
+    away = httpx.Response(404, text="a proxy that finds no coordinator behind it")
+    ours, door = keeper(tmp_path, away, httpx.Response(404, headers={"content-type": PROBLEM_TYPE}))
     (tmp_path / "secret_jobs").mkdir()
     (tmp_path / "secret_jobs" / "job").touch()
     (tmp_path / "jobs" / "job").mkdir()
@@ -133,10 +140,35 @@ async def test_what_is_left_of_a_job_that_is_over_is_withheld_by_a_new_agent(tmp
         while ours.mask_of("job") is None:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
     task.cancel()
-    assert ours.mask_of("job") is WITHHELD
+    assert (ours.mask_of("job"), door.asked) == (WITHHELD, 2)
     (tmp_path / "jobs" / "job").rmdir()
     ours.forget_removed()
     assert not any((tmp_path / "secret_jobs").iterdir())
+
+
+async def test_files_of_a_job_whose_secrets_are_not_known_any_more_are_neither_sent_nor_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "KEEP_EMPTY_SECONDS", -1.0)
+    model = tmp_path / "jobs/job/files/g1.rank0/model/weights.pt"
+    image, note = (tmp_path / "jobs/job/g1/rank0/artifacts" / name for name in ("image.png", f"image.png{NOTE_SUFFIX}"))
+    for path in (model, image, note):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"weights")
+    artifact = RankArtifact(name="image.png", kind="trace", bytes=7, sha256="0" * 64, first_step=1, last_step=1, time=0.0)
+    note.write_bytes(msgspec.json.encode(artifact))
+    os.utime(model.parents[1], (0, 0))  # the files below it are newer
+    door = Door(httpx.Response(200))
+    http = httpx.AsyncClient(base_url="http://c", transport=httpx.MockTransport(door))
+    uploader = FileUploader(http, tmp_path / "jobs", lambda _: WITHHELD)
+    for _ in range(3):
+        await uploader.step_once()
+    await ArtifactUploader(http, tmp_path / "jobs", lambda _: WITHHELD).upload_all()
+    assert door.asked == 0
+    assert all(path.exists() for path in (model, image, note))
+    monkeypatch.setattr(files, "KEEP_WORK_SECONDS", -1.0)
+    await uploader.step_once()
+    assert not model.exists()
 
 
 async def test_values_are_in_the_rank_and_in_no_file_and_masked_over_a_new_agent(

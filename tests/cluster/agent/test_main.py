@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,10 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.disks import disk_of
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.join import Credential
+from paceline.cluster.agent.loop import Agent, AgentContext
+from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.agent.ports import free_port
-from paceline.cluster.protocol import ConnectionRefused
+from paceline.cluster.agent.settings import read_settings
+from paceline.cluster.agent.vitals import RankHeartbeats
+from paceline.cluster.protocol import ConnectionRefused, FromAgent, Inventory
 from paceline.cluster.states import RankState
+from paceline.distributed.store_server import StoreServer
+from paceline.monitoring.host import HostSampler
 from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.waiting import until
@@ -140,6 +150,19 @@ async def test_leaving_ends_ranks_and_spawner(agent: AgentProcess, coordinator: 
     assert coordinator.rank("job").signal == "SIGTERM"  # type: ignore[union-attr]
 
 
+async def test_leaving_with_files_that_are_not_taken_now_is_no_failure(
+    agent: AgentProcess, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    source = "import os, time; open(os.environ['PACELINE_ARTIFACTS'] + '/model.pt', 'w').write('weights'); print('left', flush=True); time.sleep(600)"
+    place = world("job", store_port=coordinator.hellos[0].store_port)
+    await coordinator.desire(assignment("job", place, spec=script_job(tmp_path / "leave.py", source)))
+    await coordinator.until(lambda c: "left" in c.of("job").text)
+    assert await agent.end() == 0
+    assert (agent.data / "jobs/job/files/g1.rank0/model.pt").exists()
+
+
 async def test_a_node_told_to_leave_does(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.desire(assignment("job"))
@@ -171,6 +194,37 @@ async def test_hangup_leaves_the_ranks_to_the_next_agent(agent: AgentProcess, co
     agent.start()
     await coordinator.until(lambda c: len(c.hellos) == 2 and (rank := c.rank("job")) and rank.pid == pid)
     await agent.end()
+
+
+class StandingStill:
+    """A connection that stands, on which the first message does not get through in time."""
+
+    is_connected = True
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    async def send(self, _: FromAgent) -> bool:
+        self.tries += 1
+        return self.tries > 1
+
+
+async def test_heartbeats_go_on_after_one_that_was_not_sent_in_time(tmp_path: Path) -> None:
+    folder = AgentFolder(tmp_path)
+    folder.create()
+    settings = read_settings(["--server", "http://127.0.0.1:9", "--data", str(tmp_path)])
+    credential = Credential(server=settings.server, node_id="node-1", credential="lasting")
+    inventory = Inventory(slots=1, device="cpu", cpu_count=1, memory_bytes=1, hostname="host", platform="linux")
+    offer = NodeOffer((), slots=1, locks=CardLocks(tmp_path), sampler=None, gpu_error="no GPU", hides_cards=False)
+    vitals = RankHeartbeats(HostSampler(tmp_path, 0.0), None, "no GPU")
+    agent = Agent(settings, folder, credential, AgentContext(offer, inventory, "127.0.0.1", None, 1), StoreServer(), vitals)
+    channel = StandingStill()
+    agent._channel, agent._heartbeat_seconds = channel, 0.01  # type: ignore[assignment]
+    agent._welcomed.set()
+    beating = asyncio.create_task(agent._send_heartbeats())
+    await until(lambda: channel.tries >= 3, "the heartbeats after it")
+    beating.cancel()
+    vitals.close()
 
 
 async def test_a_data_folder_too_deep_for_sockets_works(coordinator: Coordinator, tmp_path: Path) -> None:

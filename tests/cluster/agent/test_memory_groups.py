@@ -52,6 +52,19 @@ def test_a_rank_gets_the_limit_and_its_group_is_ended_as_one(tmp_path: Path) -> 
     assert not groups.end(groups.create("job-g1-r1"))  # without memory.events: nothing is claimed
 
 
+def test_empty_groups_that_were_left_behind_are_removed_when_the_next_one_is_made(tmp_path: Path) -> None:
+    left, young, living, own = (tmp_path / f"paceline-{name}" for name in ("exec-1", "exec-2", "job-g1-r0", "agent"))
+    for group in (left, young, living, own):
+        group.mkdir()
+    (living / "cgroup.procs").write_text(
+        "7"
+    )  # a folder that is not empty is not removed, as the kernel does not remove a group with a process
+    for old in (left, living, own):
+        os.utime(old, (0, 0))
+    made = MemoryGroups(tmp_path, LIMIT).create("exec-3")
+    assert set(tmp_path.iterdir()) == {young, living, own, made}
+
+
 @pytest.mark.parametrize(
     ("mounts", "controllers", "why"), [("", "memory", "no control groups of version 2"), (None, "cpu pids", "does not control memory")]
 )

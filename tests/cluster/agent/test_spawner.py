@@ -64,6 +64,15 @@ def test_an_exception_is_in_the_output_and_its_code_is_one(node: Node) -> None:
     assert "ValueError" in node.output(spawn)
 
 
+def test_a_rank_that_ends_by_a_signal_without_a_name_of_its_own_has_ended(node: Node) -> None:
+    spawn = node.order()
+    key = key_of(spawn.order.world)
+    node.agent.say(spawn)
+    os.kill(node.agent.until(lambda ranks: key in ranks)[key], signal.SIGRTMIN + 1)
+    node.agent.until(lambda ranks: key not in ranks)
+    assert node.exit_status(spawn).signal == "SIGRTMIN+1"
+
+
 def test_a_rank_leads_a_session_of_its_own_and_inherits_no_descriptor(node: Node) -> None:
     spawn = node.order()
     key = key_of(spawn.order.world)

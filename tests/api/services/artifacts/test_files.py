@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from paceline.monitoring import artifact_files as wire
 from paceline.monitoring.artifacts import CHUNK_BYTES
 from tests.api.services.artifacts.conftest import FilesHarness
 from tests.factories import START
+
+TIMEOUT_SECONDS = 20.0
 
 
 async def chunks(left: FilesHarness) -> int:
@@ -99,6 +102,26 @@ async def test_an_upload_that_broke_off_goes_on_at_its_chunk(left: FilesHarness)
     assert (await left.content("rank0/large")).status_code == 404
     await left.upload()
     assert puts == ["0", "1", "2", "2", "3"]
+    assert (await left.content("rank0/large")).content == content
+
+
+async def test_a_leaving_agent_waits_for_a_large_file_that_is_on_its_way(left: FilesHarness) -> None:
+    content, uploader = os.urandom(CHUNK_BYTES + 1), left.uploader()
+    left.leave("large", content)
+    on_its_way, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(request: httpx.Request) -> None:
+        if request.method == "PUT":
+            on_its_way.set()
+            await may_go_on.wait()
+
+    left.agent.event_hooks["request"].append(hold)
+    running = asyncio.create_task(uploader.run())
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        await on_its_way.wait()
+        asyncio.get_running_loop().call_later(0.1, may_go_on.set)
+        await uploader.finish()
+    running.cancel()
     assert (await left.content("rank0/large")).content == content
 
 

@@ -155,6 +155,25 @@ async def test_values_go_to_the_nodes_that_run_the_job_and_nowhere_else(
     assert (found.values, found.former, found.missing) == ({}, (VALUE, "a-newer-value"), ("TOKEN",))
 
 
+async def test_a_node_that_still_has_files_of_an_ended_job_is_told_what_to_look_for_in_them(
+    client: httpx.AsyncClient, services: Services, connect: Connect
+) -> None:
+    await put(client)
+    async with services.write() as session:
+        node, key = await factories.create_node(session)
+        ended = await factories.create_running_job(session, node, spec=factories.job_spec(**job("TOKEN")))
+        for rank in (await job_rows.ranks(session, [(ended.id, 1)]))[ended.id, 1]:
+            rank.drained, rank.state = True, RankState.EXITED
+        (row,) = await rows.of_names(session, "vision", ["TOKEN"])
+        row.updated_at = ended.created_at
+    found = msgspec.json.decode((await asked(connect, key, ended.id)).content, type=JobSecrets)
+    assert found.values == {"TOKEN": VALUE}
+    async with services.write() as session:
+        (row,) = await rows.of_names(session, "vision", ["TOKEN"])
+        row.updated_at = ended.created_at + timedelta(seconds=1)
+    assert (await asked(connect, key, ended.id)).status_code == 404, "the value that the job has had is not known any more"
+
+
 async def test_a_former_value_is_kept_as_long_as_ranks_may_print_it(client: httpx.AsyncClient, services: Services) -> None:
     await put(client)
     async with services.write() as session:

@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import os
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,6 +132,19 @@ async def test_what_no_job_has_used_for_long_is_removed_unless_it_is_being_built
         fcntl.flock(held, fcntl.LOCK_EX)
         place.built.evict(now=built.MOST_IDLE_SECONDS + 1.0)
     assert place.keys() == {keys[1]}
+
+
+async def test_a_build_beside_one_that_is_removed_meanwhile_is_not_failed_by_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    rest, walk = place.folder / "rest-of-a-build", os.walk
+    rest.mkdir(parents=True)
+
+    def walk_with_one_that_is_gone(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+        for below, folders, names in walk(folder):
+            yield below, folders, [*names, "gone"] if folder == rest else names
+
+    monkeypatch.setattr(os, "walk", walk_with_one_that_is_gone)
+    key, _ = await place.build("a==1")
+    assert (place.folder / key / built.READY).exists()
 
 
 def test_another_interpreter_or_torch_is_another_environment() -> None:

@@ -5,17 +5,30 @@ The environments here install nothing, so that no package index is needed.
 
 from __future__ import annotations
 
+import asyncio
+import math
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
+from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.environments.preparation import variables_for_builds
+from paceline.cluster.agent.errors import ProcessListNotAppliedError
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.isolation import Isolation
+from paceline.cluster.agent.spawner_fleet import NO_RANKS, SpawnerFleet
+from paceline.cluster.agent.supervisor import SpawnerOptions, Supervisor
+from paceline.cluster.protocol import JobSecrets
 from paceline.cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, training_job
 from tests.cluster.agent.coordinator import Coordinator
+from tests.waiting import until
+
+TIMEOUT_SECONDS = 40.0
 
 
 def with_packages(packages: dict[str, Any], **behaviour: Any) -> dict[str, Any]:
@@ -27,6 +40,13 @@ def spawners(agent: AgentProcess) -> set[int]:
     """The spawners of environments; forked ranks carry their command line."""
     found = [each for each in agent.processes() if "--environment" in each.cmdline()]
     return {each.pid for each in found if not (parent := each.parent()) or "--environment" not in parent.cmdline()}
+
+
+def fleet_in(data: Path, told: list[str]) -> SpawnerFleet:
+    """The spawners of a node without its agent. `told`: gets the name of each one that sends a process list."""
+    folder = AgentFolder(data)
+    folder.create()
+    return SpawnerFleet(folder, SpawnerOptions("node", "", 1.0), CardLocks(data), lambda name, *_: told.append(name), Isolation())
 
 
 async def test_the_second_job_finds_its_packages_and_their_spawner(agent: AgentProcess, coordinator: Coordinator) -> None:
@@ -60,6 +80,39 @@ async def test_a_killed_agents_successor_adopts_the_ranks_of_an_environment(agen
     assert not spawners(agent)
 
 
+async def test_an_upgrade_of_the_agent_leaves_the_ranks_of_an_environment_alone(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", spec=with_packages({"requirements": []}, steps=0)))
+    await coordinator.until(running("job"))
+    pid = coordinator.rank("job").pid  # type: ignore[union-attr]
+    assert await agent.end(signal.SIGHUP) == 0
+    coordinator.observed = None
+    agent.start()
+    await coordinator.until(lambda c: c.rank("job"))
+    rank = coordinator.rank("job")
+    assert (rank.state, rank.pid) == (RankState.RUNNING, pid)  # type: ignore[union-attr]
+    assert await agent.end() == 0
+
+
+async def test_a_rank_whose_end_cannot_be_read_does_not_end_the_ranks_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its spawner is asked for its list again, as the default one is, and lives."""
+    runs: list[str] = []
+    told: list[str] = []
+
+    async def run(supervisor: Supervisor) -> None:
+        runs.append("run")
+        if len(runs) == 1:
+            raise ProcessListNotAppliedError("1 rank's end cannot be read")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Supervisor, "run", run)
+    fleet = fleet_in(tmp_path, told)
+    fleet.adopt(["packages"])
+    await until(lambda: len(runs) == 2, "the second connection")
+    await fleet.close()
+    assert not told
+
+
 async def test_a_spawner_that_is_killed_takes_its_ranks_along_and_the_next_job_gets_another(
     agent: AgentProcess, coordinator: Coordinator
 ) -> None:
@@ -75,6 +128,49 @@ async def test_a_spawner_that_is_killed_takes_its_ranks_along_and_the_next_job_g
     assert coordinator.rank("next").outcome == "completed"  # type: ignore[union-attr]
     assert before not in spawners(agent)
     await agent.end()
+
+
+async def test_a_rank_whose_spawner_ends_before_it_has_its_order_is_told_to_have_failed(
+    agent: AgentProcess, coordinator: Coordinator
+) -> None:
+    """Its spawner is warm, and killed while the agent still asks for the job's secrets."""
+    coordinator.secrets["job"] = JobSecrets(values={"TOKEN": "s3cret-value"})
+    coordinator.gives_secrets.clear()
+    agent.start()
+    await coordinator.desire(assignment("job", spec=with_packages({"requirements": [], "secrets": ["TOKEN"]}, steps=0)))
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        await coordinator.asked_for_secrets.wait()
+    (pid,) = spawners(agent)
+    psutil.Process(pid).kill()
+    await until(lambda: not spawners(agent), "the end of the spawner", seconds=TIMEOUT_SECONDS)
+    coordinator.gives_secrets.set()
+    await coordinator.until(lambda c: (seen := c.rank("job")) and seen.state == RankState.EXITED)
+    assert "the process that has its packages ended" in coordinator.rank("job").failure.message  # type: ignore[union-attr]
+    await agent.end()
+
+
+async def test_a_job_that_comes_while_its_idle_spawner_ends_gets_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Supervisor] = []
+    may_end = asyncio.Event()
+
+    async def run(supervisor: Supervisor) -> None:
+        begun.append(supervisor)
+        supervisor._on_process_list(NO_RANKS, True)
+        await supervisor._ending.wait()
+        await may_end.wait()
+        supervisor._ended.set()
+
+    monkeypatch.setattr(Supervisor, "run", run)
+    fleet = fleet_in(tmp_path, [])
+    await fleet.ensure("packages", (), {})
+    ending = asyncio.create_task(fleet.end_unused_since(math.inf))
+    await until(lambda: fleet.has_ended("packages"), "the end of the idle spawner")
+    next_job = asyncio.create_task(fleet.ensure("packages", (), {}))
+    await asyncio.sleep(0)
+    may_end.set()
+    await asyncio.gather(ending, next_job)
+    assert (len(begun), fleet.has_ended("packages")) == (2, False)
+    await fleet.close()
 
 
 async def test_packages_that_a_node_cannot_give_end_the_job_for_good(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:

@@ -123,6 +123,18 @@ def kept_script(code: int) -> str:
     return f"echo $SETTING $(pwd); echo wrong >&2; umask; exit {code}"
 
 
+async def test_the_control_group_of_a_command_ends_with_it(tmp_path: Path) -> None:
+    group = tmp_path / "paceline-exec-s1"
+    group.mkdir()
+    (group / "memory.events").write_text("oom_kill 0\n")
+    async with keeper(tmp_path, shell("true"), groups=str(tmp_path), memory_limit=1 << 30) as kept:
+        assert isinstance(await kept.next(), Started)
+        assert await kept.next() == Exited(exit_code=0)
+        assert await kept.ended() == 0
+    assert (group / "cgroup.procs").read_text() == "0"
+    assert (group / "cgroup.kill").read_text() == "1"
+
+
 async def test_a_replica_without_the_client_is_left_for_another(tmp_path: Path) -> None:
     async with keeper(tmp_path, shell("true"), refusals=3) as kept:
         assert isinstance(await kept.next(), Started)

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.ranks.launch import keep
 from paceline.cluster.agent.ranks.rank_table import RankTable
 from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.cluster.protocol import RankKey
 from paceline.cluster.states import RankState
 from paceline.training.link import Moving, Parked, ProcessIdentity, RankHello, RankOrder, Stalled
+from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.stored import StoredSpec
-from tests.cluster.agent.conftest import world
+from tests.cluster.agent.conftest import training_job, world
 
 NOW = 100.0
 JOB = "01J00000000000000000000000"
@@ -64,3 +66,18 @@ def test_a_warm_process_that_stays_parked_is_not_taken_for_one_that_is_still_sta
     new = table.move(old.key, order(2, 3, birth=ProcessIdentity(1, 4), parked=parked))
     table.on_message(new.key, RankHello(job_id=JOB, generation=2, rank=3, pid=7, birth=ProcessIdentity(1, 4)), NOW)
     assert (table.ranks[old.key].state, table.ranks[new.key].state) == (RankState.MOVED, state)
+
+
+def test_an_order_that_was_prepared_by_an_agent_that_ended_does_not_stay_for_ever(tmp_path: Path) -> None:
+    folder = AgentFolder(tmp_path)
+    ranks = [RankFolder(folder.path, JOB, generation, 0) for generation in (1, 2, 3)]
+    for generation, rank in enumerate(ranks, 1):
+        place = world(JOB, generation=generation)
+        keep(RankOrder(spec=StoredSpec(training_job()), world=place, folder=str(rank.path), agent_socket="/nowhere"))
+    for rank in ranks[:2]:
+        rank.output.touch()
+    ranks[1].preparing.touch()
+    table = RankTable(folder)
+    table.load()
+    assert set(table.ranks) == {RankKey(JOB, 1, 0)}
+    assert [rank.order.exists() for rank in ranks] == [True, False, False]

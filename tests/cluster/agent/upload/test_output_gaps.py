@@ -127,6 +127,22 @@ def test_a_new_agent_numbers_the_lines_around_a_gap_as_the_old_one_did(tmp_path:
         assert again[-1].line.text.startswith("line 000049999")
 
 
+def test_lines_and_progress_bars_go_on_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_bytes(b"")
+    reader = OutputReader(path, set(), 1 << 30)
+    read_all(reader, 1_000.0, final=False)
+    path.write_bytes(lines(0, (BURST + 10 * RATE) // 100) + b"10%")
+    found = read_all(reader, 1_020.0, final=False)
+    for now in (500.0, 501.0):
+        found += read_all(reader, now, found[-1].end, found[-1].line.seq, final=False)
+    assert found[-1].line.text == "10%"
+    with open(path, "ab") as file:
+        file.write(b"\n" + lines(0, 10))
+    after = read_all(reader, 502.0, found[-1].end, found[-1].line.seq, final=False)
+    assert (len(after), left_out(after)) == (10, 0)
+
+
 def test_lines_that_are_under_way_are_not_cut_away(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_bytes(lines(0, 20_000))

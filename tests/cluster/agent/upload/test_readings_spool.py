@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from paceline.cluster.agent.upload import readings_spool
 from paceline.cluster.agent.upload.readings_spool import ReadingsParcel, ReadingsSpool
 from paceline.monitoring.readings import Reading
+from paceline.monitoring.spool import SpoolWriter
 
 MOST = 1 << 21
+TIMEOUT_SECONDS = 10.0
 
 
 def reading(time: float) -> Reading:
@@ -80,6 +83,32 @@ def test_while_nobody_takes_them_the_oldest_are_given_up_and_that_is_told_once(
     assert sum(path.stat().st_size for path in tmp_path.glob("*.spool")) <= 1_000
     assert times_of(parcel_of(spool))[0] > 0
     assert caplog.text.count("the oldest are given up") == 1
+
+
+def test_a_file_that_is_just_begun_is_not_dropped_as_one_that_was_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = ReadingsSpool(tmp_path)
+    senders: list[threading.Thread] = []
+
+    def begin(path: Path) -> SpoolWriter:
+        """Begin a file while another thread looks for what is to be sent."""
+        writer = SpoolWriter(path)
+        senders.append(threading.Thread(target=spool.parcel, args=(MOST,)))
+        senders[-1].start()
+        senders[-1].join(timeout=0.2)
+        return writer
+
+    monkeypatch.setattr(readings_spool, "SpoolWriter", begin)
+    spool.append([reading(1.0)])
+    senders[-1].join(timeout=TIMEOUT_SECONDS)
+    assert times_of(parcel_of(spool)) == [1.0]
+
+
+def test_readings_go_on_after_somebody_has_removed_their_file(tmp_path: Path) -> None:
+    spool = ReadingsSpool(tmp_path)
+    spool.append([reading(1.0)])
+    next(tmp_path.glob("*.spool")).unlink()
+    spool.append([reading(2.0)])
+    assert times_of(parcel_of(spool)) == [2.0]
 
 
 def test_a_damaged_mark_is_set_aside_and_all_is_sent_again(tmp_path: Path) -> None:
