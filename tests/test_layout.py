@@ -90,7 +90,7 @@ COVERS = {
     "api/test_events.py": "api/core/paging api/services/lifecycle/events db/repositories/events",
     "api/test_experiments.py": (
         "api/services/experiments/earlier_jobs api/services/experiments/experiments api/services/experiments/plan "
-        "api/services/experiments/trial_jobs api/services/experiments/trial_states api/services/experiments/views db/repositories/experiments"
+        "api/services/experiments/trial_jobs api/services/experiments/views db/repositories/experiments"
     ),
     "api/test_exposition.py": "api/core/vitals",
     "api/test_history.py": (

@@ -210,7 +210,7 @@ async def first_admin(session: AsyncSession, name: str, now: datetime) -> UserRo
     user = await repository.user_by_name(session, name)
     if user is not None:
         return user
-    if await repository.count_admins(session) > 0:
+    if await repository.admins_locked(session):
         raise ProblemError("not_found", f"there is no user {name!r}; an admin can create one in the dashboard or with POST /api/v1/users")
     user = UserRow(name=name, role="admin", created_at=now)
     session.add(user)

@@ -33,8 +33,8 @@ def allow_descriptors() -> None:
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with a limit for each thing that a peer may leave undone.
 
-    Where `--limit-concurrency` connections are open, the one that has waited longest without a request makes room for a new one: a peer
-    that opens thousands and sends nothing only closes its own."""
+    Where `--limit-concurrency` connections are open, one that never sent a request makes room for a new one, else the one that has
+    waited longest since its last answer: a peer that opens thousands and sends nothing only closes its own."""
 
     head_seconds = HEAD_SECONDS
     max_head_bytes = MAX_HEAD_BYTES
@@ -83,6 +83,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._since = self.loop.time()
         if not self._in_head:  # the answer is out, but of the body not all is here: any byte of it would start uvicorn's own time-out anew
             self._wait()
 
@@ -131,6 +132,6 @@ class GuardedProtocol(HttpToolsProtocol):
     def _make_room(self) -> None:
         silent = [each for each in self.connections if isinstance(each, GuardedProtocol) and each is not self and each.asks_for_nothing]
         if silent:
-            oldest = min(silent, key=lambda each: each._since)
+            oldest = min(silent, key=lambda each: (each.cycle is not None, each._since))  # first one that never sent a request
             self.connections.discard(oldest)  # the loop tells it that it is closed only later, and more may come before
             oldest.transport.abort()

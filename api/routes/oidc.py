@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 ATTEMPT_SECONDS = 600
 #: Problems that are about who signs in, not about the provider or too many attempts.
 _FAILURES = frozenset({"oidc_refused", "oidc_no_role", "forbidden", "already_exists"})
+_NO_PROVIDER = not_found("provider", "oidc")
 CALLBACK = "/api/v1/auth/oidc/callback"
 
 
@@ -42,6 +43,8 @@ async def list_ways(services: ServicesDep) -> SignInWays:
 async def start_oidc(
     request: Request, services: ServicesDep, next: Annotated[str, Query(description="page to go on to", max_length=2000)] = "/jobs"
 ) -> RedirectResponse:
+    if not services.settings.oidc_issuer:
+        return _told(_NO_PROVIDER)
     from paceline.api.services.identity.oidc import SignInAttempt
 
     attempt = SignInAttempt(next=next if next.startswith("/") and not next.startswith(("//", "/\\")) else "/jobs")
@@ -64,9 +67,12 @@ async def finish_oidc(
     state: Annotated[str, Query(max_length=200)] = "",
     iss: Annotated[str | None, Query(max_length=2000)] = None,
 ) -> RedirectResponse:
+    if not services.settings.oidc_issuer:
+        return _told(_NO_PROVIDER)
     from paceline.api.services.identity.oidc import SignInAttempt, refused
 
     limit, peer = request.app.state.login_limit, peer_of(request)
+    attempt: SignInAttempt | None = None
     found: ProviderIdentity | None = None
     try:
         limit.check(peer, services.now())
@@ -76,8 +82,8 @@ async def finish_oidc(
         found = await _provider(request, services).identify(attempt, code, _redirect_uri(request, services))
         response = await _signed_in(request, services, found, attempt.next)
     except ProblemError as problem:
-        limit.failed(peer, services.now())
-        if problem.code in _FAILURES:
+        if attempt is not None and problem.code in _FAILURES:  # any page can have this browser ask for what it did not begin
+            limit.failed(peer, services.now())
             tried = TriedUser("", UNKNOWN, "single sign-on") if found is None else TriedUser(found.subject, found.name, "single sign-on")
             failed = FailedAttempt(tried, address_of(request), device_of(request), problem.detail)
             await request.app.state.failed_sign_ins.note(failed, services.now())
@@ -108,8 +114,6 @@ def _told(problem: ProblemError) -> RedirectResponse:
 
 def _provider(request: Request, services: Services) -> OidcProvider:
     """The provider of these settings, made at its first use: Authlib and joserfc are loaded only where one is set."""
-    if not services.settings.oidc_issuer:
-        raise not_found("provider", "oidc")
     state = request.app.state
     if not hasattr(state, "oidc"):
         state.oidc = importlib.import_module("paceline.api.services.identity.oidc").OidcProvider(services.settings)

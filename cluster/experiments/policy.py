@@ -26,6 +26,7 @@ class KnownTrial:
     is_active: bool = False  # its job holds slots, or waits for them: also one that is asked to stop, until it has
     is_queued: bool = False  # of the active ones: waits for slots
     never_fits: str | None = None  # of the queued ones: why the nodes that are here would not hold it if they were empty
+    lacks_nodes: bool = False  # its plan is to be chosen for the nodes that are here, and there is none
     can_pause: bool = True
     #: Why the experiment paused its job; None: it did not, so a paused job was paused by hand and is left alone.
     paused_for: str | None = None

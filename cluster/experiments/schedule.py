@@ -171,7 +171,7 @@ def _may_cancel(trial: KnownTrial) -> bool:
 
 
 def _is_startable(trial: KnownTrial) -> bool:
-    return trial.state == "waiting"
+    return trial.state == "waiting" and not trial.lacks_nodes
 
 
 def _is_resumable(trial: KnownTrial) -> bool:

@@ -211,9 +211,10 @@ def difference(tallies: Tallies, parameters: Parameters | None, how: Verdict) ->
     name, step, left, right = first
     until = f"equal until step {step - 1}, then differs" if tallies.equal_steps and step > tallies.first_step else "differs from the start"
     found = f"{until}: {name} {left!r} and {right!r} at step {step}"
-    return (
-        f"equal to {bound(tallies.largest)} over {plural(tallies.steps, 'step')}, not to the last bit; {found}" if how == "close" else found
-    )
+    if how != "close":
+        return found
+    near = f"to {bound(tallies.largest)}" if tallies.largest else "but for the sign of zeros"
+    return f"equal {near} over {plural(tallies.steps, 'step')}, not to the last bit; {found}"
 
 
 def bound(largest: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -39,3 +39,8 @@ def lineage(starts: Mapping[int, int], newest: Mapping[int, int]) -> list[Line]:
             lines.append(Line(generation, start + 1, last))
         cut = start if cut is None else min(cut, start)
     return lines[::-1]
+
+
+def is_undone(lines: Sequence[Line], generation: int, step: int) -> bool:
+    """Whether a later generation did this step of a generation again, or is on its way there."""
+    return any(line.generation > generation and line.first <= step for line in lines)

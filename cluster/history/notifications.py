@@ -118,5 +118,10 @@ def goodput_key(rule_id: str, job_id: str) -> str:
     return f"goodput_low:{rule_id}:{job_id}"
 
 
+def job_of_goodput(key: str) -> str:
+    """The job of such a condition."""
+    return key.rpartition(":")[2]
+
+
 def goodput_is_low(goodput: float, limit: float, *, was_low: bool) -> bool:
     return goodput < (limit + GOODPUT_BACK if was_low else limit)

@@ -110,9 +110,10 @@ async def saved_last(session: AsyncSession, job_id: str) -> dict[int, datetime]:
     return {row[0]: row[1] for row in await session.execute(query.group_by(CheckpointRow.generation))}
 
 
-async def parameter_hashes(session: AsyncSession, job_id: str) -> dict[int, str]:
-    """The parameter hash by step, from the newest generation that saved it; of deleted checkpoints too."""
-    query = select(CheckpointRow.step, CheckpointRow.parameters_sha256).where(
+async def parameter_hashes(session: AsyncSession, job_id: str) -> list[tuple[int, int, str]]:
+    """(step, generation, hash) of the parameters of every checkpoint, those of the oldest generation first; of deleted ones too."""
+    query = select(CheckpointRow.step, CheckpointRow.generation, CheckpointRow.parameters_sha256).where(
         CheckpointRow.job_id == job_id, CheckpointRow.parameters_sha256.is_not(None)
     )
-    return {step: digest for step, digest in await session.execute(query.order_by(CheckpointRow.generation)) if digest}
+    found = await session.execute(query.order_by(CheckpointRow.generation))
+    return [(step, generation, digest) for step, generation, digest in found if digest]

@@ -105,9 +105,10 @@ async def user_by_subject(session: AsyncSession, subject: str) -> UserRow | None
     return (await session.scalars(select(UserRow).where(UserRow.oidc_subject == subject))).one_or_none()
 
 
-async def count_admins(session: AsyncSession) -> int:
-    query = select(func.count()).select_from(UserRow).where(UserRow.role == "admin", UserRow.disabled.is_(False))
-    return (await session.scalar(query)) or 0
+async def admins_locked(session: AsyncSession) -> Sequence[str]:
+    """The ids of the admins, locked: of two changes that together would leave none, the second one waits and sees the first."""
+    query = select(UserRow.id).where(UserRow.role == "admin", UserRow.disabled.is_(False)).order_by(UserRow.id)
+    return (await session.scalars(query.with_for_update(key_share=True))).all()
 
 
 async def use_login_link(session: AsyncSession, digest: str, now: datetime) -> UserRow | None:

@@ -184,6 +184,8 @@ async def test_a_plan_of_a_wrong_job_says_what_is_wrong_with_it(client: httpx.As
 
 
 async def test_what_the_planner_refuses_is_refused_in_the_plan_and_in_its_turn(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        await factories.create_node(session, slots=1, taints={"gpu": ""})
     grid = {"parallelism.strategy": ["auto", "ddp"]}
     plan = (await client.post(f"{EXPERIMENTS}/plan", json=document(grid=grid))).json()
     refusals = [each["refusal"] for each in plan["configurations"]]

@@ -292,8 +292,8 @@ async def test_two_runs_that_are_one(ledger: Ledger) -> None:
     await ledger.tell(quiet, 1, [step_record(step, step) for step in range(1, 41)])
     await ledger.tell(hurt, 1, [step_record(step, step * 1.5, 1.5) for step in range(1, 21)])
     await ledger.tell(hurt, 2, [step_record(step, step * 1.5, 1.5) for step in range(20, 41)])
-    for job_id in (quiet, hurt):
-        await saved(ledger, job_id, 40, "f00d")
+    await saved(ledger, quiet, 40, "f00d")
+    await saved(ledger, hurt, 40, "f00d", generation=2)
     found = await compared(ledger, quiet, hurt)
     assert (found["verdict"], found["same_run"]) == ("same", True)
     assert found["text"] == "same run, to the last bit: 40 of 40 steps equal, and the parameters at step 40, on 2 and 3 ranks"
@@ -305,10 +305,24 @@ async def test_two_runs_that_are_one(ledger: Ledger) -> None:
     assert [job["world_sizes"] for job in found["jobs"]] == [[2], [3, 2]]
 
 
-async def saved(ledger: Ledger, job_id: str, step: int, digest: str) -> None:
+async def saved(ledger: Ledger, job_id: str, step: int, digest: str, generation: int = 1) -> None:
     async with ledger.services.write() as session:
-        about = {"job_id": job_id, "step": step, "generation": 1, "node_id": ledger.node.id, "directory": f"/c/{job_id}/{step}"}
+        about = {"job_id": job_id, "step": step, "generation": generation, "node_id": ledger.node.id, "directory": f"/c/{job_id}/{step}"}
         session.add(CheckpointRow(**about, bytes=1, manifest_sha256="0" * 64, parameters_sha256=digest, created_at=START))
+
+
+async def test_parameters_of_a_step_that_was_undone_are_not_compared(ledger: Ledger) -> None:
+    """One ran through; the other was set back from step 30 to 10, and has come to 25 since."""
+    whole, redone = await ledger.job((1, 0), ended=50), await ledger.job((1, 0), (1, 10))
+    await ledger.tell(whole, 1, [step_record(step, step) for step in range(1, 31)])
+    await ledger.tell(redone, 1, [step_record(step, step) for step in range(1, 31)])
+    await ledger.tell(redone, 2, [step_record(step, 30 + step) for step in range(11, 26)])
+    for job_id, digest in ((whole, "f00d"), (redone, "bad")):
+        await saved(ledger, job_id, 10, "beef")
+        await saved(ledger, job_id, 30, digest)
+    found = await compared(ledger, whole, redone)
+    assert found["verdict"] == "same_so_far"
+    assert found["parameters"] == {"step": 10, "hashes": ["beef", "beef"], "equal": True}
 
 
 async def test_two_runs_that_part_at_a_bit(ledger: Ledger) -> None:

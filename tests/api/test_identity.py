@@ -16,6 +16,8 @@ from starlette.routing import BaseRoute
 from paceline.api.core import identity
 from paceline.api.core.context import Services
 from paceline.api.core.origin import PLAIN_COOKIE, SECURE_COOKIE
+from paceline.api.schemas.identity import UserUpdate
+from paceline.api.services.identity import accounts
 from paceline.api.services.identity.failed_sign_ins import MOST_EVENTS, UNKNOWN, FailedAttempt, FailedSignIns, TriedUser
 from paceline.api.settings import Settings
 from paceline.db.models.identity import ApiKeyRow, SessionRow
@@ -286,6 +288,21 @@ async def test_the_last_admin_stays(client: httpx.AsyncClient) -> None:
         answer = await client.patch(f"/api/v1/users/{me['user_id']}", json=change)
         assert (answer.status_code, answer.json()["code"]) == (409, "last_admin")
     assert (await client.get("/api/v1/users")).status_code == 200
+
+
+async def test_two_admins_who_demote_each_other_at_once_leave_one(client: httpx.AsyncClient, connect: Connect, services: Services) -> None:
+    async with services.write() as session:
+        bob, key = await factories.create_user(session, name="bob")
+    me = (await client.get("/api/v1/auth/me")).json()
+    async with connect(key) as other:
+        async with services.write() as session:
+            admin = identity.Caller(user_id=me["user_id"], name="admin", role="admin", kind="key", credential="")
+            await accounts.update_user(session, admin, bob.id, UserUpdate(role="viewer"), services.now())
+            back = asyncio.create_task(other.patch(f"/api/v1/users/{me['user_id']}", json={"role": "viewer"}))
+            await asyncio.wait({back}, timeout=0.5)  # it waits for this transaction
+        answer = await back
+    assert answer.json()["code"] in ("last_admin", "forbidden"), "whichever looks first: the last admin stays, or who is no admin any more"
+    assert (await client.get("/api/v1/auth/me")).json()["role"] == "admin"
 
 
 async def test_an_admins_link_signs_somebody_else_in(client: httpx.AsyncClient, connect: Connect) -> None:

@@ -25,6 +25,7 @@ from paceline.cluster.experiments.schedule import BUDGET, RUNG, WITH_EXPERIMENT,
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.cluster.states import NodeState
 from paceline.db.models.experiments import ExperimentRow, TrialRow
+from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import experiments as rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import slots as slot_rows
@@ -74,7 +75,8 @@ async def _look(services: Services, experiment_id: str, now: datetime) -> Experi
         row = await rows.get(session, experiment_id)
         if row is None or row.settled:
             return None
-        trials, free_slots = await rows.trials(session, experiment_id), await _free_slots(session)
+        trials, nodes = await rows.trials(session, experiment_id), await node_rows.present(session)
+        free_slots = await _free_slots(session, nodes)
     if await trial_metrics.refresh(services, row, trials, now):
         async with services.control.read() as session:
             trials = await rows.trials(session, experiment_id)
@@ -82,14 +84,14 @@ async def _look(services: Services, experiment_id: str, now: datetime) -> Experi
     async with services.control.read() as session:
         coming = await scaling_facts.held_by_pools(session, too_large_jobs(trials), now)
         sums = (await views.sums_of(session, [row], now))[row.id]
-    known = [known_trial(each, spec.job, coming) for each in trials]
+    known = [known_trial(each, spec.job, coming, has_nodes=bool(nodes)) for each in trials]
     running = (now - row.state_since).total_seconds() if row.state == "running" else 0.0
     used = row.former_slot_seconds + sums.slot_seconds
     return ExperimentLook(row, spec, known, Usage(free_slots, row.ran_seconds + max(0.0, running), used))
 
 
-async def _free_slots(session: AsyncSession) -> int:
-    ready = [node for node in await node_rows.present(session) if node.state is NodeState.READY]
+async def _free_slots(session: AsyncSession, nodes: Sequence[NodeRow]) -> int:
+    ready = [node for node in nodes if node.state is NodeState.READY]
     held = await slot_rows.held_slots(session, [node.id for node in ready])
     return sum(node.slots for node in ready) - len(held)
 

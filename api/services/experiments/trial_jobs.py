@@ -14,6 +14,7 @@ from paceline.api.schemas.common import Actor
 from paceline.api.services.jobs import jobs, packages, submission
 from paceline.api.services.planning import plan_auto
 from paceline.api.services.planning.plan_auto import Resolved
+from paceline.api.services.planning.plan_machines import NotYetKnownError
 from paceline.cluster.experiments.schedule import TrialAction
 from paceline.cluster.states import TERMINAL_JOB_STATES, Intent
 from paceline.db.models.experiments import ExperimentRow, TrialRow
@@ -47,7 +48,7 @@ async def resolved(services: Services, trials: Mapping[int, TrialRow]) -> Chosen
             spec = await packages.with_files_read(services, JobSpec.model_validate(trial.document))
             found[index] = spec, await plan_auto.resolve(services, spec)
         except ProblemError as error:
-            if error.code in PASSING:
+            if error.code in PASSING or isinstance(error, NotYetKnownError):
                 continue
             found[index] = error.detail
     return found

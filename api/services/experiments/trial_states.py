@@ -42,9 +42,9 @@ def state_of_tally(tally: TrialTally) -> TrialState:
     return _state(refused=tally.is_refused, pruned=tally.is_pruned, cancelled=tally.is_cancelled, job=tally.job_state)
 
 
-def known_trial(known: TrialWithJob, base: Mapping[str, Any], coming: Collection[str] = ()) -> KnownTrial:
+def known_trial(known: TrialWithJob, base: Mapping[str, Any], coming: Collection[str] = (), *, has_nodes: bool = True) -> KnownTrial:
     """A trial as its experiment's schedule sees it. `base`: the job that all trials begin with. `coming`: jobs that a pool would hold once it has
-    grown: they wait for it as any other job does."""
+    grown: they wait for it as any other job does. `has_nodes`: there are nodes that a plan can be chosen for."""
     trial, job = known
     rests = job is not None and job.resting_step is not None
     is_told = job is not None and trial.metric_is_final and trial.metric_step == job.resting_step
@@ -58,6 +58,7 @@ def known_trial(known: TrialWithJob, base: Mapping[str, Any], coming: Collection
         is_active=job is not None and _is_active(job),
         is_queued=job is not None and _is_queued(job),
         never_fits=None if job is not None and job.id in coming else _why_it_never_fits(job),
+        lacks_nodes=not has_nodes and _strategy(base, trial.values) == "auto",
         can_pause=_can_pause(base, trial.values),
         paused_for=trial.paused_for,
         is_pausing=job is not None and job.desired is Intent.PAUSE,
@@ -93,6 +94,10 @@ def _why_it_never_fits(job: TrialJobColumns | None) -> str | None:
     if job is None or job.state is not JobState.QUEUED or not job.pending or job.pending.get("code") not in NEVER_FITS:
         return None
     return str(job.pending["text"])
+
+
+def _strategy(base: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+    return values.get("parallelism.strategy", field_at(base, ("parallelism", "strategy")))
 
 
 def _can_pause(base: Mapping[str, Any], values: Mapping[str, Any]) -> bool:

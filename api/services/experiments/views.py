@@ -24,7 +24,9 @@ from paceline.cluster.states import JobState
 from paceline.db.models.experiments import ExperimentRow
 from paceline.db.repositories import experiment_analyses
 from paceline.db.repositories import experiments as rows
+from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories.experiments import TrialJobColumns, TrialTally, TrialWithJob
+from paceline.training.spec.changes import field_at
 
 STATES: tuple[ExperimentState, ...] = ("running", "paused", "completed", "stopped", "cancelled")
 _LEFT = frozenset({"waiting", "running", "paused"})
@@ -129,7 +131,14 @@ async def _waits_for(session: AsyncSession, row: ExperimentRow) -> Reason | None
     if by_hand is not None and by_hand.job is not None:
         text = f"trial {by_hand.trial.index} was paused by hand"
         return Reason(code="paused_by_hand", text=text, next_step=f"resume job {by_hand.job.name}, or cancel it")
+    if not jobs and _leaves_plans_open(row.spec) and not await node_rows.present(session):
+        text = "`strategy: auto` chooses plans for the nodes that are here, and there is none"
+        return Reason(code="no_nodes", text=text, next_step="add a node (paceline worker), or give the strategy, such as ddp or fsdp")
     return None
+
+
+def _leaves_plans_open(spec: Mapping[str, Any]) -> bool:
+    return "auto" in (field_at(spec, ("job", "parallelism", "strategy")), *spec.get("grid", {}).get("parallelism.strategy", ()))
 
 
 def describe_trial(known: TrialWithJob) -> Trial:

@@ -105,12 +105,15 @@ async def _of_generation(
     at = resolution(first, last, min(asked.most, max(LEAST_BUCKETS, BUCKETS_OF_COLUMN * len(columns.numbers))), asked.now, asked.keep)
     found: list[RankSeries] = []
     for node_id, held in nodes.items():
-        places = {Place(card(holding.card), reading): (holding, mine) for holding, mine in held if holding.card is not None}
+        places: defaultdict[Place, list[tuple[CardHolding, TimedColumns]]] = defaultdict(list)  # one rank may hold a card after another
+        for holding, mine in held:
+            if holding.card is not None:
+                places[Place(card(holding.card), reading)].append((holding, mine))
         buckets = await read_buckets(points, node_id, TimeSpan(first, last), at, places.__contains__)
         for place, series in buckets.items():
-            holding, mine = places[place]
-            values = within(series, at.seconds, mine.edges)
-            found.append(_series(holding.rank, mine.numbers, values, statistic, CARD_METRICS[reading].step))
+            for holding, mine in places[place]:
+                values = within(series, at.seconds, mine.edges)
+                found.append(_series(holding.rank, mine.numbers, values, statistic, CARD_METRICS[reading].step))
     return found
 
 

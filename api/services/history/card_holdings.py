@@ -51,15 +51,21 @@ def holding_of(job: JobRow, rank: RankRow, generation: GenerationRow, node: Node
 
 
 def joined(holdings: Sequence[CardHolding]) -> list[CardHolding]:
-    """The holdings, one for as long as a rank keeps its slot, and the slot its card, from one generation to the next."""
+    """The holdings, one for as long as a rank keeps its slot, and the slot its card, from one generation to the next without a break."""
     found: list[CardHolding] = []
     newest: dict[int, int] = {}  # rank -> its last holding
     for each in holdings:
         at = newest.get(each.rank)
         before = None if at is None else found[at]
-        if at is not None and before is not None and (before.node_id, before.slot, before.card) == (each.node_id, each.slot, each.card):
+        if at is not None and before is not None and _goes_on(before, each):
             found[at] = replace(before, span=TimeSpan(before.span.first, each.span.last), now=each.now)
         else:
             newest[each.rank] = len(found)
             found.append(each)
     return found
+
+
+def _goes_on(before: CardHolding, each: CardHolding) -> bool:
+    """Whether it is the same card, and was not free meanwhile, as it is while a job is paused: other jobs may have held it."""
+    same = (before.node_id, before.slot, before.card) == (each.node_id, each.slot, each.card)
+    return same and each.span.first <= before.span.last

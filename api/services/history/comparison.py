@@ -24,7 +24,7 @@ from paceline.api.services.jobs import jobs
 from paceline.api.services.specs.stored_specs import required_spec_of
 from paceline.cluster.history import comparison as rules
 from paceline.cluster.history.comparison import ABSENT, ComparedRun, Parameters, SpecFieldDifference, Tallies, Tally
-from paceline.cluster.history.lineage import Line
+from paceline.cluster.history.lineage import Line, is_undone
 from paceline.cluster.states import EndReason
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.repositories import checkpoints as checkpoint_rows
@@ -104,7 +104,7 @@ def _ended_by(generations: Sequence[GenerationRow], reason: str) -> int:
 
 async def _compare(control: AsyncSession, points: AsyncSession, one: Side, other: Side) -> Comparison:
     tallies = await _tally(points, one, other)
-    hashes = await _parameters(control, one.job.id, other.job.id)
+    hashes = await _parameters(control, one, other)
     parameters = Parameters(hashes.step, hashes.equal) if hashes else None
     verdict = rules.verdict(one.run, other.run, tallies, parameters)
     return Comparison(
@@ -185,13 +185,19 @@ def _metric_view(tally: Tally) -> MetricComparison:
 # --- parameters and specs
 
 
-async def _parameters(control: AsyncSession, one: str, other: str) -> ParameterComparison | None:
-    left, right = await checkpoint_rows.parameter_hashes(control, one), await checkpoint_rows.parameter_hashes(control, other)
+async def _parameters(control: AsyncSession, one: Side, other: Side) -> ParameterComparison | None:
+    left, right = await _hashes(control, one), await _hashes(control, other)
     shared = left.keys() & right.keys()
     if not shared:
         return None
     step = max(shared)
     return ParameterComparison(step=step, hashes=[left[step], right[step]], equal=left[step] == right[step])
+
+
+async def _hashes(control: AsyncSession, side: Side) -> dict[int, str]:
+    """The hash of the parameters by step, from the newest generation that saved it, without steps that were undone."""
+    saved = await checkpoint_rows.parameter_hashes(control, side.job.id)
+    return {step: digest for step, generation, digest in saved if not is_undone(side.lines, generation, step)}
 
 
 def _spec_differences(one: JobSpec, other: JobSpec) -> list[SpecFieldDifference]:

@@ -47,12 +47,11 @@ async def create_user(session: AsyncSession, caller: Caller, wanted: UserCreate,
 
 
 async def update_user(session: AsyncSession, caller: Caller, user_id: str, change: UserUpdate, now: datetime) -> User:
+    admins = await repository.admins_locked(session)
     user = await user_of(session, user_id)
-    was_admin = user.role == "admin" and not user.disabled
     user.role = change.role or user.role
     user.disabled = user.disabled if change.disabled is None else change.disabled
-    await session.flush()
-    if was_admin and await repository.count_admins(session) == 0:
+    if list(admins) == [user.id] and (user.role != "admin" or user.disabled):
         raise ProblemError("last_admin", f"{user.name} is the last admin; make somebody else admin first")
     if user.disabled:
         await repository.delete_sessions_of(session, user.id)

@@ -43,7 +43,7 @@ async def signed_in_user(
 
 
 async def _is_last_admin(session: AsyncSession, user: UserRow) -> bool:
-    return user.role == "admin" and await repository.count_admins(session) == 1
+    return user.role == "admin" and list(await repository.admins_locked(session)) == [user.id]
 
 
 async def _created(session: AsyncSession, subject: str, name: str, role: Role, now: datetime) -> UserRow:

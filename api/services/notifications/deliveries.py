@@ -24,7 +24,7 @@ from paceline.api.services.notifications.addresses import AllowedTargets
 from paceline.api.services.notifications.messages import Notification
 from paceline.api.services.notifications.outcomes import AttemptOutcome
 from paceline.api.services.notifications.sealed_channels import opened
-from paceline.cluster.history.delivery_pace import LONGEST_REST, plan_messages, retry_delay
+from paceline.cluster.history.delivery_pace import LONGEST_REST, MOST_AT_ONCE, plan_messages, retry_delay
 from paceline.db.base import new_id
 from paceline.db.models.notifications import ChannelRow, DeliveryRow
 from paceline.db.repositories import notifications as rows
@@ -55,7 +55,7 @@ def describe(row: DeliveryRow) -> NotificationDelivery:
 
 
 async def claim(session: AsyncSession, channel_id: str, public_url: str, now: datetime) -> list[Sending]:
-    """Take what is due for a channel: retries first, then as many new messages as its token bucket has room for."""
+    """Take what is due for a channel: retries and digests first, then as many new messages as its token bucket has room for."""
     channel = await rows.channel_locked(session, channel_id)
     if channel is None or not channel.enabled:
         await rows.end_pending(session, channel_id, "not sent: the channel is switched off or deleted", now)
@@ -64,14 +64,19 @@ async def claim(session: AsyncSession, channel_id: str, public_url: str, now: da
         await rows.postpone(session, channel_id, channel.quiet_until)
         return []
     due = await rows.due_of_channel(session, channel_id, now, MOST_WAITING)
-    chosen = [row for row in due if row.attempts > 0][:MOST_IN_CLAIM]
-    waiting, room = [row for row in due if row.attempts == 0], MOST_IN_CLAIM - len(chosen)
+    chosen = [row for row in due if not _needs_token(row)][:MOST_IN_CLAIM]
+    waiting, room = [row for row in due if _needs_token(row)], MOST_IN_CLAIM - len(chosen)
     chosen += await _new_messages(session, channel, waiting, room, base_of(channel, public_url), now)
     for row in chosen:
         row.attempts += 1
         row.due_at = now + CLAIM
     await session.flush()
     return [Sending(row.id, row.attempts, channel, messages.parsed(row.message)) for row in chosen]
+
+
+def _needs_token(row: DeliveryRow) -> bool:
+    """Whether a message is new. A digest is not, though it was never tried: it had its token when it was made, and stands for others."""
+    return row.attempts == 0 and row.event != messages.DIGEST
 
 
 def base_of(channel: ChannelRow, public_url: str) -> str:
@@ -84,7 +89,8 @@ async def _new_messages(
 ) -> list[DeliveryRow]:
     plan = plan_messages(len(waiting), channel.tokens, channel.tokens_at, now)
     if plan.wait is not None:
-        await rows.postpone(session, channel.id, now + plan.wait)
+        for row in waiting:
+            row.due_at = now + plan.wait
         return []
     alone = list(waiting[: min(plan.alone, room)])
     spent = len(alone)
@@ -169,12 +175,16 @@ async def store(
 
 
 async def release(session: AsyncSession, sendings: Sequence[Sending], now: datetime) -> None:
-    """Give back attempts that were claimed and not made."""
+    """Give back attempts that were claimed and not made, with the tokens of new messages."""
     for sending in sendings:
+        channel = await rows.channel_locked(session, sending.channel.id)  # before its delivery, as everywhere
         row = await rows.attempt_locked(session, sending.delivery_id, sending.attempt)
-        if row is not None:
-            row.attempts -= 1
-            row.due_at = now
+        if row is None:
+            continue
+        row.attempts -= 1
+        row.due_at = now
+        if channel is not None and _needs_token(row):
+            channel.tokens = min(float(MOST_AT_ONCE), channel.tokens + 1)
 
 
 async def test(services: Services, caller: Caller, reference: str) -> NotificationDelivery:

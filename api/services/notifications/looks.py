@@ -21,10 +21,12 @@ from paceline.cluster.history.notifications import (
     NotificationEvent,
     goodput_is_low,
     goodput_key,
+    job_of_goodput,
     queued_fact,
     shortest_wait,
     wants,
 )
+from paceline.cluster.states import TERMINAL_JOB_STATES
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import notifications as rows
@@ -104,12 +106,14 @@ class GoodputLook:
             active = [each for each in await facts.active_rules(session) if NotificationEvent.GOODPUT_LOW in each.rule.events]
             running = await job_rows.running(session) if active else []
             known = {key for key in await rows.conditions(session) if key != DISK}
+            told = await job_rows.by_id(session, {job_of_goodput(key) for key in known})
         asked = {
             job.id: (job, rules)
             for job in running
             if job.started_at is not None and now - job.started_at >= GOODPUT_AFTER and (rules := _asking(active, job))
         }
-        live = {goodput_key(each.rule.id, job.id) for job in running for each in _asking(active, job)}
+        unended = [job for job in told.values() if job.state not in TERMINAL_JOB_STATES]  # goodput does not come back in a pause
+        live = {goodput_key(each.rule.id, job.id) for job in unended for each in _asking(active, job)}
         if over := known - live:
             async with self.services.write() as session:
                 await rows.end_conditions(session, over)

@@ -7,6 +7,7 @@ import smtplib
 import ssl
 from collections.abc import Sequence
 from datetime import datetime
+from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -30,13 +31,24 @@ def compose(settings: Settings, recipients: Sequence[str], message: Notification
     sender = sender_of(settings)
     mail = EmailMessage(policy=SMTP)
     mail["Subject"] = in_one_line(f"[Paceline] {message.title}", LONGEST_SUBJECT)
-    mail["From"] = Address("Paceline", addr_spec=sender)
+    mail["From"] = _from(settings)
     mail["To"] = tuple(Address(addr_spec=each) for each in recipients)
     mail["Date"] = format_datetime(now)
     mail["Message-ID"] = f"<{delivery_id}@{sender.rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers
     mail.set_content(f"{message.title}\n\n{messages.plain(message)}\n")
     return mail
+
+
+def _from(settings: Settings) -> Address:
+    """The sender as a header has it. Raises ValueError for one that is no address, of which `email` raises many errors."""
+    try:
+        return Address("Paceline", addr_spec=sender_of(settings))
+    except (ValueError, MessageError, IndexError, AttributeError) as error:
+        wrong, like = f"PACELINE_SMTP_FROM={settings.smtp_from}", "is no e-mail address such as ops@example.org"
+        raise ValueError(
+            f"{wrong} {like}" if settings.smtp_from else f"PACELINE_SMTP_USER {like}; set PACELINE_SMTP_FROM to one"
+        ) from error
 
 
 async def send(settings: Settings, recipients: Sequence[str], message: Notification, delivery_id: str, now: datetime) -> AttemptOutcome:

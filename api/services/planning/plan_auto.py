@@ -65,7 +65,13 @@ async def resolve(services: Services, spec: JobSpec) -> Resolved:
 async def check_cluster_profile(session: AsyncSession, asked: JobSpec, resolved: Resolved) -> None:
     """Check the nodes in the transaction that stores the job. Raises ClusterChangedError where a plan is to be chosen again, or for the
     first time."""
-    if asked.parallelism.is_auto and resolved.profile != cluster_profile(asked, await node_rows.present(session)):
+    if not asked.parallelism.is_auto:
+        return
+    try:
+        profile = cluster_profile(asked, await node_rows.present(session))
+    except ProblemError as error:
+        raise ClusterChangedError from error
+    if resolved.profile != profile:
         raise ClusterChangedError
 
 

@@ -29,13 +29,17 @@ class ClusterProfile:
     assumed: str  # for people
 
 
+class NotYetKnownError(ProblemError):
+    """A plan cannot be chosen at the moment: no node is here, or one has joined and not told yet what it has."""
+
+
 def cluster_profile(spec: JobSpec, nodes: Sequence[NodeRow]) -> ClusterProfile:
     """The nodes that placement would look at, of which the smallest counts. Raises a problem where there are none to plan for."""
     resources, wanted = spec.resources, requirements_of(spec)
     possible = {view.id for view in node_views(nodes, ()) if view.slots >= resources.slots_per_block and view.obstacle(wanted) is None}
     fitting = _of_one_kind([node for node in nodes if node.id in possible], resources)
     if not fitting:
-        raise _nothing_to_plan_for(spec)
+        raise _nothing_to_plan_for(spec, nodes)
     surroundings = GPUS if fitting[0].device == "cuda" else CPU_SLOTS
     peak = _peak(fitting, spec.precision)
     one_host = len({(node.inventory or {}).get("hostname", node.id) for node in fitting}) == 1
@@ -92,9 +96,9 @@ def _assumed(surroundings: HardwareDefaults, peak: Peak | None) -> str:
     return f"assumed, since it is not measured: {speed}{unknown}{surroundings.words}"
 
 
-def _nothing_to_plan_for(spec: JobSpec) -> ProblemError:
-    slots = spec.resources.slots_per_block
-    return ProblemError(
+def _nothing_to_plan_for(spec: JobSpec, nodes: Sequence[NodeRow]) -> ProblemError:
+    slots, problem = spec.resources.slots_per_block, ProblemError if nodes else NotYetKnownError
+    return problem(
         "cannot_choose",
         f"strategy auto plans for machines that are here, and no node with {slots} slot{'' if slots == 1 else 's'} that the job may use has "
         "joined; add one (paceline worker), ask for less in resources, or use ddp or fsdp",
@@ -102,7 +106,7 @@ def _nothing_to_plan_for(spec: JobSpec) -> ProblemError:
 
 
 def _memory_unknown(spec: JobSpec) -> ProblemError:
-    return ProblemError(
+    return NotYetKnownError(
         "cannot_choose",
         "it is not known yet how much memory a slot has, since a node's agent has not reported it; state resources.memory_per_slot, for example 8GiB",
     )

@@ -147,3 +147,38 @@ def test_a_thousand_silent_connections_lock_no_client_out(server: Served) -> Non
     finally:
         for connection in silent:
             connection.close()
+
+
+def answer_on(connection: socket.socket) -> bytes:
+    """The status of one more request on a kept connection; empty: it is closed."""
+    try:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        said = b""
+        while not said.endswith(b"0\r\n\r\n") and (piece := connection.recv(65536)):
+            said += piece
+    except OSError:
+        return b""
+    return said[9:12]
+
+
+def test_silent_connections_do_not_push_out_one_that_is_kept_between_two_requests(server: Served) -> None:
+    kept = opened(server)
+    assert answer_on(kept) == b"200"
+    connections = [kept, *(opened(server) for _ in range(2 * LIMIT))]
+    try:
+        assert httpx.get(server.url, timeout=5).text == "ok"
+        assert answer_on(kept) == b"200"
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_of_kept_connections_the_one_without_a_request_for_longest_makes_room(server: Served) -> None:
+    kept = [opened(server) for _ in range(LIMIT - 1)]
+    try:
+        assert {answer_on(connection) for connection in [*kept, kept[0]]} == {b"200"}
+        assert httpx.get(server.url, timeout=5).text == "ok"
+        assert [answer_on(connection) for connection in kept[:2]] == [b"200", b""]
+    finally:
+        for connection in kept:
+            connection.close()

@@ -57,6 +57,12 @@ def test_a_trial_that_no_node_would_hold_does_not_hold_up_the_others() -> None:
     assert kinds(decided([large, trial(1)], free=2, budget={"trials": 1})) == [("start", 1)], "it uses up no budget"
 
 
+def test_a_trial_whose_plan_cannot_be_chosen_before_a_node_is_here_waits_and_holds_up_no_other() -> None:
+    assert kinds(decided([trial(0, lacks_nodes=True), trial(1)], free=0)) == [("start", 1)]
+    left = decided([trial(0, lacks_nodes=True), trial(1, state="completed")])
+    assert (kinds(left), left.becomes) == ([], None)
+
+
 def test_what_no_node_would_hold_is_refused_in_the_end_with_the_reason() -> None:
     large = queued(0, world_size=64, never_fits="needs 64 slots, and the cluster has 2")
     assert kinds(decided([large])) == [], "nothing has run: nodes may still come"

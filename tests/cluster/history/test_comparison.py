@@ -75,6 +75,13 @@ def test_one_bit_makes_another_run() -> None:
     assert f"{other[137]!r} at step 137" in told
 
 
+def test_runs_that_differ_in_the_sign_of_a_zero_alone_are_close() -> None:
+    tallies = losses(curve(s137=0.0), curve(s137=-0.0))
+    assert verdict(DONE, DONE, tallies, None) == "close"
+    told = "equal but for the sign of zeros over 500 steps, not to the last bit; equal until step 136, then differs: loss 0.0 and -0.0 at step 137"
+    assert sentence(DONE, DONE, tallies, None) == f"{told}, on 2 ranks"
+
+
 def test_a_run_that_leaves_the_other_says_where() -> None:
     tallies = losses(curve(), curve(s137=2.0, s138=3.0))
     assert verdict(DONE, DONE, tallies, None) == "diverged"

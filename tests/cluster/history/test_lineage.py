@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.cluster.history.lineage import Line, lineage
+from paceline.cluster.history.lineage import Line, is_undone, lineage
 
 
 def test_a_restart_cuts_off_what_it_did_again() -> None:
@@ -28,3 +28,11 @@ def test_a_restored_job_begins_where_its_checkpoint_ends() -> None:
     assert lineage({1: 50}, {1: 80}) == [Line(1, 51, 80)]
     assert Line(1, 51, 80).overlap(41, 60) == 10
     assert lineage({}, {}) == []
+
+
+def test_a_step_is_undone_as_soon_as_a_later_generation_is_on_its_way_there() -> None:
+    lines = [Line(1, 1, 5), Line(3, 6, 8)]
+    assert [is_undone(lines, 1, step) for step in (5, 6, 20)] == [False, True, True]
+    assert [is_undone(lines, 3, step) for step in (5, 6, 20)] == [False, False, False]
+    assert is_undone(lines, 2, 9)
+    assert not is_undone([], 1, 9)

@@ -44,8 +44,8 @@ def test_agents_on_one_host_are_one_machine() -> None:
 def test_a_card_is_held_for_as_long_as_its_rank_keeps_it() -> None:
     nodes = {"g": node("g", "host", "cuda"), "c": node("c", "other")}
     held = [HeldSlot("a", 1, 0, "g", 1, 7), HeldSlot("a", 2, 0, "g", 1, 7), HeldSlot("a", 2, 1, "c", 0, None)]
-    (found,) = slot_use.card_holdings_of(held, use().generations["a"], nodes, START + 7 * HOUR)
-    assert (found.card, found.generation, found.seconds) == (7, 1, 7 * 3600)
+    found = slot_use.card_holdings_of(held, use().generations["a"], nodes, START + 7 * HOUR)
+    assert [(each.card, each.generation, each.seconds) for each in found] == [(7, 1, 3600), (7, 2, 2 * 3600)], "the pause is not held"
 
 
 def buckets(name: str, generation: int, steps: range, value: float, rank: int = 0) -> list[StoredBucket]:

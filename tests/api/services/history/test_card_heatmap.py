@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from array import array
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -13,8 +14,9 @@ from paceline.api.core.context import Services
 from paceline.api.schemas.metrics import Curve
 from paceline.api.services.history.card_heatmap import TimedColumns, reading_of, timed_columns
 from paceline.api.services.nodes.node_metrics import TimeSpan
-from paceline.db.models.jobs import JobRow
+from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
 from tests import factories
 from tests.api.services.history.test_card_curves import job
 
@@ -61,6 +63,25 @@ async def test_fewer_columns_show_means_or_the_highest_reading(client: httpx.Asy
     assert first[1] == pytest.approx(152, abs=3)  # steps 24 to 29, seconds 46 to 58
     _, (highest, _) = await rows(client, job, columns=10, first_step=20, last_step=79, statistic="maximum")
     assert highest[1] == pytest.approx(158, abs=3)
+
+
+async def test_a_card_that_goes_on_under_another_rank_while_a_generation_ends_keeps_its_row(
+    client: httpx.AsyncClient, services: Services, job: JobRow
+) -> None:
+    """The second generation begins when it is decided on; the first one's ranks go on until the end of a step that they agree on."""
+    async with services.write() as session:
+        first = await session.get(GenerationRow, (job.id, 1))
+        (_, second) = await job_rows.all_ranks(session, job.id)
+        assert first is not None
+        first.ended_at = first.started_at + timedelta(seconds=190)
+        times = {"started_at": first.ended_at, "start_step": 100}
+        session.add(GenerationRow(job_id=job.id, generation=2, world_size=1, store_token="t", **times))
+        place = {"node_id": second[0].node_id, "slot": second[0].slot, "card": second[0].card}
+        session.add(RankRow(job_id=job.id, generation=2, rank=0, local_rank=0, node_rank=0, updated_at=first.ended_at, **place))
+    _, (of_first, of_second) = await rows(client, job)
+    for step in (2, 50, 90):
+        assert of_second[step - 1] == pytest.approx(of_first[step - 1] / 2, abs=0.1)
+    assert of_first[97] == pytest.approx((100 + 195) / 2, abs=1.1), "the card that was another rank's goes on in the row of its new one"
 
 
 async def test_a_job_without_cards_has_no_such_map(client: httpx.AsyncClient, services: Services, node: tuple[NodeRow, str]) -> None:

@@ -22,6 +22,11 @@ def test_a_rank_that_moves_away_and_back_has_three_holdings() -> None:
     assert FIRST.seconds == 10.0
 
 
+def test_a_pause_is_not_held_though_the_rank_comes_back_to_its_slot() -> None:
+    after = replace(FIRST, generation=2, span=TimeSpan(100.0, 110.0), now=True)
+    assert joined([FIRST, after]) == [FIRST, after]
+
+
 def test_a_slot_that_is_another_card_since_its_agent_started_again_is_another_holding() -> None:
     other = replace(FIRST, generation=2, card=5, span=TimeSpan(10.0, 30.0), now=True)
     assert joined([FIRST, other]) == [FIRST, other]

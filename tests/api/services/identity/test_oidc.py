@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,12 +14,14 @@ from fastapi import FastAPI
 from pydantic import SecretStr, ValidationError
 
 from paceline.api.core.context import Services
+from paceline.api.errors import ProblemError
+from paceline.api.services.identity.oidc import OidcProvider
 from paceline.api.settings import Settings
 from tests import factories, openid_provider
 from tests.conftest import BASE_URL, Connect
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider
 
-START = "/api/v1/auth/oidc/start"
+START, CALLBACK = "/api/v1/auth/oidc/start", "/api/v1/auth/oidc/callback"
 
 
 @pytest.fixture
@@ -199,11 +202,43 @@ async def test_a_provider_that_is_away_is_said_by_the_login_page(app: FastAPI, c
         assert (await browser.get(START)).headers["location"] == "/login?refused=oidc_unavailable"
 
 
-async def test_without_a_provider_there_is_nothing_to_start(app: FastAPI, connect: Connect) -> None:
+async def test_callbacks_that_this_browser_did_not_begin_lock_nobody_out(client: httpx.AsyncClient, connect: Connect) -> None:
+    """Any page can have a browser ask for the callback, as for an image: that is no failure of whoever looks at the page."""
+    async with connect() as browser:
+        for number in range(12):
+            assert (await browser.get(CALLBACK, params={"n": number, "state": "x", "code": "y"})).status_code == 303
+        assert await arrival(browser) == "/cluster"
+    assert (await client.get("/api/v1/audit", params={"action": "auth.sign_in_failed"})).json()["items"] == []
+
+
+async def test_a_provider_that_is_away_is_no_failure_of_who_signs_in(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object) -> None:
+        raise ProblemError("oidc_unavailable", "it does not answer")
+
+    async with connect() as browser:
+        with monkeypatch.context() as patch:
+            patch.setattr(OidcProvider, "identify", away)
+            for _ in range(12):
+                assert await arrival(browser) == "/login?refused=oidc_unavailable"
+        assert await arrival(browser) == "/cluster"
+
+
+async def test_failures_of_who_signs_in_have_a_limit(connect: Connect, provider: OpenIdProvider) -> None:
+    async with connect() as browser:
+        arrivals = []
+        for _ in range(11):
+            address = await to_callback(browser)
+            arrivals.append((await browser.get(f"{address}&iss=https://evil.example")).headers["location"])
+    assert arrivals == ["/login?refused=oidc_refused"] * 10 + ["/login?refused=rate_limited"]
+
+
+async def test_without_a_provider_there_is_nothing_to_start(app: FastAPI, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     give_roles(app, oidc_issuer="")
+    monkeypatch.setitem(sys.modules, OidcProvider.__module__, None)  # the package's extra `oidc` is not there
     async with connect() as browser:
         assert (await browser.get("/api/v1/auth/ways")).json() == {"oidc": None}
-        assert (await browser.get(START)).headers["location"] == "/login?refused=not_found"
+        for address in (START, CALLBACK):
+            assert (await browser.get(address)).headers["location"] == "/login?refused=not_found"
 
 
 @pytest.mark.parametrize(("issuer", "client"), [("http://login.example.org", CLIENT), ("https://login.example.org", "")])

@@ -170,6 +170,44 @@ async def test_a_digest_that_fails_is_tried_again_as_the_same(news: News) -> Non
     assert {each["state"] for each in await news.deliveries()} == {"delivered"}
 
 
+async def in_trouble_with_a_digest(news: News) -> None:
+    """Thirteen failures with three tokens: two messages and a digest of eleven are claimed, and the server takes none for a minute."""
+    await news.channel()
+    await news.rule("failed")
+    for n in range(13):
+        await news.end(await news.job(f"j-{n:02}"))
+    await news.read()
+    async with news.services.write() as session:
+        channel = await rows.channel(session, "hook")
+        assert channel is not None
+        channel.tokens, channel.tokens_at = 3.0, START
+    news.receiver.answers = [Answer(429, b"", {"Retry-After": "60"})]
+    await news.deliver(START)
+
+
+async def test_a_digest_that_was_claimed_and_not_sent_is_sent_whole(news: News) -> None:
+    await in_trouble_with_a_digest(news)
+    for _ in range(3):
+        await news.deliver(START + 61 * SECOND)
+    digests = [each.document for each in news.receiver.received if each.document["event"] == "digest"]
+    assert [(each["count"], each["lines"][0].split(" failed")[0]) for each in digests] == [(11, "Job j-02")]
+    assert [title.split()[1] for title in news.receiver.titles] == ["j-00", "j-00", "notifications", "j-01"]
+    assert {each["state"] for each in await news.deliveries()} == {"delivered"}
+
+
+async def test_what_was_tried_before_does_not_wait_for_a_token(news: News) -> None:
+    await in_trouble_with_a_digest(news)
+    async with news.services.write() as session:
+        channel = await rows.channel(session, "hook")
+        assert channel is not None
+        channel.tokens, channel.tokens_at, channel.quiet_until = 0.0, START + 30 * SECOND, None
+    await news.deliver(START + 30 * SECOND)  # the digest goes; the second message is to wait for a token
+    await news.deliver(START + 61 * SECOND)
+    assert [title.split()[1] for title in news.receiver.titles] == ["j-00", "notifications", "j-00"]
+    await news.deliver(START + 30 * SECOND + ONE_EVERY)
+    assert news.receiver.titles[-1].startswith("Job j-01 ")
+
+
 async def test_a_channel_that_is_away_does_not_hold_up_the_others(failing: News) -> None:
     await failing.channel("dead", url="http://127.0.0.1:9/")
     await failing.rule("failed", channel="dead")

@@ -15,7 +15,7 @@ from paceline.api.schemas.goodput import Goodput
 from paceline.api.services.notifications import looks
 from paceline.cluster.states import JobState
 from paceline.db.repositories import notifications as rows
-from tests.api.services.notifications.conftest import News
+from tests.api.services.notifications.conftest import NEWS, News
 from tests.factories import START
 
 MINUTE = timedelta(minutes=1)
@@ -113,6 +113,34 @@ async def test_lost_goodput_is_told_once_until_it_has_come_back(news: News, read
         counts.append(len(await titles(news)))
     assert counts == [0, 1, 1, 1, 1, 1, 2, 2]
     assert (await titles(news))[0] == "Job gpt loses goodput: 79.0% of the time"
+
+
+async def test_lost_goodput_is_not_told_again_after_a_recovery_or_a_pause(news: News, reads: ScriptedReads) -> None:
+    await news.channel()
+    await news.rule("goodput_low", goodput_below=0.8)
+    job = await news.job("gpt", started_at=START)
+    reads.goodput[job.id] = 0.5
+    look = looks.GoodputLook(news.services, reads)  # type: ignore[arg-type]
+    states = (JobState.RUNNING, JobState.RECOVERING, JobState.RUNNING, JobState.PAUSED, JobState.QUEUED, JobState.RUNNING)
+    for minute, state in enumerate(states):
+        async with news.services.write() as session:
+            session.add(job)
+            job.state = state
+        await look.look(START + (20 + minute) * MINUTE)
+    assert len(await titles(news)) == 1
+
+
+async def test_lost_goodput_is_forgotten_with_the_rule_that_asked(news: News, reads: ScriptedReads) -> None:
+    await news.channel()
+    rule = await news.rule("goodput_low")
+    job = await news.job("gpt", started_at=START)
+    reads.goodput[job.id] = 0.1
+    look = looks.GoodputLook(news.services, reads)  # type: ignore[arg-type]
+    await look.look(START + 20 * MINUTE)
+    assert (await news.client.delete(f"{NEWS}/rules/{rule['id']}")).status_code == 204
+    await look.look(START + 21 * MINUTE)
+    async with news.services.control.read() as session:
+        assert await rows.conditions(session) == set()
 
 
 async def test_a_job_that_has_just_started_is_not_looked_at(news: News, reads: ScriptedReads) -> None:

@@ -81,6 +81,18 @@ async def test_a_mail_that_one_recipient_does_not_get_says_who(server: MailServe
     assert (outcome.delivered, outcome.again) == (False, False)
 
 
+@pytest.mark.parametrize("sender", ["<ops@example.org>", "Ops <ops@example.org>", "ops@", "ops@[1.2.3.4", "ops"])
+async def test_a_sender_that_is_no_address_ends_the_delivery_and_is_named(server: MailServer, sender: str) -> None:
+    outcome = await mail.send(settings_of(server, smtp_from=sender), TO, MESSAGE, "d-1", START)
+    assert (outcome.delivered, outcome.again) == (False, False)
+    assert outcome.answer == f"the mail cannot be written: PACELINE_SMTP_FROM={sender} is no e-mail address such as ops@example.org"
+
+
+async def test_a_user_name_that_is_no_address_asks_for_a_sender(server: MailServer) -> None:
+    outcome = await mail.send(settings_of(server, smtp_from="", smtp_user="apikey"), TO, MESSAGE, "d-1", START)
+    assert outcome.answer.endswith("PACELINE_SMTP_USER is no e-mail address such as ops@example.org; set PACELINE_SMTP_FROM to one")
+
+
 async def test_a_server_that_is_away_is_tried_again(server: MailServer) -> None:
     server.hangs_up = True
     outcome = await mail.send(settings_of(server), TO, MESSAGE, "d-1", START)

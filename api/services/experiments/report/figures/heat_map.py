@@ -97,7 +97,7 @@ def cells_of(subject: ReportSubject, x: str, y: str, measure: Measure) -> HeatMa
 
 
 def is_lower_better(subject: ReportSubject, measure: Measure) -> bool:
-    return subject.minimizes if measure.field.endswith("_metric") else measure.field in _LOWER_IS_BETTER
+    return subject.minimizes if measure is METRIC else measure.field in _LOWER_IS_BETTER
 
 
 def draw(cells: HeatMapCells, canvas: Canvas) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
 import pytest
 
 from paceline.api.errors import ProblemError
 from paceline.api.services.experiments.report.figures import heat_map
 from paceline.api.services.experiments.report.figures.heat_map import HeatMapChoice
-from paceline.api.services.experiments.report.quantities import MEMORY, THROUGHPUT
+from paceline.api.services.experiments.report.quantities import MEMORY, METRIC, THROUGHPUT
 from tests.api.services.experiments.report.made_up import AXES, analysis, subject
 
 STRATEGY, RANKS, BATCH = AXES
@@ -21,6 +24,16 @@ def test_a_cell_has_the_best_of_its_configurations() -> None:
     mine = [each for each in analysis().configurations if each.strategy == "fsdp" and each.world_size == 4]
     assert fastest.values["4", "fsdp"] == max(each.samples_per_second.value for each in mine if each.samples_per_second)
     assert leanest.values["4", "fsdp"] == min(each.peak_memory_bytes.value for each in mine if each.peak_memory_bytes)
+
+
+@pytest.mark.parametrize(("goal", "best", "word"), [("minimize", min, "lowest"), ("maximize", max, "highest")])
+def test_the_best_metric_is_the_one_that_the_goal_asks_for(goal: str, best: Callable[[Iterable[float]], float], word: str) -> None:
+    search = replace(subject(), spec={"search": {"kind": "random", "trials": 20}, "metric": {"name": "loss", "goal": goal}})
+    mine = [each for each in search.analysis.configurations if each.strategy == "fsdp" and each.world_size == 4]
+    found = heat_map.figure(search)
+    assert found is not None
+    assert heat_map.cells_of(search, RANKS, STRATEGY, METRIC).values["4", "fsdp"] == best(each.metric.value for each in mine if each.metric)
+    assert found.caption.startswith(f"The strongest colour is the {word}")
 
 
 def test_a_grid_shows_speed_and_a_search_its_metric() -> None:
