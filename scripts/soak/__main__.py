@@ -21,6 +21,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from paceline.cli.job_facts import has_ended
 from scripts.faults.gang import END_TIMEOUT_S, running
 from scripts.faults.job import gpt_job
 from scripts.faults.rig import Rig, end_in_order, rig
@@ -58,22 +59,24 @@ def main() -> int:
     finally:
         if arguments.json:
             arguments.json.write_text(json.dumps([asdict(reading) for reading in readings], indent=1) + "\n")
-    found = trends(readings, seconds * WARM_UP)
-    print(table(found))
     say(f"played: {scene.done}; refused: {scene.refused}")
-    broken += [f"{trend.name} has grown from {trend.first:.1f} to {trend.last:.1f}" for trend in found if not trend.is_flat]
     for text in broken:
         say(f"NOT KEPT: {text}")
-    return 1 if broken else 0
+    found = trends(readings, seconds * WARM_UP)
+    print(table(found))
+    grown = [trend for trend in found if not trend.is_flat]
+    for trend in grown:
+        say(f"NOT KEPT: {trend.name} has grown from {trend.first:.1f} to {trend.last:.1f}")
+    return 1 if broken or grown else 0
 
 
 def soak(seconds: float, seed: int, readings: list[Reading]) -> tuple[Scene, list[str]]:
-    """Add to `readings` while it goes on; return what was played, and which promises were broken."""
+    """Add to `readings` while it goes on; return what was played, and which promises were broken. It ends early with the resident job."""
     spec = gpt_job("resident", spares=0)
     spec |= {"resources": {"nodes": RESIDENT_RANKS}, "checkpoint": {"every_steps": 200}}
     with rig(AGENTS) as ours, running(ours.client, ours.layout, spec) as gang:
         gang.observer.reach(0, 5, END_TIMEOUT_S)
-        scene = Scene(ours, gang.job_id, random.Random(seed))
+        scene = Scene(ours, gang.job_id, RESIDENT_RANKS, random.Random(seed))
         settings = ours.client.settings
         prober = Prober(settings.url, settings.key or "", PROBED)
         prober.start()
@@ -82,10 +85,15 @@ def soak(seconds: float, seed: int, readings: list[Reading]) -> tuple[Scene, lis
         finally:
             prober.stop()
         scene.cancel_all()  # they may hold the slots that the resident job lost with its last agent
+        if has_ended(job := gang.job()):
+            return scene, [
+                f"the resident job {job.state} at step {job.progress.step}: {job.failure.message if job.failure else job.end_reason}"
+            ]
         gang.observer.whole(RESIDENT_RANKS, END_TIMEOUT_S)
         gang.cancel()
         samples = ours.client.get(f"/training/jobs/{gang.job_id}/samples")
         job = gang.job()
+        say(f"the resident job has come to step {job.progress.step} in generation {job.generation}")
     broken = [] if samples["exactly_once"] is True else [f"the resident job's samples: {samples}"]
     broken += [f"the resident job restarted {job.restarts} times"] if job.restarts else []
     return scene, broken
@@ -93,7 +101,7 @@ def soak(seconds: float, seed: int, readings: list[Reading]) -> tuple[Scene, lis
 
 def act_and_read(scene: Scene, ours: Rig, prober: Prober, seconds: float, readings: list[Reading]) -> None:
     began = time.monotonic()
-    while (at := time.monotonic() - began) < seconds:
+    while (at := time.monotonic() - began) < seconds and not has_ended(ours.client.job(scene.resident)):
         scene.play(drawn(scene, UPHEAVAL if at < seconds * WARM_UP else LOAD))
         if at >= len(readings) * seconds / READINGS:
             readings.append(Reading(at, processes(ours.layout) | databases(ours.layout.data) | prober.take()))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.cli.api_types import Job
 from paceline.cli.client import RestClient
 from paceline.cli.errors import ApiProblemError
 from paceline.cli.job_facts import has_ended
@@ -38,6 +39,7 @@ GPT = {"kind": "gpt", "layers": 2, "heads": 2, "dim": 64, "context": 64}
 class Scene:
     rig: Rig
     resident: str  # the job that lives through all of it
+    members: int  # its ranks
     draw: random.Random
     opened: list[str] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=dict)  # how often each act was played
@@ -106,11 +108,16 @@ def look(scene: Scene) -> None:
 
 
 def kill_rank(scene: Scene) -> None:
-    ranks = [rank for rank in scene.client.job(scene.resident).ranks if rank.pid is not None]
-    if ranks:
-        victim = scene.draw.choice(ranks)
-        if victim.pid is not None and _is_ours(victim.pid, scene.rig.layout.data):
-            strikes.kill_rank(victim.pid)
+    """While the resident job is whole: the only rank that has its state cannot be replaced without a restart, which the job may not make."""
+    victims = spare_ranks(scene.client.job(scene.resident), scene.members)
+    if victims and _is_ours(pid := scene.draw.choice(victims), scene.rig.layout.data):
+        strikes.kill_rank(pid)
+
+
+def spare_ranks(job: Job, members: int) -> list[int]:
+    """Return the processes of a job's ranks, any one of which may die, by their pids; none while fewer than `members` are at work."""
+    pids = [rank.pid for rank in job.ranks if rank.pid is not None and rank.state == "running" and not rank.parked]
+    return pids if job.state == "running" and len(pids) >= members else []
 
 
 def kill_agent(scene: Scene) -> None:
