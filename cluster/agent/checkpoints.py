@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,18 +42,24 @@ class CheckpointDeletions:
 
     def start(self, checkpoint: CheckpointToDelete) -> None:
         """Begin to delete a checkpoint, unless it is gone or just being deleted, or that has failed lately."""
-        if checkpoint.id in self.done | self._under_way or time.monotonic() < self._again_at.get(checkpoint.id, 0.0):
+        if checkpoint.id in self.done or checkpoint.id in self._under_way or time.monotonic() < self._again_at.get(checkpoint.id, 0.0):
             return
         self._under_way.add(checkpoint.id)
         deletion = asyncio.get_running_loop().run_in_executor(self._threads, delete, checkpoint)
         deletion.add_done_callback(lambda ended: self._on_end(checkpoint.id, ended))
 
+    def forget_all_but(self, doomed: Collection[str]) -> None:
+        """Forget the checkpoints whose deletion the coordinator knows of, or no longer asks for: all but those that it still names."""
+        self.done &= set(doomed)
+        self._again_at = {checkpoint_id: at for checkpoint_id, at in self._again_at.items() if checkpoint_id in doomed}
+
     def _on_end(self, checkpoint_id: str, ended: asyncio.Future[bool]) -> None:
         self._under_way.discard(checkpoint_id)
-        self._again_at[checkpoint_id] = time.monotonic() + RETRY_SECONDS
         if not ended.cancelled() and ended.result():
             self.done.add(checkpoint_id)
             self._on_deleted()
+        else:
+            self._again_at[checkpoint_id] = time.monotonic() + RETRY_SECONDS
 
 
 def delete(checkpoint: CheckpointToDelete) -> bool:

@@ -318,8 +318,8 @@ class Agent:
 
     def _observation(self) -> Observed:
         desired = self._desired or Desired(revision=0, assignments=())
-        doomed = {checkpoint.id for checkpoint in desired.delete_checkpoints}
-        return self._ranks.masked(observe(desired, self._ranks.ranks, tuple(sorted(self._deletions.done & doomed)), time.monotonic()))
+        self._deletions.forget_all_but({checkpoint.id for checkpoint in desired.delete_checkpoints})
+        return self._ranks.masked(observe(desired, self._ranks.ranks, tuple(sorted(self._deletions.done)), time.monotonic()))
 
     async def _report(self) -> None:
         """Report a change at once; mere progress, or nothing new, every `observe_seconds`."""

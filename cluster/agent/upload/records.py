@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -35,10 +36,11 @@ class Item(NamedTuple, Generic[R]):
     set_aside: str = ""  # why the record is a note, and not what the rank wrote
 
 
-def read_items(path: Path, seq: int, offset: int, kind: type[R], refused: Mapping[int, str]) -> list[Item[R]]:
-    """The items behind record `seq`, which ends at byte `offset`. `refused`: numbers that the coordinator will not have, and why."""
+def read_items(path: Path, seq: int, offset: int, kind: type[R], refused: Mapping[int, str], most: int) -> list[Item[R]]:
+    """The items behind record `seq`, which ends at byte `offset`; `most` of them at most. `refused`: numbers that the coordinator will not have, and
+    why."""
     items: list[Item[R]] = []
-    for payload in SpoolReader(path, offset).read():
+    for payload in islice(SpoolReader(path, offset).read(), most):
         seq, offset = seq + 1, offset + FRAME_BYTES + len(payload)
         items.append(_item(kind, payload, seq, offset, refused.get(seq, "")))
     return items

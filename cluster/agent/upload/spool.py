@@ -79,17 +79,17 @@ class RankSpool:
         self._output.trim(self.marks.logs.offset)
 
     def collect_events(self, parcel: Parcel, budget: Budget) -> None:
-        parcel.events = budget.take(self._read("events", self.folder.events, self.marks.events, RankEvent))
+        parcel.events = budget.take(self._read("events", self.folder.events, self.marks.events, RankEvent, budget.records))
 
     def collect_metrics(self, parcel: Parcel, budget: Budget) -> None:
-        parcel.metrics = budget.take(self._read("metrics", self.folder.metrics, self.marks.metrics, MetricRecord))
+        parcel.metrics = budget.take(self._read("metrics", self.folder.metrics, self.marks.metrics, MetricRecord, budget.records))
 
-    def _read(self, stream: Stream, path: Path, mark: SpoolMark, kind: type[R]) -> list[Item[R]]:
+    def _read(self, stream: Stream, path: Path, mark: SpoolMark, kind: type[R], most: int) -> list[Item[R]]:
         mask = self._mask()
         if mask is None:
             return []
         try:
-            items = read_items(path, mark.seq, mark.offset, kind, self._refused[stream])
+            items = read_items(path, mark.seq, mark.offset, kind, self._refused[stream], most)
         except UnfitFileError as error:  # the rank has put something else in its place
             self._report_once(stream, f"{path} cannot be read: {error}")
             return []

@@ -112,3 +112,7 @@ async def test_a_checkpoint_that_takes_long_to_delete_is_not_deleted_again_besid
     succeeds.release()
     await until(lambda: told, "the deletion")
     assert (asked_again(), deletions.done) == (2, {doomed.id})
+    deletions.forget_all_but({doomed.id})
+    assert deletions.done == {doomed.id}
+    deletions.forget_all_but({"another"})  # the coordinator knows that it is gone
+    assert deletions.done == set()
