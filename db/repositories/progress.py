@@ -21,7 +21,6 @@ class StoredProgress:
     generation: int
     progress: dict[str, Any] | None
     total_steps: int | None
-    ended: bool
     start_step: int  # of its newest generation
 
     def still_counts(self, generation: int, step: int) -> bool:
@@ -36,15 +35,15 @@ async def load(session: AsyncSession, job_ids: Collection[str]) -> dict[str, Sto
     rank0 = and_(RankRow.job_id == JobRow.id, RankRow.generation == JobRow.generation, RankRow.rank == 0)
     newest = and_(GenerationRow.job_id == JobRow.id, GenerationRow.generation == JobRow.generation)
     query = (
-        select(JobRow.id, JobRow.generation, JobRow.progress, RankRow.total_steps, JobRow.ended_at, GenerationRow.start_step)
+        select(JobRow.id, JobRow.generation, JobRow.progress, RankRow.total_steps, GenerationRow.start_step)
         .outerjoin(RankRow, rank0)
         .outerjoin(GenerationRow, newest)
         .where(JobRow.id.in_(job_ids))
         .with_for_update(of=JobRow)
     )
     return {
-        job_id: StoredProgress(generation, progress, total_steps, ended_at is not None, start_step or 0)
-        for job_id, generation, progress, total_steps, ended_at, start_step in await session.execute(query)
+        job_id: StoredProgress(generation, progress, total_steps, start_step or 0)
+        for job_id, generation, progress, total_steps, start_step in await session.execute(query)
     }
 
 

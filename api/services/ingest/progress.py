@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 import statistics
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -29,12 +30,15 @@ from paceline.api.services.ingest.screening import refusal
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.db.errors import DatabaseError
 from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import aged
 from paceline.db.repositories import progress as repository
 from paceline.monitoring.loss_watch import BadLossKind, LossWatch
 from paceline.monitoring.points import MetricRecord, RankBatch
 
 logger = logging.getLogger(__name__)
 MINIMUM_SECONDS_BETWEEN_WRITES = 0.2
+#: How often jobs that have ended are forgotten: not with their last records, which are stored before they end.
+FORGET_SECONDS = 60.0
 SPEED_WINDOW_STEPS = 50
 LOSS = "loss"
 NOT_FINITE = "not_finite"
@@ -98,7 +102,7 @@ class JobTrack:
 
     def document(self, total_steps: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
         """The progress now. `before`: as it is stored, with the best values of earlier generations."""
-        step, time = self.steps[-1]
+        step, at = self.steps[-1]
         best = {name: min(value, before[name]) if before.get(name) is not None else value for name, value in self.best.items()}
         return {
             "step": step,
@@ -107,7 +111,7 @@ class JobTrack:
             **{name: rate_over(values) for name, values in self.rates.items()},
             **best,
             "eta_seconds": self.eta(total_steps),
-            "updated_at": datetime.fromtimestamp(time, UTC).isoformat(),
+            "updated_at": datetime.fromtimestamp(at, UTC).isoformat(),
         }
 
     def eta(self, total_steps: int | None) -> float | None:
@@ -132,6 +136,7 @@ class ProgressKeeper:
     _dirty: set[str] = field(default_factory=set)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _forgot_at: float = field(default_factory=time.monotonic)
 
     def note(self, batch: RankBatch) -> None:
         """Note the progress in this batch. Late records of an older generation are ignored."""
@@ -162,6 +167,8 @@ class ProgressKeeper:
             await self._work.wait()
             try:
                 await self.flush()
+                if time.monotonic() - self._forgot_at >= FORGET_SECONDS:
+                    await self._forget_ended()
             except (SQLAlchemyError, DatabaseError) as error:
                 logger.warning("progress was not written, the next record tries again: %s", error)
             await asyncio.sleep(MINIMUM_SECONDS_BETWEEN_WRITES)
@@ -179,6 +186,14 @@ class ProgressKeeper:
                 self._dirty |= dirty
                 self._work.set()
                 raise
+
+    async def _forget_ended(self) -> None:
+        self._forgot_at = time.monotonic()
+        async with self._flushing:
+            async with self.services.control.read() as session:
+                ended = await aged.ended_jobs(session, self._tracks.keys())
+            for job_id in ended - self._dirty:
+                del self._tracks[job_id]
 
     async def _write(self, job_ids: set[str]) -> None:
         """Write progress. A job whose progress cannot be written holds up no other."""
@@ -216,12 +231,10 @@ class ProgressKeeper:
                     before = state.progress or {}
                     saved[job_id] = {**before, **track.document(state.total_steps, before), **news}
                 if track.earliest is not None:
-                    step, time = track.earliest
-                    first = min(datetime.fromtimestamp(time, UTC), self.services.now())
+                    step, at = track.earliest
+                    first = min(datetime.fromtimestamp(at, UTC), self.services.now())
                     await repository.note_first_step(session, job_id, track.generation, step, first)
                     track.earliest = None
-                if state.ended:
-                    del self._tracks[job_id]
             await repository.save(session, saved)
         for track, count in told:
             del track.bad[:count]

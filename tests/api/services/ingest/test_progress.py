@@ -22,6 +22,7 @@ from paceline.monitoring.points import MetricRecord, RankBatch
 from paceline.training.link import FailureReport
 from paceline.training.spec.job import JobSpec
 from tests import factories
+from tests.waiting import until
 
 
 async def first_step_of(services: Services, job_id: str) -> datetime | None:
@@ -42,6 +43,23 @@ async def test_the_earliest_record_tells_even_after_a_restart(services: Services
         found = await first_step_of(services, job.id)
         assert found is not None
         assert abs(found.timestamp() - began) < 0.01
+
+
+async def test_jobs_that_have_ended_are_forgotten(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job ends after its last records are stored, so none of these told that it had: what is kept of it stayed in memory for good."""
+    monkeypatch.setattr("paceline.api.services.ingest.progress.FORGET_SECONDS", 0.0)
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        ends, goes_on = [await factories.create_running_job(session, node) for _ in range(2)]
+    keeper = ProgressKeeper(services)
+    await tell(keeper, ends, [(1, 2.0)])
+    async with services.write() as session:
+        job = await session.get_one(JobRow, ends.id)
+        job.state, job.ended_at = JobState.COMPLETED, services.now()
+    async with keeper.running():
+        record = MetricRecord(seq=1, step=1, time=services.now().timestamp(), values={})
+        keeper.note(RankBatch(job_id=goes_on.id, generation=1, rank=0, metrics=[record]))
+        await until(lambda: keeper._tracks.keys() == {goes_on.id}, "the end of the other job")
 
 
 async def test_late_news_of_an_older_generation_counts_up_to_where_the_newest_went_on(services: Services) -> None:
