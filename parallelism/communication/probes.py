@@ -47,6 +47,8 @@ def probe(
     replicas, local, peers = groups.replicas.size, groups.local, groups.peers
     if local is not None and peers is not None:
         sums |= {"within": RingSum(local), "between": BackendSum(peers)}
+    for each in sums.values():
+        each.commit()  # the first step of a lossy sum in a hierarchy is exact: those behind it count
     small = _timed(group, sums, SMALL, device, SMALL_TIMES, min)
     large = _long_enough(group, sums, device, largest)
     costs = {key: cost_of((_bytes(SMALL), small[key]), large[key]) for key in sums}
@@ -91,9 +93,10 @@ def _last(found: Sequence[float]) -> float:
 
 def _seconds(group: Group, reduction: Reduction, shape: tuple[int, int], device: torch.device, times: int) -> list[float]:
     values = torch.randn(shape, generator=torch.Generator().manual_seed(0)).reshape(-1).to(device)
+    parameter = f"{shape[0]} x {shape[1]}"  # what is left out is kept by parameter, of which each has one size
     found = []
     for _ in range(times):
-        bucket = GradientBucket(values.clone(), [Piece("probe", shape, 0, values.numel())], step=1)
+        bucket = GradientBucket(values.clone(), [Piece(parameter, shape, 0, values.numel())], step=1)
         started = time.perf_counter()
         group.start_reduction(reduction, bucket).wait()
         if values.is_cuda:
