@@ -113,9 +113,7 @@ class TrainState:
     held: HeldShards | None = None  # by the state before this one, until they are restored or of no use
     pending_step: StepReport | None = None  # the committed step whose evaluation and save are still to be begun
     unsent: ReductionState = field(default_factory=dict)  # by this rank: what compressed gradients have left out up to `step`
-    unsent_next: ReductionState = field(
-        default_factory=dict
-    )  # ... up to the step after it, as this rank had it when a generation broke off
+    unsent_next: ReductionState = field(default_factory=dict)  # ... up to the step after it, where a generation broke off behind that
     communication: CommunicationTrial | None = None  # what `communication: auto` has found out
     save_unfinished: bool = False  # one has begun; where its generation breaks off, it has to be made up for
     reports: deque[StepReport] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))

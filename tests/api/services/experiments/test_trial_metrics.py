@@ -58,13 +58,19 @@ async def only_trial(client: httpx.AsyncClient, experiment: Found) -> Found:
 ONE: Found = {"grid": {"optimizer.lr": [0.1]}}
 
 
-async def test_the_metric_of_a_trial_is_of_its_last_step_though_that_arrives_late(
-    app: Any, client: httpx.AsyncClient, services: Services, node: NodeRow
-) -> None:
+async def with_points_missing(app: Any, client: httpx.AsyncClient, services: Services, node: NodeRow) -> tuple[Found, JobRow]:
+    """An experiment, and the job of its only trial, which has ended and of whose ten points the first eight are here."""
     experiment = await post(client, **ONE)
     await step(services)
     job = await ended_job(services, node, "lr-0")
     await arrive(app, job, 1, 8)
+    return experiment, job
+
+
+async def test_the_metric_of_a_trial_is_of_its_last_step_though_that_arrives_late(
+    app: Any, client: httpx.AsyncClient, services: Services, node: NodeRow
+) -> None:
+    experiment, job = await with_points_missing(app, client, services, node)
     await step(services)
     early = (await only_trial(client, experiment))["metric"]
     assert (await read(client, experiment))["state"] == "running", "its best trial is not known yet"
@@ -78,10 +84,7 @@ async def test_the_metric_of_a_trial_is_of_its_last_step_though_that_arrives_lat
 async def test_an_experiment_does_not_wait_for_ever_for_what_a_node_keeps(
     app: Any, client: httpx.AsyncClient, services: Services, node: NodeRow
 ) -> None:
-    experiment = await post(client, **ONE)
-    await step(services)
-    job = await ended_job(services, node, "lr-0")
-    await arrive(app, job, 1, 8)
+    experiment, job = await with_points_missing(app, client, services, node)
     async with services.write() as session:
         long_ago = services.now() - trial_metrics.LATEST_POINTS
         await session.execute(update(JobRow).where(JobRow.id == job.id).values(state_since=long_ago))
