@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ class Capacity:
     ending: Mapping[str, int] = field(default_factory=dict)  # nodes of each pool that have left and still take a place
     new: Counter[str] = field(default_factory=Counter)
     needed: set[str] = field(default_factory=set)  # ids of nodes that a pending job will use
-    offered: set[str] = field(default_factory=set)  # ids of nodes that a running job can grow onto
+    offered: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # by id of a node: running jobs that can grow onto it
 
     @classmethod
     def of(cls, facts: ScalingFacts) -> Capacity:

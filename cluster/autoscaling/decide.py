@@ -3,8 +3,8 @@
 Pending jobs are taken by priority, then age. Each takes room on present nodes and on those under way first; for what does not fit, new nodes of the
 best pool are asked for, as many as make the whole gang fit or, where the pool may not grow so far, its smallest size. Nothing is launched for a job
 that will start sooner without. Then come jobs that run with fewer ranks than they are to have: new nodes are asked for what they lack, or for as much
-of it as there may be. One that has not grown although nodes came for it is left alone for a while, longer each time, so that a pool does not launch
-and drain for nothing.
+of it as there may be. One that has not grown although nodes came for it, or were idle, is left alone for a while, longer each time, so that a pool
+does not launch and drain for nothing.
 
 A node is drained once it has been idle for the pool's `idle_seconds` and no pending job can use it; one that a running job can grow onto has a moment
 for that at least. A busy node never is: an interruption notice is the node's own affair (`cluster.agent.notices`).
@@ -56,7 +56,8 @@ def decide(facts: ScalingFacts, now: datetime) -> ScalingDecision:
         grows_for += [gang.job.request.job_id] if look.capacity.new.total() > before else []
     news = sorted(look.capacity.new.items())
     launches = tuple(LaunchNodes(name, count, "; ".join(look.reasons[name])) for name, count in news if count)
-    return ScalingDecision(launches, _superfluous(look), tuple(withheld), tuple(grows_for))
+    drains = _superfluous(look)
+    return ScalingDecision(launches, drains, tuple(withheld), tuple(grows_for), _declined(look, drains))
 
 
 def _turn(job: PendingJob) -> tuple[int, datetime, str]:
@@ -106,12 +107,20 @@ def _grow(look: _Look, gang: GrowingGang) -> Withheld | None:
         for pool, coming in turns:
             used = capacity.take(job.request, blocks, pool, coming=coming and not gang.restarting, occupied=gang.occupied)
             if used is not None:
-                kept = capacity.needed if gang.restarting else capacity.offered
-                kept |= used
+                _keep(look, gang, used)
                 return None
         if hindered is None and _launch(look, job, blocks, pools, gang.why, refusals, gang.occupied):
             return None
     return _withheld(look, job, refusals) if hindered is None else hindered
+
+
+def _keep(look: _Look, gang: GrowingGang, node_ids: Collection[str]) -> None:
+    """Keep present nodes for a running job: until it has started again on them, or for the moment in which it may grow."""
+    if gang.restarting:
+        look.capacity.needed |= set(node_ids)
+    else:
+        for node_id in node_ids:
+            look.capacity.offered[node_id].add(gang.job.request.job_id)
 
 
 def _why_not_now(look: _Look, gang: GrowingGang) -> Withheld | None:
@@ -122,7 +131,7 @@ def _why_not_now(look: _Look, gang: GrowingGang) -> Withheld | None:
     if gang.restarting:
         return Withheld(job_id, "it starts again with more ranks")
     if gang.retry_at is not None and look.now < gang.retry_at:
-        told = f"nodes were launched for it and it has not grown; tried again at {gang.retry_at:%H:%M:%S} UTC"
+        told = f"there were nodes for it and it has not grown; tried again at {gang.retry_at:%H:%M:%S} UTC"
         return Withheld(job_id, told, {pool.name: told for pool in look.facts.pools})
     if gang.rests_until is not None and look.now + timedelta(seconds=soonest) < gang.rests_until:
         told = f"it takes no more ranks before {gang.rests_until:%H:%M:%S} UTC"
@@ -224,6 +233,13 @@ def _superfluous(look: _Look) -> tuple[DrainNode, ...]:
             drains.append(DrainNode(node.id, pool.name, why))
             staying, over = staying - 1, over - 1
     return tuple(drains)
+
+
+def _declined(look: _Look, drains: Collection[DrainNode]) -> tuple[str, ...]:
+    """The running jobs that could have grown onto nodes which are drained, apart from those that no node is launched for at present anyway."""
+    offered = {job_id for each in drains for job_id in look.capacity.offered.get(each.node_id, ())}
+    resting = {gang.job.request.job_id for gang in look.facts.growing if gang.retry_at is not None and look.now < gang.retry_at}
+    return tuple(sorted(offered - resting))
 
 
 def _has_a_use(look: _Look, node: NodeFacts) -> bool:

@@ -41,3 +41,4 @@ class ScalingDecision:
     drains: tuple[DrainNode, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     grows_for: tuple[str, ...] = ()  # running jobs that nodes are launched for
+    declined: tuple[str, ...] = ()  # running jobs that have not grown onto idle nodes, which are drained now

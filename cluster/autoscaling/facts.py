@@ -71,7 +71,7 @@ class GrowingGang:
     why: str  # its size, as in "runs with 2 of 4 ranks"
     occupied: frozenset[str] = frozenset()  # nodes that it takes no further block of
     rests_until: datetime | None = None  # it takes no ranks before
-    retry_at: datetime | None = None  # nodes were launched for it, and it has not grown: no more before
+    retry_at: datetime | None = None  # there were nodes for it, and it has not grown: none is launched before
     restarting: bool = False  # on its way to a larger world on present nodes: these are kept for it, and none is launched
 
 

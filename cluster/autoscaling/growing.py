@@ -14,14 +14,14 @@ from paceline.cluster.policy.elastic import RunningGang, SlotAssignment
 from paceline.cluster.policy.elastic import retry_at as joins_at
 from paceline.cluster.policy.placement import Request
 
-#: A job that has not grown although nodes were launched for it is left alone for so long, doubled each time, at most LONGEST.
+#: A job that has not grown although there were nodes for it is left alone for so long, doubled each time, at most LONGEST.
 RETRY_SECONDS = 600.0
 LONGEST_RETRY_SECONDS = 6 * 3600.0
 
 
 @dataclass(frozen=True)
 class GrowthTry:
-    """Nodes were launched for a job while it held `slots`, for the `tries`-th time without it growing."""
+    """There were nodes for a job while it held `slots`, launched or idle ones, for the `tries`-th time without it growing."""
 
     slots: int
     tries: int
@@ -35,12 +35,12 @@ class GrowthTry:
 
 @dataclass
 class GrowthTries:
-    """Remembers the launches for running jobs that did not make them larger, so that a pool does not launch and drain for nothing."""
+    """Remembers the nodes for running jobs that did not make them larger, so that a pool does not launch and drain for nothing."""
 
     by_job: dict[str, GrowthTry] = field(default_factory=dict)
 
-    def note_launched(self, job_id: str, slots: int, now: datetime) -> None:
-        """Note that nodes are launched for a job that holds so many slots."""
+    def note_try(self, job_id: str, slots: int, now: datetime) -> None:
+        """Note that nodes are launched for a job that holds so many slots, or were idle for it in vain."""
         before = self.by_job.get(job_id)
         self.by_job[job_id] = GrowthTry(slots, before.tries + 1 if before is not None else 1, now)
 

@@ -39,10 +39,10 @@ class GrowthMemory:
         self.held = dict(held)
         self.tries.note_sizes(self.held, now)
 
-    def note_launched(self, job_ids: Collection[str], now: datetime) -> None:
-        """Note the jobs that nodes are launched for."""
+    def note_tries(self, job_ids: Collection[str], now: datetime) -> None:
+        """Note the jobs that nodes are launched for, or were idle for in vain."""
         for job_id in job_ids:
-            self.tries.note_launched(job_id, self.held.get(job_id, 0), now)
+            self.tries.note_try(job_id, self.held.get(job_id, 0), now)
 
 
 async def read_growing(session: AsyncSession, memory: GrowthMemory, nodes: Sequence[NodeRow], now: datetime) -> list[GrowingGang]:

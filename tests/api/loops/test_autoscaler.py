@@ -225,7 +225,7 @@ async def test_a_node_that_a_running_job_does_not_use_is_drained_and_none_follow
     assert drained[0].startswith("no job has used it for")
     assert [type for type, _ in await grown.told()].count("launch.requested") == 2
     (held,) = (await grown.pool())["withheld"]
-    assert held["reason"].startswith("nodes were launched for it and it has not grown; tried again at")
+    assert held["reason"].startswith("there were nodes for it and it has not grown; tried again at")
 
 
 async def test_a_pool_that_says_that_its_nodes_run_containers_grows_for_jobs_with_an_image(grown: Grown) -> None:

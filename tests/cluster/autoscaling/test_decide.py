@@ -75,6 +75,9 @@ def test_an_idle_node_that_a_running_job_can_grow_onto_has_a_moment_and_is_drain
     hasty = replace(POOL, idle_seconds=5.0)
     assert grow(gang(), pool=hasty, nodes=(node("n1", idle=50),)).drains == ()
     assert grow(gang(), pool=hasty, nodes=(node("n1", idle=61),)).drains == (DrainNode("n1", "work", "no job has used it for 61 s"),)
+    assert grow(gang(), pool=hasty, nodes=(node("n1", idle=61),)).declined == ("r",), "or its pool would launch another at once"
+    assert grow(gang(), pool=hasty, nodes=(node("n1", idle=50),)).declined == ()
+    assert grow(gang(retry_at=NOW + timedelta(minutes=5)), pool=hasty, nodes=(node("n1", idle=61),)).declined == (), "told already"
     assert grow(gang(occupied=frozenset({"n1"})), pool=hasty, nodes=(node("n1", idle=50),), coming=1).drains, "it takes no more there"
     assert grow(gang(restarting=True), pool=hasty, nodes=(node("n1", idle=500),)).drains == (), "it starts again on it"
 
@@ -83,7 +86,7 @@ def test_a_job_that_has_not_grown_although_nodes_came_is_left_alone_for_a_while(
     """A pool launched a node for it, drained it for being idle, and launched it again, on and on."""
     decided = grow(gang(retry_at=NOW + timedelta(minutes=5)))
     assert decided.launches == ()
-    assert decided.withheld[0].pools == {"work": "nodes were launched for it and it has not grown; tried again at 12:05:00 UTC"}
+    assert decided.withheld[0].pools == {"work": "there were nodes for it and it has not grown; tried again at 12:05:00 UTC"}
     assert grow(gang(retry_at=NOW)).launches
     assert grow(gang(rests_until=NOW + timedelta(seconds=300))).withheld[0].reason == "it takes no more ranks before 12:05:00 UTC"
     assert grow(gang(rests_until=NOW + timedelta(seconds=30))).launches, "it takes them by the time that the node is ready"
@@ -245,13 +248,17 @@ def test_a_job_keeps_the_idle_nodes_it_will_use_when_nodes_of_another_pool_are_o
 @given(any_facts())
 @settings(max_examples=40, deadline=None)
 def test_what_was_launched_a_moment_ago_is_neither_launched_again_nor_drained(facts: ScalingFacts) -> None:
+    """All jobs have waited long enough: one that has not is promised room of the first look's nodes at the second only, and others need more then."""
+    facts = replace(facts, patience_seconds=0.0)
     decided = decide(facts, NOW)
     launching = {**facts.launching}
     for each in decided.launches:
         launching[each.pool] += each.count
     drained = {each.node_id for each in decided.drains}
     left = [replace(each, leaving=True) if each.id in drained else each for each in facts.nodes]
-    again = decide(replace(facts, launching=launching, nodes=left), NOW)
+    tried = {*decided.grows_for, *decided.declined}
+    growing = [replace(each, retry_at=NOW + timedelta(minutes=10)) if each.job.request.job_id in tried else each for each in facts.growing]
+    again = decide(replace(facts, launching=launching, nodes=left, growing=growing), NOW)
     assert again.launches == ()
     assert again.drains == ()
 

@@ -76,17 +76,17 @@ def test_a_gang_whose_joiners_keep_failing_takes_no_node_until_it_tries_again() 
 def test_a_job_that_does_not_grow_is_tried_after_ten_minutes_then_twenty_and_at_once_when_it_has_grown() -> None:
     tries = GrowthTries()
     assert tries.retry_at("job") is None
-    tries.note_launched("job", 2, NOW)
+    tries.note_try("job", 2, NOW)
     assert tries.retry_at("job") == NOW + timedelta(minutes=10)
     tries.note_sizes({"job": 2}, NOW)
-    tries.note_launched("job", 2, NOW)
+    tries.note_try("job", 2, NOW)
     assert tries.retry_at("job") == NOW + timedelta(minutes=20)
     for _ in range(20):
-        tries.note_launched("job", 2, NOW)
+        tries.note_try("job", 2, NOW)
     assert tries.retry_at("job") == NOW + timedelta(hours=6)
     tries.note_sizes({"job": 3}, NOW)
     assert tries.retry_at("job") is None, "it has grown"
-    tries.note_launched("job", 2, NOW)
+    tries.note_try("job", 2, NOW)
     tries.note_sizes({"other": 2}, NOW)
     assert tries.retry_at("job") is None, "it lacks nothing"
 

@@ -48,7 +48,7 @@ async def test_a_job_lacks_ranks_from_when_it_is_first_seen_without_room(service
     assert (found.why, found.sizes, found.retry_at) == ("runs with 1 of 4 ranks", (3, 2, 1), None)
     (found,) = await look(services, memory, 20)
     assert found.job.request.queued_at == NOW
-    memory.note_launched([job_id], NOW + timedelta(seconds=20))
+    memory.note_tries([job_id], NOW + timedelta(seconds=20))
     (found,) = await look(services, memory, 22)
     assert found.retry_at == NOW + timedelta(seconds=620)
 
