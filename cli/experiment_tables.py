@@ -25,7 +25,6 @@ OTHER_STATES = ("failed", "refused", "cancelled", "pruned", "running", "paused",
 ENDED_STATES = frozenset({"completed", "failed", "cancelled", "pruned", "refused"})
 #: Sentences of an interpretation in the order in which they are read.
 KINDS = ("recommendation", "finding", "doubt")
-LONGEST_LABEL = 60
 
 
 def counts_text(counts: TrialCounts) -> str:

@@ -36,9 +36,6 @@ class CardChoice:
         return f"{self.source}={self.text}" if self.source == VARIABLE else f"{self.source} {self.text}"
 
 
-ALL_CARDS = CardChoice(OPTION, "all", None)
-
-
 def read_option(text: str) -> CardChoice:
     """Read the value of --gpus: `all`, `none`, or indices and UUIDs with commas between them. Raises CardChoiceError."""
     match text.strip():

@@ -157,7 +157,7 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
     evaluated             step, metrics {name: value}
     sample                step, text
     micro_batch_found     size, peak_bytes, limit_bytes, tried {size: bytes}
-    carried_on            step, transfers, entered_at, joined_at, agreed_at, first_step_at or null
+    carried_on            step, transfers, fell_back, entered_at, joined_at, agreed_at, first_step_at or null
                           (living processes have formed a new generation; seconds since the epoch)
     data_dropped          the fields of `DataDropped`
     curves_found          path, how, late, printed  (a file of a script's is read into curves; how it is known to be this rank's; whether

@@ -46,7 +46,7 @@ def parse(buffer: bytes) -> tuple[list[bytes], int]:
 class SpoolWriter:
     """Appends records; `flush` writes the group, all of it or nothing. After a failure, what was appended since the last flush is gone.
 
-    Several processes may write one spool (a rank, and the reader of its event files): within `turn`, `records` counts all that are there."""
+    Several processes may write one spool (a rank, and the reader of its event files): within `lock`, `records` counts all that are there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

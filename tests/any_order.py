@@ -25,7 +25,8 @@ from paceline.api.schemas.common import Actor
 from paceline.api.services.jobs import jobs
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.scheduling import observations
-from paceline.api.services.scheduling.assignments import desired_for
+from paceline.api.services.scheduling.assignments import desired_of
+from paceline.api.services.scheduling.observations import NodeReport
 from paceline.api.settings import Settings
 from paceline.cluster.protocol import Desired, Observed, ObservedAssignment, ObservedRank
 from paceline.cluster.states import JobState, NodeState, RankState
@@ -146,14 +147,14 @@ class AnyCluster:
             node = await session.get(NodeRow, agent.node_id)
             if node is None or node.state is NodeState.GONE or not agent.connected:
                 return
-            agent.obey(await desired_for(session, node), on_arrival)
+            agent.obey((await desired_of(session, [node]))[node.id], on_arrival)
         await self.hear(agent, agent.report())
 
     async def hear(self, agent: Agent, said: Observed) -> None:
         async with self.services.write() as session:
             node = await session.get(NodeRow, agent.node_id, with_for_update={"key_share": True})
             assert node is not None
-            await observations.apply(session, node, said, self.now)
+            await observations.apply_all(session, [NodeReport(node, said, self.now)])
 
     async def connect(self, agent: Agent, connected: bool) -> None:
         agent.connected = connected

@@ -156,8 +156,9 @@ def parts_at(step: int, summaries: Sequence[RankStateSummary], wanted: Sequence[
     return {part for each, part in zip(summaries, wanted, strict=True) if holds(each, step, part)}
 
 
-def holds(summarize_state: RankStateSummary, step: int, part: StateShard) -> bool:
-    return summarize_state.started and summarize_state.step == step and (summarize_state.part == part or step == 0)
+def holds(summary: RankStateSummary, step: int, part: StateShard) -> bool:
+    """Whether a rank has `part` of the state as it is after `step`. At step 0 every rank has all of it: all are built alike."""
+    return summary.started and summary.step == step and (summary.part == part or step == 0)
 
 
 def transfers_to(behind: Sequence[int], ahead: Sequence[int], wanted: Sequence[StateShard]) -> Iterator[StateTransfer]:
@@ -204,8 +205,12 @@ def apply_agreement(state: TrainState, group: Group, agreement: Agreement) -> No
     if state.held or receives:
         put_tensors(state, tensors)
     state.held = None  # not before: should the others break off in here, it is all that there is
-    state.step, state.best, state.scale, state.guard = agreement.step, agreement.best, agreement.scale, agreement.guard
-    state.pending_step, state.started = agreement.pending_step, True
+    state.step = agreement.step
+    state.best = agreement.best
+    state.scale = agreement.scale
+    state.guard = agreement.guard
+    state.pending_step = agreement.pending_step
+    state.started = True
     state.keep_partial(agreement.step, agreement.computed_nodes[group.rank])
     state.reports.clear()
     state.reports.extend(agreement.reports)

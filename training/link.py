@@ -128,7 +128,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True, tag="parked"):
 
 
 class PauseRequest(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
-    """Save at an agreed step, then exit with `Outcome.PAUSED`. Repeated until obeyed; harmless the second time."""
+    """Save at an agreed step, then exit with the outcome `paused`. Repeated until obeyed; harmless the second time."""
 
 
 class CheckpointRequest(msgspec.Struct, frozen=True, kw_only=True, tag="checkpoint"):

@@ -138,10 +138,18 @@ class TrainState:
 
     def reset(self) -> None:
         """Drop everything that training has produced: the state counts as just built."""
-        self.step, self.best, self.started, self.pending_step, self.partial, self.held = 0, None, False, None, None, None
-        self.unsent, self.unsent_next = {}, {}
+        self.step = 0
+        self.best = None
+        self.started = False
+        self.pending_step = None
+        self.partial = None
+        self.held = None
+        self.unsent = {}
+        self.unsent_next = {}
         self.pending_update = None
-        self.scale, self.guard, self.save_unfinished = type(self.scale)(), LossGuard(), False
+        self.scale = type(self.scale)()
+        self.guard = LossGuard()
+        self.save_unfinished = False
         self.reports.clear()
 
     def begin_step(self) -> PartialStep:
@@ -180,8 +188,13 @@ class TrainState:
         return self.step - self.scale.skipped_updates - self.guard.skipped_updates
 
     def commit(self, report: StepReport, guard: LossGuard) -> None:
-        self.step, self.pending_step, self.buffers_before, self.partial, self.pending_update = report.step, report, (), None, None
-        self.scale, self.guard = report.scale, guard
+        self.step = report.step
+        self.pending_step = report
+        self.buffers_before = ()
+        self.partial = None
+        self.pending_update = None
+        self.scale = report.scale
+        self.guard = guard
         self.reports.append(report)
 
     @torch.no_grad()

@@ -101,11 +101,19 @@ def put_numbers(numbers: Numbers, tensors: Tensors) -> None:
 def rebuild_state(spec: JobSpec, device: torch.device, cache: Path, carried: CarriedState) -> TrainState:
     """Build a state from the seed, and continue with the progress in `carried`."""
     state = new_state(spec, device, cache, building(spec))
-    state.step, state.best, state.started, state.generation = carried.step, carried.best, carried.started, carried.generation
-    state.pending_step, state.save_unfinished, state.held = carried.pending_step, carried.save_unfinished, carried.held
-    state.scale, state.guard = carried.scale, carried.guard
+    state.step = carried.step
+    state.best = carried.best
+    state.started = carried.started
+    state.generation = carried.generation
+    state.pending_step = carried.pending_step
+    state.save_unfinished = carried.save_unfinished
+    state.held = carried.held
+    state.scale = carried.scale
+    state.guard = carried.guard
     state.reports.extend(carried.reports)
-    state.unsent, state.unsent_next, state.communication = carried.unsent, carried.unsent_next, carried.communication
+    state.unsent = carried.unsent
+    state.unsent_next = carried.unsent_next
+    state.communication = carried.communication
     return state
 
 

@@ -39,8 +39,8 @@ class Retention:
         self._looked_at = {job_id: mark for job_id, mark in self._looked_at.items() if job_id in marks}
         turns = PhaseTurns(self.services, "delete the checkpoints that it does not keep", now)
         for job_id in [job_id for job_id, mark in marks.items() if self._looked_at.get(job_id) != mark]:
-            done = await turns.take(Subject("job", job_id), partial(_delete_superfluous, self.services, job_id, now))
-            if done is False:
+            deleted_some = await turns.take(Subject("job", job_id), partial(_delete_superfluous, self.services, job_id, now))
+            if deleted_some is False:  # None: it raised, and is looked at again
                 self._looked_at[job_id] = marks[job_id]
         self.services.troubles.forget_all_but(turns.task, marks)
         if orphans:
@@ -55,14 +55,14 @@ async def step_once(services: Services, now: datetime) -> None:
 async def _delete_superfluous(services: Services, job_id: str, now: datetime) -> bool:
     """Mark the checkpoints of a job that its policy does not keep. Returns whether there were any."""
     async with services.control.read() as session:
-        to_delete = await _to_delete(session, job_id)
-    if to_delete:
+        superfluous = await _superfluous_of(session, job_id)
+    if superfluous:
         async with services.write() as session:
             await _retire(session, job_id, now)
-    return bool(to_delete)
+    return bool(superfluous)
 
 
-async def _to_delete(session: AsyncSession, job_id: str) -> list[str]:
+async def _superfluous_of(session: AsyncSession, job_id: str) -> list[str]:
     """The checkpoints to delete. None of a job whose policy cannot be read: a kept checkpoint can be deleted by hand, and not the other
     way round."""
     job = await job_rows.get(session, job_id)
@@ -77,7 +77,7 @@ async def _retire(session: AsyncSession, job_id: str, now: datetime) -> None:
     assert job is not None, f"job {job_id} has checkpoints and no row"
     policy = policy_of(job)
     why = f"the policy keeps the last {policy.keep_last} and the best {policy.keep_best}"
-    for checkpoint_id in await _to_delete(session, job_id):
+    for checkpoint_id in await _superfluous_of(session, job_id):
         checkpoint = await checkpoint_rows.get_locked(session, checkpoint_id)
         if checkpoint is not None and not checkpoint.pinned:
             await checkpoint_lifecycle.move(session, checkpoint, CheckpointState.DELETING, SYSTEM, why, now)

@@ -87,11 +87,6 @@ async def advance_all(services: Services, now: datetime) -> None:
             return
 
 
-async def advance(services: Services, now: datetime) -> int:
-    """Advance every job by one state. Returns how many have moved."""
-    return await _advance(services, await _moving(services, now), now)
-
-
 @dataclass(frozen=True)
 class MovingJob:
     """A job that something is decided about. `decision` None: deciding raises, which is told in the job's turn."""

@@ -24,7 +24,6 @@ from paceline.cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH
 from paceline.monitoring.artifacts import CHUNK_BYTES
 
 LOGIN_PATH, BUNDLES_PATH = "/api/v1/auth/login", "/api/v1/training/bundles/"
-REQUEST_ID = b"x-request-id"
 MAX_DIGITS = 19
 MAX_ADDRESS_BYTES = 8 << 10
 #: Probes come to an address, not to a name, and learn nothing.

@@ -15,7 +15,7 @@ from paceline.api.errors import not_found
 from paceline.api.schemas.events import Event, EventPage
 from paceline.api.services.lifecycle import events
 from paceline.db.repositories import events as repository
-from paceline.db.repositories import logs as job_rows
+from paceline.db.repositories import jobs as job_rows
 
 router = APIRouter()
 After = Annotated[int, Query(ge=0, lt=1 << 63, description="events beyond this seq")]
@@ -39,6 +39,6 @@ async def list_events(
 async def job_events(
     job_id: str, session: ReadSession, after: After = 0, limit: Limit = 50, tail: Tail = False, fields: Fields = None
 ) -> EventPage | JSONResponse:
-    if await job_rows.job_state(session, job_id) is None:
+    if await job_rows.state_of(session, job_id) is None:
         raise not_found("job", job_id)
     return paging.only(await _page(session, after, limit, tail, job_id), Event, fields)

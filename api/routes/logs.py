@@ -18,7 +18,7 @@ from paceline.api.services.history.log_pages import LogRange, LogSearch
 from paceline.api.services.history.log_patterns import BadPatternError, LinePattern
 from paceline.cluster.states import TERMINAL_JOB_STATES
 from paceline.db.repositories import jobs as job_rows
-from paceline.db.repositories import logs as repository
+from paceline.db.repositories import logs as log_rows
 from paceline.db.repositories.logs import LogQuery
 
 router = APIRouter(prefix="/training/jobs/{job_id}/logs", tags=["jobs"])
@@ -73,7 +73,7 @@ async def job_logs(
     if job is None:
         raise not_found("job", job_id)
     require_ranks("rank", search.where.ranks or (), max(job.world_size, await job_rows.largest_world(session, job_id)))
-    complete = await repository.is_complete(session, job_id)  # before the lines: whatever was stored by then is in them
+    complete = await log_rows.is_complete(session, job_id)  # before the lines: whatever was stored by then is in them
     async with services.metrics.read() as lines:
         if line is not None:
             within = await log_pages.from_line(lines, job_id, within, line)
@@ -82,7 +82,7 @@ async def job_logs(
 
 @router.get("/download", response_class=StreamingResponse, responses={200: {"content": {"text/plain": {}}}})
 async def download_logs(job_id: str, session: ReadSession, services: ServicesDep) -> DownloadResponse:
-    if await repository.job_state(session, job_id) is None:
+    if await job_rows.state_of(session, job_id) is None:
         raise not_found("job", job_id)
     return DownloadResponse(
         log_pages.as_text(services, job_id),

@@ -1,7 +1,7 @@
 """The agents' control channel: hello, then heartbeats and observations in, desired assignments out.
 
 The assignments are computed from the rows when the node's revision is new, which a nudge tells or, if it was lost, a look at all
-nodes every few seconds (`services/assignment_watch.py`). It is sent again until the agent has answered that revision.
+nodes every few seconds (`services/scheduling/assignment_watch.py`). It is sent again until the agent has answered that revision.
 
 Idle nodes cost next to nothing: heartbeats are written for all of them at once, and an observation equal to the one before
 is not applied to the rows again.

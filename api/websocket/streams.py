@@ -39,7 +39,7 @@ from paceline.api.core.origin import same_origin
 from paceline.api.deps import find_caller, services_of
 from paceline.api.websocket.sources import Encoded, EventsSource, Frame, LogsSource, MetricsSource, ReadingsSource, StreamSource, encoded
 from paceline.api.websocket.tails import BATCH_ROWS, MOST_ROWS_BEHIND, SECONDS_BETWEEN_BATCHES, TableTail, Tails
-from paceline.db.repositories import logs as job_rows
+from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories.streams import has_more_than
 
@@ -98,7 +98,7 @@ async def _admit(websocket: WebSocket, services: Services, job_id: str | None, n
     if caller is None:
         return NO_IDENTITY, None
     async with services.control.read() as session:
-        if job_id is not None and await job_rows.job_state(session, job_id) is None:
+        if job_id is not None and await job_rows.state_of(session, job_id) is None:
             return NOT_FOUND, None
         if node_id is not None and await node_rows.get(session, node_id) is None:
             return NOT_FOUND, None

@@ -29,7 +29,8 @@ class Capacity:
     ending: Mapping[str, int] = field(default_factory=dict)  # nodes of each pool that have left and still take a place
     new: Counter[str] = field(default_factory=Counter)
     needed: set[str] = field(default_factory=set)  # ids of nodes that a pending job will use
-    offered: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # by id of a node: running jobs that can grow onto it
+    #: By id of a node: the running jobs that can grow onto it.
+    offered: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
     def of(cls, facts: ScalingFacts) -> Capacity:

@@ -54,7 +54,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class StateInterval:
+class StatePeriod:
     """A state of the job, and since when. `pausing`: it stops because its user asked for a pause."""
 
     since: float
@@ -63,7 +63,7 @@ class StateInterval:
 
 
 @dataclass(frozen=True)
-class RankInterval:
+class StepRun:
     """Steps `first` to `last` of one generation as its rank 0 reported them: `seconds` of the time between `began` and `ended` were in
     steps."""
 
@@ -76,10 +76,10 @@ class RankInterval:
 
 
 @dataclass(frozen=True)
-class RankMembership:
-    """The ranks of one generation. `placed`: they are new processes; else living ones."""
+class GenerationFacts:
+    """One generation. `placed`: its ranks are new processes; else living ones."""
 
-    generation: int
+    number: int
     start_step: int
     started: float
     ended: float | None
@@ -103,9 +103,9 @@ class Fault:
 class GoodputInputs:
     began: float  # the job first got slots
     now: float  # or when it ended
-    stays: Sequence[StateInterval]
-    memberships: Sequence[RankMembership]
-    stretches: Sequence[RankInterval]  # in order within each generation
+    state_periods: Sequence[StatePeriod]
+    generations: Sequence[GenerationFacts]
+    step_runs: Sequence[StepRun]  # in order within each generation
     faults: Sequence[Fault]
     tells_steps: bool = True  # a script does not
 
@@ -127,20 +127,19 @@ class TimeAccount:
 def account(facts: GoodputInputs) -> TimeAccount:
     """Divide the wall time among its causes, by layers from the bottom up: a later layer hides what lies below it."""
     newest = newest_steps(facts)
-    lines = lineage({each.generation: each.start_step for each in facts.memberships}, newest)
+    lines = lineage({each.number: each.start_step for each in facts.generations}, newest)
     painted = [Interval(facts.began, facts.now, Cause.UNACCOUNTED)] if facts.now > facts.began else []
     layers = (endings(facts), states(facts), starts(facts), resizes(facts), tails(facts), broken_off(facts), outages(facts), gaps(facts))
     for layer in (*layers, steps(facts, lines)):
         painted = overlay(painted, layer)
-    pauses = spans_of(facts, dict.fromkeys(_AT_REST, Cause.PAUSING))
-    counted = [span for span in overlay(painted, [replace(pause, incident="paused") for pause in pauses]) if span.incident != "paused"]
+    counted = without(painted, spans_of(facts, dict.fromkeys(_AT_REST, Cause.PAUSING)))
     parts = {cause: math.fsum(span.ended - span.began for span in counted if span.cause is cause) for cause in Cause}
     wall = math.fsum(parts.values())
     return TimeAccount(
         wall=wall,
         paused=max(0.0, facts.now - facts.began - wall),
         useful_steps=useful_steps(lines),
-        redone_steps=finished_steps(facts.memberships, newest) - sum(line.steps for line in lines),
+        redone_steps=finished_steps(facts.generations, newest) - sum(line.steps for line in lines),
         parts=parts,
         by_incident={
             fault.incident: math.fsum(span.ended - span.began for span in counted if span.incident == fault.incident)
@@ -153,17 +152,17 @@ def newest_steps(facts: GoodputInputs) -> dict[int, int]:
     """The last step that each generation finished, also where the rank that would have reported it was killed first. A generation that
     reported none has none: its start is a guess."""
     newest: dict[int, int] = {}
-    for stretch in facts.stretches:
-        newest[stretch.generation] = max(newest.get(stretch.generation, 0), stretch.last)
+    for step_run in facts.step_runs:
+        newest[step_run.generation] = max(newest.get(step_run.generation, 0), step_run.last)
     for fault in facts.faults:
         if fault.generation in newest:
             newest[fault.generation] = max(newest[fault.generation], fault.step)
     return newest
 
 
-def finished_steps(memberships: Sequence[RankMembership], newest: Mapping[int, int]) -> int:
+def finished_steps(generations: Sequence[GenerationFacts], newest: Mapping[int, int]) -> int:
     """The number of steps that all generations together finished: a step that two of them finished counts twice."""
-    starts = {each.generation: each.start_step for each in memberships}
+    starts = {each.number: each.start_step for each in generations}
     return sum(max(0, last - starts.get(generation, 0)) for generation, last in newest.items())
 
 
@@ -173,8 +172,8 @@ def useful_steps(lines: Sequence[Line]) -> int:
     return lines[-1].last - lines[0].first + 1 if lines else 0
 
 
-def kept_steps(stretch: RankInterval, lines: Sequence[Line]) -> int:
-    return sum(line.overlap(stretch.first, stretch.last) for line in lines if line.generation == stretch.generation)
+def kept_steps(step_run: StepRun, lines: Sequence[Line]) -> int:
+    return sum(line.overlap(step_run.first, step_run.last) for line in lines if line.generation == step_run.generation)
 
 
 # --- the layers
@@ -195,9 +194,9 @@ def endings(facts: GoodputInputs) -> list[Interval]:
     """The time from the last thing that a generation did until its end was known."""
     done = _last_done(facts)
     return disjoint(
-        Interval(done[each.generation], each.ended, Cause.STOPPING)
-        for each in facts.memberships
-        if each.ended is not None and each.generation in done
+        Interval(done[each.number], each.ended, Cause.STOPPING)
+        for each in facts.generations
+        if each.ended is not None and each.number in done
     )
 
 
@@ -206,11 +205,11 @@ def states(facts: GoodputInputs) -> list[Interval]:
 
 
 def spans_of(facts: GoodputInputs, causes: Mapping[JobState, Cause]) -> list[Interval]:
-    ends = _ends([stay.since for stay in facts.stays], facts.now)
+    ends = _ends([period.since for period in facts.state_periods], facts.now)
     return disjoint(
-        Interval(stay.since, end, Cause.PAUSING if stay.pausing else causes[stay.state])
-        for stay, end in zip(facts.stays, ends, strict=True)
-        if stay.state in causes
+        Interval(period.since, end, Cause.PAUSING if period.pausing else causes[period.state])
+        for period, end in zip(facts.state_periods, ends, strict=True)
+        if period.state in causes
     )
 
 
@@ -218,13 +217,13 @@ def starts(facts: GoodputInputs) -> list[Interval]:
     """The time of new processes until their first step begins, or until their generation ends without one."""
     if not facts.tells_steps:
         return []
-    return disjoint(Interval(each.started, _first_began(facts, each), Cause.STARTING) for each in facts.memberships if each.placed)
+    return disjoint(Interval(each.started, _first_began(facts, each), Cause.STARTING) for each in facts.generations if each.placed)
 
 
 def resizes(facts: GoodputInputs) -> list[Interval]:
     """The time that changes of size took, without a fault: from the last step before the change to the first one after it."""
     made_by_faults = {fault.next_generation for fault in facts.faults}
-    chosen = [each for each in facts.memberships if not each.placed and each.generation not in made_by_faults]
+    chosen = [each for each in facts.generations if not each.placed and each.number not in made_by_faults]
     return disjoint(Interval(_last_ended(facts, each), _first_began(facts, each), Cause.RESIZING) for each in chosen)
 
 
@@ -241,18 +240,18 @@ def outages(facts: GoodputInputs) -> list[Interval]:
 
 def tails(facts: GoodputInputs) -> list[Interval]:
     """The time after a generation's last step that its evaluation and save took."""
-    last = {stretch.generation: stretch.ended for stretch in facts.stretches}
+    last = {step_run.generation: step_run.ended for step_run in facts.step_runs}
     return disjoint(
-        Interval(last[each.generation], each.saved, Cause.EVALUATING_AND_SAVING)
-        for each in facts.memberships
-        if each.saved is not None and each.generation in last
+        Interval(last[each.number], each.saved, Cause.EVALUATING_AND_SAVING)
+        for each in facts.generations
+        if each.saved is not None and each.number in last
     )
 
 
 def gaps(facts: GoodputInputs) -> list[Interval]:
     return disjoint(
         Interval(one.ended, other.began, Cause.EVALUATING_AND_SAVING)
-        for one, other in pairwise(facts.stretches)
+        for one, other in pairwise(facts.step_runs)
         if one.generation == other.generation
     )
 
@@ -264,15 +263,15 @@ def broken_off(facts: GoodputInputs) -> list[Interval]:
 
 
 def steps(facts: GoodputInputs, lines: Sequence[Line]) -> list[Interval]:
-    return disjoint(span for stretch in facts.stretches for span in spans_of_steps(stretch, kept_steps(stretch, lines)))
+    return disjoint(span for step_run in facts.step_runs for span in spans_of_steps(step_run, kept_steps(step_run, lines)))
 
 
-def spans_of_steps(stretch: RankInterval, kept: int) -> list[Interval]:
-    """The time between the steps of an interval first, then the steps that count, then those that do not."""
-    length = max(0.0, stretch.ended - stretch.began)
-    stepped = min(length, stretch.seconds)
-    useful = stepped * kept / (stretch.last - stretch.first + 1)
-    marks = [stretch.began, stretch.ended - stepped, stretch.ended - stepped + useful, stretch.ended]
+def spans_of_steps(step_run: StepRun, kept: int) -> list[Interval]:
+    """The time between the steps of a run first, then the steps that count, then those that do not."""
+    length = max(0.0, step_run.ended - step_run.began)
+    stepped = min(length, step_run.seconds)
+    useful = stepped * kept / (step_run.last - step_run.first + 1)
+    marks = [step_run.began, step_run.ended - stepped, step_run.ended - stepped + useful, step_run.ended]
     causes = (Cause.EVALUATING_AND_SAVING, Cause.STEPPING, Cause.REDONE)
     return [Interval(began, ended, cause) for (began, ended), cause in zip(pairwise(marks), causes, strict=True)]
 
@@ -282,22 +281,22 @@ def _ends(begins: Sequence[float], last: float) -> list[float]:
     return [*begins[1:], last] if begins else []
 
 
-def _first_began(facts: GoodputInputs, membership: RankMembership) -> float:
-    own = (stretch.began for stretch in facts.stretches if stretch.generation == membership.generation)
-    without = next((moment for moment in (membership.first_step, membership.ended) if moment is not None), facts.now)
+def _first_began(facts: GoodputInputs, generation: GenerationFacts) -> float:
+    own = (step_run.began for step_run in facts.step_runs if step_run.generation == generation.number)
+    without = next((moment for moment in (generation.first_step, generation.ended) if moment is not None), facts.now)
     return next(own, without)
 
 
 def _last_done(facts: GoodputInputs) -> dict[int, float]:
     """When each generation finished its last step, evaluation or save."""
-    done = {stretch.generation: stretch.ended for stretch in facts.stretches}
-    saved = {each.generation: each.saved for each in facts.memberships if each.saved is not None}
+    done = {step_run.generation: step_run.ended for step_run in facts.step_runs}
+    saved = {each.number: each.saved for each in facts.generations if each.saved is not None}
     return {generation: max(ended, saved.get(generation, ended)) for generation, ended in done.items()}
 
 
-def _last_ended(facts: GoodputInputs, membership: RankMembership) -> float:
-    earlier = [stretch.ended for stretch in facts.stretches if stretch.generation < membership.generation]
-    return max(earlier, default=membership.started)
+def _last_ended(facts: GoodputInputs, generation: GenerationFacts) -> float:
+    earlier = [step_run.ended for step_run in facts.step_runs if step_run.generation < generation.number]
+    return max(earlier, default=generation.started)
 
 
 # --- painting
@@ -323,6 +322,21 @@ def overlay(below: Sequence[Interval], above: Sequence[Interval]) -> list[Interv
         while first < len(above) and above[first].ended <= span.began:
             first += 1
         result += _painted(span, above, first)
+    return result
+
+
+def without(spans: Sequence[Interval], holes: Sequence[Interval]) -> list[Interval]:
+    """The spans, less the time of the holes. Both are in order and disjoint."""
+    result: list[Interval] = []
+    for span in spans:
+        began = span.began
+        for hole in holes:
+            if hole.began < span.ended and hole.ended > began:
+                if hole.began > began:
+                    result.append(replace(span, began=began, ended=hole.began))
+                began = hole.ended
+        if began < span.ended:
+            result.append(replace(span, began=began))
     return result
 
 

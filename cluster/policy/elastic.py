@@ -128,7 +128,9 @@ def next_change(gang: RunningGang, coming: int, now: datetime) -> GangChange | N
     if len(gang.staying) > gang.limit:
         return _shrink(gang)
     change = _take_in(gang, _joining(gang, coming, now))
-    return _exchange(gang, ()) if change is None and gang.leaving and not _awaited(gang, coming) else change
+    if change is None and gang.leaving and not _awaited(gang, coming):
+        return _exchange(gang, ())
+    return change
 
 
 def _shrink(gang: RunningGang) -> ResizeGang:

@@ -68,11 +68,20 @@ class _GrowingGang:
             return self.take_one()
         most = self.missing - self.wanted.spares
         return (
-            self._take(lambda node, free: lacks if (lacks := self._lacks(node)) <= min(free, most) else 0)
+            self._complete_block(most)
             or self._take(lambda node, free: block if block <= min(free, self.missing) else 0)
             or self._take(lambda node, free: min(self._lacks(node), free, most))
             or (begun < self.wanted.blocks and self._take_widest(min(block, most)))
         )
+
+    def _complete_block(self, most: int) -> bool:
+        """Take all that a begun block lacks, if that is at most so many slots."""
+
+        def lacking(node: NodeView, free: int) -> int:
+            lacks = self._lacks(node)
+            return lacks if lacks <= min(free, most) else 0
+
+        return self._take(lacking)
 
     def take_one(self) -> bool:
         return self._take(lambda node, free: 1)
@@ -84,13 +93,14 @@ class _GrowingGang:
 
     def _take(self, count: Callable[[NodeView, int], int]) -> bool:
         """Take as many slots as `count` says of a node and its free slots, on the first node of which it takes any."""
-        counts = {node.id: (node, found) for node in self._nodes if (free := self._free(node)) and (found := count(node, free))}
-        if not counts:
-            return False
-        node, found = min(counts.values(), key=lambda each: self._order(each[0]))
-        self.shares += [self._room.take(node, 1) for _ in range(found)]
-        self._held[node.id] += found
-        return True
+        for node in sorted(self._nodes, key=self._order):
+            free = self._free(node)
+            taken = count(node, free) if free else 0
+            if taken:
+                self.shares += [self._room.take(node, 1) for _ in range(taken)]
+                self._held[node.id] += taken
+                return True
+        return False
 
     def _order(self, node: NodeView) -> tuple[bool, int, str, str]:
         return (self._held[node.id] == 0, self._room.available(node), node.name, node.id)

@@ -115,14 +115,24 @@ def _side_of(first: int, ranks: Sequence[int], apart: Mapping[int, set[int]]) ->
 
 
 def _mismatched(living: Sequence[HangReport], waiting: Mapping[int, Stalled]) -> HangVerdict | None:
-    """Ranks that have come to different calls under one number; or, once patience is over, that are in calls of their own code and in
-    ours."""
+    return _different_calls(waiting) or _own_call_beside_ours(living, waiting)
+
+
+def _different_calls(waiting: Mapping[int, Stalled]) -> HangVerdict | None:
+    """Ranks that have come to different calls under one number."""
     calls: dict[int, tuple[int, GroupCall]] = {}
     for rank, stall in waiting.items():
         for call in (*stall.recent, stall.waits):
-            other, first = calls.setdefault(call.number, (rank, call)) if call and call.number else (rank, call)
+            if call is None or not call.number:
+                continue
+            other, first = calls.setdefault(call.number, (rank, call))
             if call != first:
                 return HangVerdict((), f"mismatched calls: {_at(other, first)}, {_at(rank, call)}; {_CODE}", repeats=True)
+    return None
+
+
+def _own_call_beside_ours(living: Sequence[HangReport], waiting: Mapping[int, Stalled]) -> HangVerdict | None:
+    """Ranks of which, once patience is over, some are in calls of their own code and some in ours."""
     own = [rank for rank, stall in waiting.items() if stall.waits and not stall.waits.number]
     if own and len(own) < len(waiting) == len(living) and any(stall.overdue for stall in waiting.values()):
         ours = next(rank for rank in waiting if rank not in own)

@@ -111,6 +111,11 @@ async def get(session: AsyncSession, job_id: str) -> JobRow | None:
     return await session.get(JobRow, job_id)
 
 
+async def state_of(session: AsyncSession, job_id: str) -> JobState | None:
+    """The state of a job; None: there is no such job."""
+    return await session.scalar(select(JobRow.state).where(JobRow.id == job_id))
+
+
 async def of_ids(session: AsyncSession, job_ids: Collection[str]) -> Sequence[JobRow]:
     """The jobs with these ids."""
     return (await session.scalars(select(JobRow).where(JobRow.id.in_(job_ids)))).all()

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Select, exists, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.cluster.states import TERMINAL_JOB_STATES, JobState
-from paceline.db.models.jobs import JobRow, RankRow
+from paceline.cluster.states import TERMINAL_JOB_STATES
+from paceline.db.models.jobs import RankRow
 from paceline.db.models.metrics import LogLineRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories.ingest import is_postgres
@@ -103,14 +103,9 @@ async def _rows(session: AsyncSession, query: Select[*tuple[Any, ...]], limit: i
     return rows[::-1] if newest else rows
 
 
-async def job_state(session: AsyncSession, job_id: str) -> JobState | None:
-    """The state of a job; None: there is no such job."""
-    return await session.scalar(select(JobRow.state).where(JobRow.id == job_id))
-
-
 async def is_complete(session: AsyncSession, job_id: str) -> bool:
     """Whether the job has ended, and each of its ranks has sent its last line or can never send it."""
-    state = await job_state(session, job_id)
+    state = await job_rows.state_of(session, job_id)
     if state not in TERMINAL_JOB_STATES:
         return False
     waiting = job_rows.still_sending().where(RankRow.job_id == job_id)

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.services.checkpoints import artifacts
-from paceline.api.services.scheduling.assignments import desired_for
+from paceline.api.services.scheduling.assignments import desired_of
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.cluster.protocol import ARTIFACTS_PATH, Profile
@@ -80,7 +80,7 @@ class Harness:
         async with self.services.control.read() as session:
             node = await node_rows.get(session, self.node.id)
             assert node is not None
-            (assignment,) = (await desired_for(session, node)).assignments
+            (assignment,) = (await desired_of(session, [node]))[node.id].assignments
             return assignment.profile
 
     async def event_types(self) -> list[str]:

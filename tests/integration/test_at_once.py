@@ -64,7 +64,7 @@ async def test_a_report_and_a_change_of_members_wait_for_each_other_in_one_order
     (node_id,) = {rank["node_id"] for rank in before["ranks"] if rank["node_name"] == "c"}
     async with cluster.services.write() as session:  # a report of c: first the node, then its ranks
         await node_rows.get_locked(session, node_id)
-        closing_up = asyncio.create_task(scheduler.advance(cluster.services, cluster.now()))
+        closing_up = asyncio.create_task(scheduler.advance_all(cluster.services, cluster.now()))
         await waits_for_a_lock(cluster)
         (rank,) = await job_rows.open_ranks_of_node(session, node_id)
         rank.step = 9

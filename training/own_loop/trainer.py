@@ -159,12 +159,10 @@ class Trainer:
         is under way. With fsdp a size that runs out of memory ends the ranks, since they cannot stop in the middle of a pass.
         """
         self._require_own(optimizer)
-        if largest < 1 or self._step_runner.pending:
-            raise InvalidInputError(
-                f"largest={largest} is less than 1; give the most samples that a batch may have"
-                if largest < 1
-                else f"after {self.next_step} batches an update is under way; look for a batch size before the first step"
-            )
+        if largest < 1:
+            raise InvalidInputError(f"largest={largest} is less than 1; give the most samples that a batch may have")
+        if self._step_runner.pending:
+            raise InvalidInputError(f"after {self.next_step} batches an update is under way; look for a batch size before the first step")
         training = TrainingObjects(self.model, optimizer)
         with self._step_runner.standing_still():
             budget = min(self._group.all_gather_object(memory_of(position(), self.device)))

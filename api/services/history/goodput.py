@@ -16,10 +16,10 @@ from paceline.cluster.history.goodput import (
     WORDS,
     Cause,
     Fault,
+    GenerationFacts,
     GoodputInputs,
-    RankInterval,
-    RankMembership,
-    StateInterval,
+    StatePeriod,
+    StepRun,
     TimeAccount,
     account,
 )
@@ -47,38 +47,40 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow, now: 
     found = await incident_views.incident_contexts(control, points, job, now)
     generations = await job_rows.generations_of(control, job.id)
     history = await event_rows.states_of_job(control, job.id)
-    resolution, stretches = await _stretches(points, job.id, generations)
+    resolution, step_runs = await _step_runs(points, job.id, generations)
     facts = GoodputInputs(
         began=job.started_at.timestamp(),
         now=(job.ended_at or now).timestamp(),
-        stays=stays(history, job.started_at),
-        memberships=_memberships(generations, history, await checkpoint_rows.saved_last(control, job.id)),
-        stretches=stretches,
+        state_periods=state_periods(history, job.started_at),
+        generations=_generation_facts(generations, history, await checkpoint_rows.saved_last(control, job.id)),
+        step_runs=step_runs,
         faults=[_fault(story) for story in found],
         tells_steps=not job.spec.is_script,
     )
     return _describe(job, now, account(facts), found, resolution)
 
 
-def stays(history: Sequence[EventRow], started_at: datetime) -> list[StateInterval]:
+def state_periods(history: Sequence[EventRow], started_at: datetime) -> list[StatePeriod]:
     """The states of the job since it was first placed."""
-    found: list[StateInterval] = []
+    found: list[StatePeriod] = []
     for event in (event for event in history if event.time >= started_at):
         state = JobState(event.data["state"])
         before = found[-1] if found else None
         same = before is not None and before.state is state
         pausing = event.data["reason"] == EndReason.PAUSED if "reason" in event.data else same and found[-1].pausing
-        stay = StateInterval(event.time.timestamp(), state, pausing and state is JobState.STOPPING)
-        if before is None or (before.state, before.pausing) != (stay.state, stay.pausing):
-            found.append(stay)
+        period = StatePeriod(event.time.timestamp(), state, pausing and state is JobState.STOPPING)
+        if before is None or (before.state, before.pausing) != (period.state, period.pausing):
+            found.append(period)
     return found
 
 
-def _memberships(generations: Sequence[GenerationRow], history: Sequence[EventRow], saved: dict[int, datetime]) -> list[RankMembership]:
+def _generation_facts(
+    generations: Sequence[GenerationRow], history: Sequence[EventRow], saved: dict[int, datetime]
+) -> list[GenerationFacts]:
     placed = {event.generation for event in history if event.type == PLACED}
     return [
-        RankMembership(
-            generation=row.generation,
+        GenerationFacts(
+            number=row.generation,
             start_step=row.start_step,
             started=row.started_at.timestamp(),
             ended=row.ended_at.timestamp() if row.ended_at else None,
@@ -106,8 +108,8 @@ def _fault(story: IncidentContext) -> Fault:
 # --- steps
 
 
-async def _stretches(points: AsyncSession, job_id: str, generations: Sequence[GenerationRow]) -> tuple[int, list[RankInterval]]:
-    """(steps in each interval at most, the intervals by generation and step)."""
+async def _step_runs(points: AsyncSession, job_id: str, generations: Sequence[GenerationRow]) -> tuple[int, list[StepRun]]:
+    """(steps in each run at most, the runs by generation and step)."""
     gone_to = await storage.gone_to_steps(points, job_id)
     if has_points_from(0, gone_to) and await step_records.count(points, job_id, STEP_SECONDS) <= MAX_RECORDS:
         records = [record async for chunk in step_records.in_order(points, job_id) for record in steps.parse(chunk)]
@@ -120,25 +122,23 @@ async def _stretches(points: AsyncSession, job_id: str, generations: Sequence[Ge
     return level, of_buckets(await step_records.of_level(points, job_id, STEP_SECONDS, level), starts, level)
 
 
-def of_records(records: Sequence[StepRecord]) -> list[RankInterval]:
+def of_records(records: Sequence[StepRecord]) -> list[StepRun]:
     own = [
-        RankInterval(record.generation, record.step, record.step, record.began, record.time, record.seconds)
-        for record in records
-        if record.own
+        StepRun(record.generation, record.step, record.step, record.began, record.time, record.seconds) for record in records if record.own
     ]
-    return sorted(own, key=lambda stretch: (stretch.generation, stretch.first))
+    return sorted(own, key=lambda step_run: (step_run.generation, step_run.first))
 
 
-def of_buckets(buckets: Sequence[StoredBucket], starts: dict[int, int], level: int) -> list[RankInterval]:
-    """The intervals from roll-ups: each reaches from the end of the one before it in the same generation, and holds the time between its
+def of_buckets(buckets: Sequence[StoredBucket], starts: dict[int, int], level: int) -> list[StepRun]:
+    """The runs from roll-ups: each reaches from the end of the one before it in the same generation, and holds the time between its
     steps too."""
-    found: list[RankInterval] = []
+    found: list[StepRun] = []
     for each in buckets:
         before = found[-1] if found and found[-1].generation == each.generation else None
         ended = each.bucket.last_time
         began = before.ended if before else ended - each.bucket.sum
         first = max(each.number * level, starts.get(each.generation, 0) + 1, before.last + 1 if before else 0)
-        found.append(RankInterval(each.generation, first, max(first, each.bucket.last_step), min(began, ended), ended, each.bucket.sum))
+        found.append(StepRun(each.generation, first, max(first, each.bucket.last_step), min(began, ended), ended, each.bucket.sum))
     return found
 
 

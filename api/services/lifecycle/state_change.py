@@ -1,7 +1,7 @@
 """The one way to change the row of a job, node or checkpoint: a compare-and-set on (state, version).
 
-Only `job_lifecycle`, `gang_lifecycle`, `node_lifecycle`, `launch_lifecycle` and `checkpoint_lifecycle` use it: with `rank_lifecycle`, which changes rows that its
-caller has locked, they are the only writers of states. Each moves along its noun's transition table and writes the event in the same
+Only `job_lifecycle`, `gang_lifecycle`, `node_lifecycle`, `launch_lifecycle` and `checkpoint_lifecycle` use it: with `rank_lifecycle`, `experiment_lifecycle`
+and `delivery_lifecycle`, which change locked rows, they are the only writers of states. Each moves along its noun's transition table and writes the event in the same
 transaction.
 
 Order of locks, so that no two transactions wait for each other: job, nodes (`job_snapshots.lock_ranks`), launches, ranks, checkpoints, events.

@@ -41,7 +41,7 @@ MOST_BUBBLE = 0.25
 #: What is estimated in a moment: beyond, the fixed tree and the cuts of a pipeline take seconds.
 FEW_MICRO_BATCHES, FEW_STAGES = 2048, 8
 #: Stands for the job that does not exist yet.
-PLANNED = "planned"
+PLANNED_JOB_ID = "planned"
 
 
 @dataclass(frozen=True)
@@ -60,21 +60,21 @@ async def plan(services: Services, resolved: Resolved, *, sees_folders: bool) ->
         nodes = await node_rows.present(session)
         await node_tools.check(session, spec, nodes)
         shared_folder.refuse_apart(spec, nodes)
-        verdict = await _verdict(session, spec, nodes, services.now())
+        outlook = await _outlook(session, spec, nodes, services.now())
     estimates = await _estimates(services.planner, spec, kernels_of(nodes, spec))
     about_files = await services.folders.warnings(spec, nodes) if sees_folders else []
-    told = _describe_plan(resolved, verdict, nodes, estimates)
+    told = _describe_plan(resolved, outlook, nodes, estimates)
     return told.model_copy(update={"warnings": [*told.warnings, *about_files]})
 
 
 async def check_unchanged(session: AsyncSession, resolved: Resolved, plan_hash: str, now: datetime) -> None:
     """Raise a problem when the plan that the caller has seen would come out differently now."""
-    verdict = await _verdict(session, resolved.spec, await node_rows.present(session), now)
-    if _hash(resolved.spec, verdict) != plan_hash:
+    outlook = await _outlook(session, resolved.spec, await node_rows.present(session), now)
+    if _hash(resolved.spec, outlook) != plan_hash:
         instead = (
-            verdict.pending.text
-            if verdict.pending
-            else f"placed on {', '.join(sorted({each.node_name for each in verdict.placement or []}))}"
+            outlook.pending.text
+            if outlook.pending
+            else f"placed on {', '.join(sorted({each.node_name for each in outlook.placement or []}))}"
         )
         raise ProblemError(
             "plan_changed",
@@ -82,14 +82,14 @@ async def check_unchanged(session: AsyncSession, resolved: Resolved, plan_hash: 
         )
 
 
-async def _verdict(session: AsyncSession, spec: JobSpec, nodes: Sequence[NodeRow], now: datetime) -> PlacementOutlook:
+async def _outlook(session: AsyncSession, spec: JobSpec, nodes: Sequence[NodeRow], now: datetime) -> PlacementOutlook:
     views = node_views(nodes, await slot_rows.holders(session))
-    verdicts = place([*await _queue(session), _request(spec, now)], views)
-    verdict = next(each for each in verdicts if each.job_id == PLANNED)
+    decisions = place([*await _queue(session), _request(spec, now)], views)
+    decision = next(each for each in decisions if each.job_id == PLANNED_JOB_ID)
     names = {node.id: node.name for node in nodes}
     return PlacementOutlook(
-        placement=_placement(spec, verdict, names) if isinstance(verdict, Placement) else None,
-        pending=reason_of(verdict.reason) if isinstance(verdict, QueuedGang) else None,
+        placement=_placement(spec, decision, names) if isinstance(decision, Placement) else None,
+        pending=reason_of(decision.reason) if isinstance(decision, QueuedGang) else None,
     )
 
 
@@ -106,16 +106,16 @@ def _shares_are_known(spec: JobSpec) -> bool:
     return not isinstance(spec.workload, ScriptWorkload) and not derived.searches_micro_batch(spec)
 
 
-def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequence[NodeRow], estimates: Estimates | None) -> Plan:
+def _describe_plan(resolved: Resolved, outlook: PlacementOutlook, nodes: Sequence[NodeRow], estimates: Estimates | None) -> Plan:
     spec = resolved.spec
     micro_batches = derived.micro_batches(spec) if _shares_are_known(spec) else None
-    placed = {each.node_id for each in verdict.placement or ()}
+    placed = {each.node_id for each in outlook.placement or ()}
     memory = shown(estimates, spec, kernels_of(nodes, spec)) if estimates else None
-    network = plan_network.network_plan(spec, verdict.placement, nodes)
+    network = plan_network.network_plan(spec, outlook.placement, nodes)
     return Plan(
         spec=spec,
         choice=resolved.choice,
-        plan_hash=_hash(spec, verdict),
+        plan_hash=_hash(spec, outlook),
         world_size=spec.world_size,
         strategy=strategy_of(spec, spec.world_size),
         global_batch_size=spec.training.global_batch_size if spec.training else None,
@@ -126,9 +126,9 @@ def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequenc
         parameter_count=_parameters(spec),
         stages=_stages(spec, estimates),
         memory_per_rank=memory,
-        placement=verdict.placement,
+        placement=outlook.placement,
         network=network,
-        pending=verdict.pending,
+        pending=outlook.pending,
         warnings=_warnings(
             spec, too_little_memory(memory, spec, nodes), plan_network.warning(spec, network), shared_folder.warning(spec, nodes, placed)
         ),
@@ -136,7 +136,7 @@ def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequenc
 
 
 async def _queue(session: AsyncSession) -> list[Request]:
-    """The jobs that wait for slots already. Recovering ones among them ask again for the slots that they hold: leave them out."""
+    """The jobs that wait for slots already. A recovering one counts once it was refused slots (`pending`): until then it still holds its own."""
     jobs = [*await job_rows.queued(session), *await job_rows.in_state(session, JobState.RECOVERING)]
     return [request_of(job) for job in jobs if _waits(job) and readable_spec_of(job)]
 
@@ -147,11 +147,11 @@ def _waits(job: JobRow) -> bool:
 
 
 def _request(spec: JobSpec, now: datetime) -> Request:
-    return request_for(spec, PLANNED, spec.world_size, spec.priority, now)
+    return request_for(spec, PLANNED_JOB_ID, spec.world_size, spec.priority, now)
 
 
-def _placement(spec: JobSpec, verdict: Placement, names: Mapping[str, str]) -> list[RankPlacement]:
-    held = [(share.node_id, slot) for share in verdict.shares for slot in share.slots]
+def _placement(spec: JobSpec, placement: Placement, names: Mapping[str, str]) -> list[RankPlacement]:
+    held = [(share.node_id, slot) for share in placement.shares for slot in share.slots]
     places = places_in_mesh(spec, len(held)) if held else ()
     return [
         RankPlacement(rank=rank, node_id=node, node_name=names[node], slot=slot, place=places[rank] if places else {})
@@ -159,11 +159,11 @@ def _placement(spec: JobSpec, verdict: Placement, names: Mapping[str, str]) -> l
     ]
 
 
-def _hash(spec: JobSpec, verdict: PlacementOutlook) -> str:
+def _hash(spec: JobSpec, outlook: PlacementOutlook) -> str:
     where = (
-        ",".join(f"{each.node_id}:{each.slot}" for each in verdict.placement)
-        if verdict.placement is not None
-        else f"pending:{verdict.pending.code if verdict.pending else ''}"
+        ",".join(f"{each.node_id}:{each.slot}" for each in outlook.placement)
+        if outlook.placement is not None
+        else f"pending:{outlook.pending.code if outlook.pending else ''}"
     )
     return hashlib.sha256(f"{spec.model_dump_json()}\n{where}".encode()).hexdigest()
 

@@ -17,7 +17,6 @@ from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssign
 from paceline.cluster.states import CheckpointState, EndReason, JobState, RankState
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
-from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import artifacts as artifact_rows
 from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import jobs as job_rows
@@ -63,10 +62,6 @@ class AssignedGang:
     @cached_property
     def node_count(self) -> int:
         return len({rank.node_id for rank in self.ranks if not rank.parked})
-
-
-async def desired_for(session: AsyncSession, node: NodeRow) -> Desired:
-    return (await desired_of(session, [node]))[node.id]
 
 
 async def desired_of(session: AsyncSession, nodes: Sequence[NodePlacement]) -> dict[str, Desired]:

@@ -95,7 +95,7 @@ async def load_among(session: AsyncSession, job_ids: Collection[str]) -> list[Jo
 
 
 async def load_recovering(session: AsyncSession) -> list[JobSnapshot]:
-    """The jobs among these that are between two generations: some of them wait for slots."""
+    """Load every job that is between two generations; some of them wait for slots."""
     return await _known(session, await job_rows.in_state(session, JobState.RECOVERING))
 
 

@@ -35,11 +35,6 @@ class NodeReport(NamedTuple):
     came_at: datetime
 
 
-async def apply(session: AsyncSession, node: NodeRow, observed: Observed, now: datetime) -> None:
-    """Apply an agent's report to the rows of its ranks and checkpoints."""
-    await apply_all(session, [NodeReport(node, observed, now)])
-
-
 async def apply_all(session: AsyncSession, reports: Sequence[NodeReport]) -> None:
     """Apply the reports of several nodes: as many queries as for one, and what changes is written in a few statements."""
     if not reports:

@@ -34,7 +34,8 @@ from paceline.api.loops.scheduler import Scheduler
 from paceline.api.schemas.common import Actor
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.scheduling import observations
-from paceline.api.services.scheduling.assignments import desired_for
+from paceline.api.services.scheduling.assignments import desired_of
+from paceline.api.services.scheduling.observations import NodeReport
 from paceline.api.settings import Settings
 from paceline.cluster.protocol import Observed, ObservedAssignment, ObservedRank
 from paceline.cluster.states import JobState, NodeState, RankState
@@ -163,11 +164,11 @@ async def control_pass(ended: int, passes: int) -> Seconds:
                 async with made.write() as session:
                     node = await session.get(NodeRow, nodes[0].id)
                     assert node is not None
-                    await observations.apply(session, node, said, now)
+                    await observations.apply_all(session, [NodeReport(node, said, now)])
                 async with made.control.read() as session:
                     node = await session.get(NodeRow, nodes[0].id)
                     assert node is not None
-                    await desired_for(session, node)
+                    await desired_of(session, [node])
 
             return await timed(once, passes, time.process_time)
 

@@ -39,10 +39,6 @@ def size(value: float) -> str:
     return f"{digits(value / factor)} {unit}"
 
 
-def per_second(value: float) -> str:
-    return f"{digits(value)}/s"
-
-
 def percent(value: float) -> str:
     return f"{value * 100:.1f} %"
 

@@ -7,6 +7,7 @@ from itertools import product
 
 from paceline.api.core.context import Services
 from paceline.api.services.scheduling import observations
+from paceline.api.services.scheduling.observations import NodeReport
 from paceline.cluster.protocol import Observed, ObservedAssignment, ObservedRank
 from paceline.cluster.states import RANK_TRANSITIONS, REPORTED_RANK_STATES, RankState
 from paceline.db.models.jobs import JobRow, RankRow
@@ -35,7 +36,7 @@ async def report(services: Services, node_id: str, job: JobRow, states: list[Ran
     ranks = tuple(ObservedRank(rank=number, slot=number, state=state) for number, state in enumerate(states))
     observed = Observed(revision=0, assignments=(ObservedAssignment(job_id=job.id, generation=1, ranks=ranks),))
     async with services.write() as session:
-        await observations.apply(session, await session.get_one(NodeRow, node_id), observed, LATER)
+        await observations.apply_all(session, [NodeReport(await session.get_one(NodeRow, node_id), observed, LATER)])
     async with services.control.read() as session:
         return list((await job_rows.ranks(session, [(job.id, 1)]))[job.id, 1])
 

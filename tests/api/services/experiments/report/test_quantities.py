@@ -9,7 +9,6 @@ from paceline.api.services.experiments.report.quantities import (
     MEMORY,
     STEP_TIME,
     digits,
-    per_second,
     percent,
     plain,
     seconds,
@@ -44,7 +43,7 @@ def test_units_fit_the_size() -> None:
         "2.00 h",
     ]
     assert [size(value) for value in (12, 2048, 3 << 20, 5 << 30)] == ["12.0 B", "2.00 KiB", "3.00 MiB", "5.00 GiB"]
-    assert (per_second(1200), percent(0.8125)) == ("1,200/s", "81.2 %")
+    assert percent(0.8125) == "81.2 %"
 
 
 def test_values_of_specs_are_written_as_their_user_would() -> None:
