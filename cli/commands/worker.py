@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -26,18 +26,12 @@ PASS_ENV_HELP = "variables of this shell that ranks get besides PATH, HOME, CUDA
 
 GPUS_HELP = "GPUs to offer: indices as in nvidia-smi (0,2), UUIDs, all or none; default: all that CUDA_VISIBLE_DEVICES shows"
 
+LABEL_HELP = "jobs ask for it: resources.labels; repeatable"
 ENDS_IN_HELP = "this machine is taken away after so long; jobs are moved away before"
 DRAIN_HELP = "how long before its end jobs are moved away, and what SIGUSR1 leaves; default: 120"
 DRAIN_ON_TERM_HELP = "SIGTERM leaves so long to move jobs away; default: it ends them at once"
 NOTICE_COMMAND_HELP = "asked each 5 s; exit code 0 says that this machine is taken away, a number that it prints, in how many seconds"
 NOTICE_FILE_HELP = "once it is there this machine is taken away; a number in it says in how many seconds"
-
-#: Passed on to the agent under the same names, in the order of `worker`.
-FLAGS = (
-    *("--server", "--name", "--data", "--token-file", "--ca", "--checkpoints"),
-    *("--gpus", "--slots", "--address", "--port-range", "--output-cap", "--quiet-seconds", "--run-as", "--memory-limit"),
-    *("--ends-in", "--drain-seconds", "--drain-on-term", "--notice-command", "--notice-file"),
-)
 
 
 @command
@@ -74,9 +68,7 @@ def worker(
     notice_file: Annotated[Path | None, typer.Option(metavar="FILE", help=NOTICE_FILE_HELP)] = None,
     returns: Annotated[bool, typer.Option("--returns", help="after a notice the node is kept: it comes back with the same --data")] = False,
     pass_env: Annotated[list[str] | None, typer.Option("--pass-env", metavar="NAME[,PREFIX*]", help=PASS_ENV_HELP)] = None,
-    labels: Annotated[
-        list[str] | None, typer.Option("--label", metavar="K=V", help="jobs ask for it: resources.labels; repeatable")
-    ] = None,
+    labels: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help=LABEL_HELP)] = None,
     taints: Annotated[
         list[str] | None, typer.Option("--taint", metavar="K[=V]", help="keeps jobs off that do not tolerate it; repeatable")
     ] = None,
@@ -86,22 +78,28 @@ def worker(
     settings = resolve(server)
     note(*settings.warnings)
     saves_in = checkpoints or (CHECKPOINTS if data == DATA else None)
-    machine = (gpus, slots, address, port_range, output_cap, quiet_seconds, run_as, memory_limit)
-    given = (*machine, ends_in, drain_seconds, drain_on_term, notice_command, notice_file and notice_file.resolve())
-    own = (settings.url, name or _host_name(), data.resolve(), token_file, ca, saves_in and saves_in.resolve())
+    node = {"--server": settings.url, "--name": name or _host_name(), "--data": data.resolve(), "--token-file": token_file, "--ca": ca}
+    offer = {"--gpus": gpus, "--slots": slots, "--address": address, "--port-range": port_range, "--checkpoints": _full(saves_in)}
+    ranks = {"--output-cap": output_cap, "--quiet-seconds": quiet_seconds, "--run-as": run_as, "--memory-limit": memory_limit}
+    ends = {"--ends-in": ends_in, "--drain-seconds": drain_seconds, "--drain-on-term": drain_on_term}
+    notices = {"--notice-command": notice_command, "--notice-file": _full(notice_file)}
     lists = {"--label": labels, "--taint": taints, "--pass-env": pass_env}
-    _become_agent([*zip(FLAGS, (*own, *given), strict=True)], lists, {"--insecure-http": insecure_http, "--returns": returns}, token)
+    _become_agent({**node, **offer, **ranks, **ends, **notices}, lists, {"--insecure-http": insecure_http, "--returns": returns}, token)
 
 
 def _become_agent(
-    options: Sequence[tuple[str, object]], lists: Mapping[str, list[str] | None], switches: Mapping[str, bool], token: str | None
+    options: Mapping[str, object], lists: Mapping[str, list[str] | None], switches: Mapping[str, bool], token: str | None
 ) -> None:
-    """Run the agent in place of this process. The token is in its environment, which `ps` does not show."""
-    arguments = [word for flag, value in options if value is not None for word in (flag, str(value))]
+    """Run the agent in place of this process, with the options that have a value. The token is in its environment, which `ps` does not show."""
+    arguments = [word for flag, value in options.items() if value is not None for word in (flag, str(value))]
     arguments += [word for flag, values in lists.items() for value in values or [] for word in (flag, value)]
     arguments += [flag for flag, is_on in switches.items() if is_on]
     environment = child_environment(**({JOIN_TOKEN: token} if token else {}))
     os.execve(sys.executable, [sys.executable, "-m", "paceline.cluster.agent.main", *arguments], environment)
+
+
+def _full(path: Path | None) -> Path | None:
+    return path and path.resolve()
 
 
 def _host_name() -> str:

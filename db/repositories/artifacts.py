@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.dialects import dialect_of
 from paceline.db.models.artifacts import ArtifactChunkRow, ArtifactRow, ProfileRequestRow
 
 
@@ -89,7 +89,7 @@ async def chunks(points: AsyncSession, artifact_id: str) -> int:
 
 async def add_chunk(points: AsyncSession, artifact_id: str, number: int, data: bytes) -> None:
     """Store a chunk. One that is stored already is left as it is."""
-    dialect = postgresql if points.get_bind().dialect.name == "postgresql" else sqlite
+    dialect = dialect_of(points)
     row = {"artifact_id": artifact_id, "number": number, "data": data}
     await points.execute(dialect.insert(ArtifactChunkRow).values(row).on_conflict_do_nothing())
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import delete, func, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.dialects import dialect_of
 from paceline.db.models.bundles import BundleChunkRow, BundleRow
 from paceline.db.models.jobs import JobRow
-from paceline.db.repositories.ingest import is_postgres
 from paceline.db.repositories.names import named_or_begun
 
 
@@ -25,7 +24,7 @@ async def get_locked(session: AsyncSession, digest: str) -> BundleRow | None:
 
 async def add(session: AsyncSession, row: BundleRow) -> None:
     """Store a new bundle. One of the same digest, which somebody else has just offered, is left as it is."""
-    dialect = postgresql if is_postgres(session) else sqlite
+    dialect = dialect_of(session)
     values = {column.key: getattr(row, column.key) for column in BundleRow.__mapper__.columns}
     await session.execute(dialect.insert(BundleRow).values(values).on_conflict_do_nothing())
 
@@ -66,7 +65,7 @@ async def chunks(points: AsyncSession, digest: str) -> int:
 
 async def add_chunk(points: AsyncSession, digest: str, number: int, data: bytes) -> None:
     """Store a chunk. One that is stored already is left as it is."""
-    dialect = postgresql if is_postgres(points) else sqlite
+    dialect = dialect_of(points)
     row = {"digest": digest, "number": number, "data": data}
     await points.execute(dialect.insert(BundleChunkRow).values(row).on_conflict_do_nothing())
 

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.dialects import is_postgres
 from paceline.db.models.events import IS_BY_PEOPLE, IS_PLANNED, EventRow
 
 _EVENTS_LOCK = 0x7061_6365_0001
@@ -20,7 +21,7 @@ _LOCKED_BY = "paceline_events_locked_by"
 
 async def append(session: AsyncSession, event: EventRow) -> None:
     """Add one event to the running transaction. It is written, and has its `seq`, with the next flush: many events are one statement."""
-    if session.get_bind().dialect.name == "postgresql":
+    if is_postgres(session):
         await _lock(session)
     session.add(event)
 

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, literal, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.db.base import constants
+from paceline.db.dialects import dialect_of, is_postgres
 from paceline.db.models.experiments import ExperimentAnalysisRow, ExperimentRow
-from paceline.db.repositories.ingest import is_postgres
 
 #: Experiments that one look finds due; they are few at a time.
 MOST_DUE = 16
@@ -78,7 +78,7 @@ async def save(session: AsyncSession, experiment_id: str, stored: StoredAnalysis
     """Store an analysis in the place of the one before."""
     made_at, complete, seconds, text = stored
     columns = {"made_at": made_at, "complete": complete, "seconds": seconds, "analysis": _document(session, text)}
-    dialect: Any = postgresql if is_postgres(session) else sqlite
+    dialect = dialect_of(session)
     statement = dialect.insert(ExperimentAnalysisRow).values(experiment_id=experiment_id, **columns)
     await session.execute(statement.on_conflict_do_update(index_elements=["experiment_id"], set_=columns))
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, and_, func, select, tuple_, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute, undefer
 
 from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState
+from paceline.db.dialects import dialect_of
 from paceline.db.models.experiments import ExperimentRow, TrialRow
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.repositories.jobs import still_sending
@@ -161,7 +161,7 @@ async def get_locked(session: AsyncSession, experiment_id: str) -> ExperimentRow
 
 async def claim_name(session: AsyncSession, values: Mapping[str, Any]) -> ExperimentRow:
     """The locked experiment of this project and name: made with `values`, unless there is one."""
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    dialect = dialect_of(session)
     await session.execute(dialect.insert(ExperimentRow).values(**values).on_conflict_do_nothing(index_elements=["project", "name"]))
     query = select(ExperimentRow).where(ExperimentRow.project == values["project"], ExperimentRow.name == values["name"])
     return (await session.scalars(query.with_for_update().execution_options(populate_existing=True))).one()

@@ -9,12 +9,13 @@ from typing import Any
 from sqlalchemy import delete, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.dialects import is_postgres
 from paceline.db.models.identity import IdempotencyKeyRow
 
 
 async def lock(session: AsyncSession, user_id: str, key: str) -> bool:
     """Whether no other transaction holds this key. On SQLite there is only one writer, so no other can."""
-    if session.get_bind().dialect.name != "postgresql":
+    if not is_postgres(session):
         return True
     number = int.from_bytes(hashlib.sha256(f"{user_id}\0{key}".encode()).digest()[:8], signed=True)
     return bool(await session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": number}))

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from sqlalchemy import Insert, Table, bindparam, select, text, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.dialects import dialect_of, is_postgres
 from paceline.db.models.metrics import LogLineRow, MetricNameRow, MetricRecordRow, StreamMarkRow
 
 _MARKS_PER_QUERY = 1000  # both databases take about 32,000 parameters
@@ -26,10 +26,6 @@ _MARKS = select(*_STREAM, StreamMarkRow.seq).where(tuple_(*_STREAM).in_(bindpara
 
 Stream = tuple[str, int, int, str]  # job_id, generation, rank, stream
 Row = tuple[Any, ...]
-
-
-def is_postgres(session: AsyncSession) -> bool:
-    return session.get_bind().dialect.name == "postgresql"
 
 
 async def lock(session: AsyncSession) -> None:
@@ -48,13 +44,12 @@ async def marks(session: AsyncSession, streams: Sequence[Stream]) -> dict[Stream
 
 async def set_marks(session: AsyncSession, seqs: dict[Stream, int]) -> None:
     rows = [dict(zip(("job_id", "generation", "rank", "stream", "seq"), (*stream, seq), strict=True)) for stream, seq in seqs.items()]
-    await session.execute(_marks_upsert(is_postgres(session)), rows)
+    await session.execute(_marks_upsert(dialect_of(session)), rows)
 
 
 @functools.cache
-def _marks_upsert(for_postgres: bool) -> Insert:
+def _marks_upsert(dialect: Any) -> Insert:
     """The statement that moves marks. Made once: that takes longer than to execute it."""
-    dialect: Any = postgresql if for_postgres else sqlite
     statement = dialect.insert(cast("Table", StreamMarkRow.__table__))
     upsert: Insert = statement.on_conflict_do_update(index_elements=_STREAM, set_={"seq": statement.excluded.seq})
     return upsert
@@ -87,6 +82,6 @@ async def names_of(session: AsyncSession, job_ids: Iterable[str]) -> set[tuple[s
 
 async def add_names(session: AsyncSession, names: Iterable[tuple[str, str]]) -> None:
     """Remember that these (job, metric name) exist."""
-    dialect = postgresql if is_postgres(session) else sqlite
+    dialect = dialect_of(session)
     rows = [{"job_id": job_id, "name": name} for job_id, name in names]
     await session.execute(dialect.insert(MetricNameRow).on_conflict_do_nothing(), rows)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 
 from sqlalchemy import delete, or_
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.dialects import dialect_of
 from paceline.db.models.leases import LeaseRow
 
 
 async def take(session: AsyncSession, name: str, holder: str, now: datetime, expires_at: datetime, *, by_force: bool = False) -> bool:
     """Take or renew the lease. Returns False while another process's lease is still valid. `by_force` takes it all the same."""
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    dialect = dialect_of(session)
     fresh = dialect.insert(LeaseRow).values(name=name, holder=holder, expires_at=expires_at)
     allowed = None if by_force else or_(LeaseRow.holder == holder, LeaseRow.expires_at <= now)
     upsert = fresh.on_conflict_do_update(

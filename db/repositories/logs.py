@@ -10,10 +10,10 @@ from sqlalchemy import ColumnElement, Select, exists, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import TERMINAL_JOB_STATES
+from paceline.db.dialects import is_postgres
 from paceline.db.models.jobs import RankRow
 from paceline.db.models.metrics import LogLineRow
 from paceline.db.repositories import jobs as job_rows
-from paceline.db.repositories.ingest import is_postgres
 
 #: Context of a line is looked for among so many rows before and after it, of whichever job and rank these are.
 CONTEXT_REACH = 10_000

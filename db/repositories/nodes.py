@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import NodeState
 from paceline.db.base import UtcDateTime
+from paceline.db.dialects import is_postgres
 from paceline.db.models.nodes import NodeRow
 
 
@@ -169,7 +170,7 @@ async def raise_desired_revision(session: AsyncSession, node_ids: Collection[str
     """Raise the desired revision of these nodes. They are locked in id order first, so that two transactions never wait for each other."""
     if not node_ids:
         return
-    if len(node_ids) > 1 and session.get_bind().dialect.name != "sqlite":
+    if len(node_ids) > 1 and is_postgres(session):
         await lock(session, node_ids)
     statement = update(NodeRow).where(NodeRow.id.in_(node_ids)).values(desired_revision=NodeRow.desired_revision + 1)
     await session.execute(statement.execution_options(synchronize_session=False))

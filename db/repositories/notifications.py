@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.db.base import new_id
+from paceline.db.dialects import dialect_of
 from paceline.db.models.events import EventRow
 from paceline.db.models.jobs import WAITING, JobRow
 from paceline.db.models.notifications import PENDING, ChannelRow, ConditionRow, DeliveryRow, EventCursorRow, RuleRow
@@ -64,7 +64,7 @@ async def cursor_locked(session: AsyncSession) -> EventCursorRow | None:
 
 async def begin_cursor(session: AsyncSession, seq: int) -> None:
     """Set the cursor where there is none: two coordinators that start together agree on one."""
-    fresh = _dialect(session).insert(EventCursorRow).values(name=_CURSOR, seq=seq)
+    fresh = dialect_of(session).insert(EventCursorRow).values(name=_CURSOR, seq=seq)
     await session.execute(fresh.on_conflict_do_nothing())
 
 
@@ -79,7 +79,7 @@ async def add_once(session: AsyncSession, values: Sequence[dict[str, Any]]) -> i
     if not values:
         return 0
     rows = [{"id": new_id(), "state": "pending", "attempts": 0, **each} for each in values]
-    fresh = _dialect(session).insert(DeliveryRow).values(rows).on_conflict_do_nothing(index_elements=["rule_id", "fact"])
+    fresh = dialect_of(session).insert(DeliveryRow).values(rows).on_conflict_do_nothing(index_elements=["rule_id", "fact"])
     return len((await session.scalars(fresh.returning(DeliveryRow.id))).all())
 
 
@@ -116,7 +116,7 @@ async def conditions(session: AsyncSession) -> set[str]:
 
 async def begin_condition(session: AsyncSession, key: str, now: datetime) -> bool:
     """Record that a condition holds. Returns False where that is known: another coordinator has told it."""
-    fresh = _dialect(session).insert(ConditionRow).values(key=key, since=now).on_conflict_do_nothing()
+    fresh = dialect_of(session).insert(ConditionRow).values(key=key, since=now).on_conflict_do_nothing()
     return (await session.scalar(fresh.returning(ConditionRow.key))) is not None
 
 
@@ -202,7 +202,3 @@ async def last_deliveries(session: AsyncSession) -> dict[str, DeliveryRow]:
 async def forget_before(session: AsyncSession, moment: datetime) -> None:
     """Delete deliveries that have ended."""
     await session.execute(delete(DeliveryRow).where(DeliveryRow.state != "pending", DeliveryRow.created_at < moment))
-
-
-def _dialect(session: AsyncSession) -> Any:
-    return postgresql if session.get_bind().dialect.name == "postgresql" else sqlite

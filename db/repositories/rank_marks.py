@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import select, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.protocol import RankKey
 from paceline.cluster.states import RankState
+from paceline.db.dialects import dialect_of
 from paceline.db.models.jobs import RankEventMarkRow, RankRow
 from paceline.monitoring.points import RankBatch
 
@@ -47,7 +47,7 @@ async def load(session: AsyncSession, places: Sequence[RankKey], *, lock: bool =
 async def save(session: AsyncSession, marks: Mapping[RankKey, int]) -> None:
     if not marks:
         return
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    dialect = dialect_of(session)
     statement = dialect.insert(RankEventMarkRow)
     key = [RankEventMarkRow.job_id, RankEventMarkRow.generation, RankEventMarkRow.rank]
     rows = [{"job_id": job_id, "generation": generation, "rank": rank, "seq": seq} for (job_id, generation, rank), seq in marks.items()]

@@ -13,8 +13,8 @@ import msgspec
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.dialects import is_postgres
 from paceline.db.models.metrics import MetricRollupRow
-from paceline.db.repositories.ingest import is_postgres
 from paceline.monitoring.rollup import SUM_LIMIT
 
 _numbers = msgspec.json.Decoder(list[float])

@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import delete, func, insert, select, text, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.history.node_readings import RAW_READINGS, READING_ROW_BYTES, reading_kind
+from paceline.db.dialects import dialect_of, is_postgres
 from paceline.db.models.metrics import StreamMarkRow
 from paceline.db.models.readings import NodeReadingRollupRow, NodeReadingRow
 from paceline.db.models.storage import StoredDataRow
 from paceline.db.repositories import ingest
-from paceline.db.repositories.ingest import Stream, is_postgres
+from paceline.db.repositories.ingest import Stream
 
 _READINGS_LOCK = 0x7061_6365_0004
 
@@ -75,7 +75,7 @@ async def put_rollups(session: AsyncSession, node_id: str, rollups: Sequence[Sto
     """Write rows of roll-ups in place of those that are there."""
     if not rollups:
         return
-    dialect: Any = postgresql if is_postgres(session) else sqlite
+    dialect = dialect_of(session)
     statement = dialect.insert(NodeReadingRollupRow)
     keys = [NodeReadingRollupRow.node_id, NodeReadingRollupRow.seconds, NodeReadingRollupRow.start]
     upsert = statement.on_conflict_do_update(index_elements=keys, set_={"data": statement.excluded.data})

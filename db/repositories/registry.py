@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import false, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.dialects import dialect_of
 from paceline.db.models.jobs import JobRow
 from paceline.db.models.registry import ModelAliasRow, ModelRow, ModelVersionRow
 
@@ -20,7 +20,7 @@ async def by_name(session: AsyncSession, name: str, *, lock: bool = False) -> Mo
 
 async def add_if_new(session: AsyncSession, row: dict[str, object]) -> None:
     """Store a model unless its name is taken."""
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    dialect = dialect_of(session)
     await session.execute(dialect.insert(ModelRow).values(row).on_conflict_do_nothing())
 
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import delete, func, select, text
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.dialects import dialect_of, is_postgres
 from paceline.db.models.metrics import MetricNameRow, MetricRecordRow, MetricRollupRow, RollupMarkRow
-from paceline.db.repositories.ingest import Row, is_postgres
+from paceline.db.repositories.ingest import Row
 from paceline.db.repositories.metric_columns import BUCKETS, RECORDS, RecordColumns, StoredBucket, buckets, records
 from paceline.monitoring.rollup import LEVELS, SUM_LIMIT, Bucket
 
@@ -72,7 +72,7 @@ async def made_to(session: AsyncSession) -> int:
 
 async def move_marks(session: AsyncSession, seqs: Mapping[Rank, int]) -> None:
     """Move marks. That of EVERY_RANK takes the place of the ranks' own marks below it."""
-    dialect = postgresql if is_postgres(session) else sqlite
+    dialect = dialect_of(session)
     statement = dialect.insert(RollupMarkRow)
     upsert = statement.on_conflict_do_update(
         index_elements=[RollupMarkRow.job_id, RollupMarkRow.rank], set_={"seq": statement.excluded.seq}

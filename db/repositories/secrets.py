@@ -6,13 +6,12 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.db.dialects import dialect_of
 from paceline.db.models.jobs import OPEN, JobRow, RankRow
 from paceline.db.models.notifications import ChannelRow
 from paceline.db.models.secrets import CURRENT, SecretRow, VaultRow
-from paceline.db.repositories.ingest import is_postgres
 
 _VAULT = "vault"
 
@@ -56,7 +55,7 @@ async def everything_sealed(session: AsyncSession) -> tuple[Sequence[SecretRow],
 
 async def vault_locked(session: AsyncSession, key_id: str) -> VaultRow:
     """The vault, which is begun with this key where there is none. Whoever seals holds its lock, so that no key is taken away meanwhile."""
-    dialect = postgresql if is_postgres(session) else sqlite
+    dialect = dialect_of(session)
     await session.execute(dialect.insert(VaultRow).values(name=_VAULT, key_id=key_id).on_conflict_do_nothing())
     row = await session.get(VaultRow, _VAULT, with_for_update=True, populate_existing=True)
     assert row is not None

@@ -8,14 +8,13 @@ from datetime import datetime
 from typing import Any, cast
 
 from sqlalchemy import Insert, Table, delete, func, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.history.node_readings import READING_KINDS
 from paceline.cluster.history.storage import StorageKind
+from paceline.db.dialects import dialect_of, is_postgres
 from paceline.db.models.metrics import LogLineRow, MetricRecordRow
 from paceline.db.models.storage import ArrivalMarkRow, StoredDataRow
-from paceline.db.repositories.ingest import is_postgres
 
 #: The tables of the metrics database, which on PostgreSQL is the same as the control database.
 METRIC_TABLES = (
@@ -41,14 +40,13 @@ async def add(session: AsyncSession, sizes: Mapping[tuple[str, str], tuple[int, 
     if not sizes:
         return
     rows = [{"job_id": job, "kind": kind, "rows": n, "bytes": size, "changed_at": now} for (job, kind), (n, size) in sizes.items()]
-    await session.execute(_upsert(is_postgres(session)), rows)
+    await session.execute(_upsert(dialect_of(session)), rows)
 
 
 @functools.cache
-def _upsert(for_postgres: bool) -> Insert:
+def _upsert(dialect: Any) -> Insert:
     """The statement that adds counts. Made once: that takes longer than to execute it."""
     table = cast("Table", StoredDataRow.__table__)
-    dialect: Any = postgresql if for_postgres else sqlite
     statement = dialect.insert(table)
     fresh = statement.excluded
     upsert: Insert = statement.on_conflict_do_update(
@@ -112,7 +110,7 @@ async def note_reported(session: AsyncSession, job_id: str, kinds: Sequence[str]
 
 async def file_bytes(session: AsyncSession) -> tuple[int, int]:
     """(bytes of the database on disk, bytes of it that are free for new rows). PostgreSQL does not tell the second: 0."""
-    if session.get_bind().dialect.name == "postgresql":
+    if is_postgres(session):
         query = (
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relname = ANY(:tables) AND relnamespace = 'public'::regnamespace"
         )
@@ -128,7 +126,7 @@ async def free_pages(session: AsyncSession) -> int:
 
 async def can_shrink(session: AsyncSession) -> bool:
     """Whether the database is an SQLite file that was made with `auto_vacuum`."""
-    return session.get_bind().dialect.name == "sqlite" and await session.scalar(text("PRAGMA auto_vacuum")) == 2
+    return not is_postgres(session) and await session.scalar(text("PRAGMA auto_vacuum")) == 2
 
 
 async def shrink(session: AsyncSession, pages: int) -> None:

@@ -29,7 +29,7 @@ from paceline.parallelism.pipelines.order import Program
 from paceline.parallelism.pipelines.schedules import SCHEDULES, PipelineSchedule, ScheduleName
 from paceline.parallelism.pipelines.stage import InPlaceAccumulation, Stage, TreeAccumulation
 from paceline.parallelism.pipelines.stages import partition_units
-from paceline.parallelism.pipelines.step import PipelineStep, StageLink, StageOutput, StepTimings, Work, inputs_of
+from paceline.parallelism.pipelines.step import LocalPipeline, PipelineStep, StageOutput, StepTimings, Work, inputs_of
 from paceline.parallelism.plan import MicroBatchAssignment
 from paceline.parallelism.tensor_context.shard_model import ModelSharding, loss_context
 from paceline.parallelism.tensor_context.tensor_parallel import SequencePadding
@@ -60,7 +60,7 @@ class PipelinePosition:
 
 
 @dataclass(frozen=True)
-class Tied:
+class TiedParameter:
     """A parameter that is in stages of several ranks. Each rank has a copy; the first one counts in norms."""
 
     parameter: nn.Parameter
@@ -81,30 +81,30 @@ class PipelineForward(nn.Module):
     All ranks of the world call it together, those of one pipeline with the same tensor, of any shape.
     """
 
-    def __init__(self, model: nn.Module, link: StageLink, holders: Sequence[int], padding: SequencePadding | None) -> None:
+    def __init__(self, model: nn.Module, pipe: LocalPipeline, holders: Sequence[int], padding: SequencePadding | None) -> None:
         """`holders`: by stage, the index of its rank in the pipeline. `padding`: pads sequences that are sharded; None: they are whole."""
         super().__init__()
         self.model = model  # a submodule, so that parameters and evaluation mode are those of the model
-        self._link, self._holders, self._padding = link, tuple(holders), padding
+        self._pipe, self._holders, self._padding = pipe, tuple(holders), padding
 
     @torch.no_grad()
     def forward(self, inputs: Tensor) -> Tensor:
         passed = self._padding.pad(inputs) if self._padding else inputs
         for number, holder in enumerate(self._holders):
-            stage = self._link.stages.get(number)
-            passed = self._spread(None if stage is None else stage.outputs(passed), self._link.ranks[holder])
+            stage = self._pipe.stages.get(number)
+            passed = self._spread(None if stage is None else stage.outputs(passed), self._pipe.ranks[holder])
         return self._padding.trim(passed) if self._padding else passed
 
     def _spread(self, found: Tensor | None, source: int) -> Tensor:
         """Send `found` from rank `source` to all ranks of the pipeline and return it; it is None on all other ranks."""
-        group = self._link.group
+        group = self._pipe.group
         shape, dtype = group.all_gather_object(None if found is None else (tuple(found.shape), found.dtype))[source]
         if found is None:
-            found = torch.empty(shape, dtype=dtype, device=self._link.device)
+            found = torch.empty(shape, dtype=dtype, device=self._pipe.device)
             group.receive(found, source)
             return found
         found = found.contiguous()
-        for rank in self._link.ranks:
+        for rank in self._pipe.ranks:
             if rank != source:
                 group.send(found, rank)
         return found
@@ -123,20 +123,20 @@ class Pipelined:
         self,
         model: nn.Module,
         units: Sequence[Sequence[Unit]],
-        link: StageLink,
+        pipe: LocalPipeline,
         position: PipelinePosition,
         schedule: PipelineSchedule,
         sharding: ModelSharding,
         gradients: InPlaceAccumulation | TreeAccumulation,
     ) -> None:
-        """`units`: of every stage of the pipeline. `link`: its boundaries are those of whole samples, of which `sharding` leaves a shard
+        """`units`: of every stage of the pipeline. `pipe`: its boundaries are those of whole samples, of which `sharding` leaves a shard
         to each rank.
         """
-        self.link, self._evaluation_link = link.shard(sharding.training), link.shard(sharding.evaluation)
+        self.pipe, self._evaluation_pipe = pipe.shard(sharding.training), pipe.shard(sharding.evaluation)
         self.position, self._schedule, self.local_batch, self._gradients = position, schedule, sharding.local_batch, gradients
-        self.whole_model = PipelineForward(model, link, [schedule.rank_of(stage) for stage in range(schedule.stages)], sharding.padding)
+        self.whole_model = PipelineForward(model, pipe, [schedule.rank_of(stage) for stage in range(schedule.stages)], sharding.padding)
         self._tied = tied_parameters(units, schedule, position.number)
-        self.parameters = list(nn.ModuleList(stage.outputs for stage in link.stages.values()).parameters())
+        self.parameters = list(nn.ModuleList(stage.outputs for stage in pipe.stages.values()).parameters())
         self._assignment: MicroBatchAssignment | None = None
         self.timings = StepTimings()  # of the last `run`
         self._started = self._seconds = 0.0
@@ -144,14 +144,14 @@ class Pipelined:
     @property
     def needs_batches(self) -> bool:
         """Whether this rank needs the micro-batches themselves: for the first stage's inputs, or the last stage's loss."""
-        return not self.link.stages.keys().isdisjoint((0, self.link.last))
+        return not self.pipe.stages.keys().isdisjoint((0, self.pipe.last))
 
     def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
         """Begin a step. `assignment`: of micro-batches to pipelines.
 
         `sums` is ignored: nothing of an interrupted step can be kept, since other ranks had the rest of it.
         """
-        for stage in self.link.stages.values():
+        for stage in self.pipe.stages.values():
             stage.begin_step(assignment)
         self._assignment = assignment
 
@@ -162,7 +162,7 @@ class Pipelined:
         assert self._assignment is not None
         self._started = time.perf_counter()
         with loss_context(self.position.group.axis_groups):
-            step = self._run(self.link, self._assignment, work, order.programs)
+            step = self._run(self.pipe, self._assignment, work, order.programs)
         self.timings = step.timings
         return step.losses
 
@@ -172,33 +172,37 @@ class Pipelined:
         It adds to the gradients.
         """
         for index in indices:
-            for number, stage in self.link.stages.items():
-                batch = work.batch(index) if number in (0, self.link.last) else None
+            for number, stage in self.pipe.stages.items():
+                batch = work.batch(index) if number in (0, self.pipe.last) else None
                 inputs = (
                     inputs_of(work, index, batch)
                     if number == 0
-                    else self.link.boundaries[number - 1].empty(work.rows(index), self.link.device).zero_()
+                    else self.pipe.boundaries[number - 1].empty(work.rows(index), self.pipe.device).zero_()
                 )
                 with work.autocast():
-                    outputs = stage.outputs(inputs.requires_grad_(self.link.needs_input_gradient(number)))
-                    outputs = work.loss(StageOutput(outputs), index, batch) if number == self.link.last else outputs
+                    outputs = stage.outputs(inputs.requires_grad_(self.pipe.needs_input_gradient(number)))
+                    outputs = work.loss(StageOutput(outputs), index, batch) if number == self.pipe.last else outputs
                 if outputs.requires_grad:
                     torch.autograd.backward(outputs, torch.zeros_like(outputs))
 
     @torch.no_grad()
     def evaluate(self, assignment: MicroBatchAssignment, work: Work) -> dict[int, Tensor]:
         """Run forward passes only. Returns the losses as `run` does."""
-        return self._run(self._evaluation_link, assignment, work, order.forward_programs).losses
+        return self._run(self._evaluation_pipe, assignment, work, order.forward_programs).losses
 
     def _run(
-        self, link: StageLink, assignment: MicroBatchAssignment, work: Work, programs: Callable[[PipelineSchedule], Sequence[Program]]
+        self,
+        pipe: LocalPipeline,
+        assignment: MicroBatchAssignment,
+        work: Work,
+        programs: Callable[[PipelineSchedule], Sequence[Program]],
     ) -> PipelineStep:
         """Run a step's programs. Where stages are sharded all pipelines make as many passes as the busiest.
 
         A pipeline with fewer micro-batches computes its first one again as a dummy, whose loss is multiplied by zero.
         """
         short = assignment.max_per_rank - len(assignment.own) if "shard" in self.position.group.axis_groups else 0
-        step = PipelineStep(link, [*assignment.own, *[0] * short], work, counted=len(assignment.own))
+        step = PipelineStep(pipe, [*assignment.own, *[0] * short], work, counted=len(assignment.own))
         step.run(programs(replace(self._schedule, micro_batches=len(step.indices)))[self.position.number])
         return step
 
@@ -215,7 +219,7 @@ class Pipelined:
         return self._seconds - self.timings.computing
 
     @torch.no_grad()
-    def _sum_copies(self, tied: Tied) -> None:
+    def _sum_copies(self, tied: TiedParameter) -> None:
         """Sum the gradients of a tied parameter's copies in the order of the ranks, so that all copies stay equal to the last bit."""
         ranks = [self.position.pipeline[holder] for holder in tied.holders]
         (gradient,) = gradients_of([tied.parameter])
@@ -233,13 +237,13 @@ class Pipelined:
         The result is equal on every rank, and on any number of replicas: of the ranks with the same stages one contributes.
         """
         position, ranks = self.position, self.position.group.world_size
-        told = torch.zeros(len(position.pipeline) + 1 + ranks, dtype=torch.float64, device=self.link.device)
+        told = torch.zeros(len(position.pipeline) + 1 + ranks, dtype=torch.float64, device=self.pipe.device)
         squares, busy, seconds = torch.split(told, [len(position.pipeline), 1, ranks])
         own_square = self._own_square()
         squares[position.number] = own_square if position.is_loss_reporter else 0.0
         busy[0], seconds[position.group.rank] = self.timings.computing, self._seconds
         position.group.start_sum(told)()
-        norm = torch.tensor(sum(squares.tolist()), device=self.link.device).sqrt()
+        norm = torch.tensor(sum(squares.tolist()), device=self.pipe.device).sqrt()
         clip_by_norm(gradients_of(self.parameters), norm, limit)
         return norm, BubbleTime(self._schedule_bubble, measured=1 - busy.item() / (seconds.max().item() * ranks))
 
@@ -303,15 +307,19 @@ def pipeline(
     deferred = DeferredWeightGrad(chains.values() if schedule.splits_backward else ())
     gradients = TreeAccumulation(chains, position.group) if reproducible else InPlaceAccumulation(chains, position.group.axis_groups)
     stages = {number: Stage(chain, deferred, gradients.accumulators[number]) for number, chain in chains.items()}
-    link = StageLink(position.group, position.pipeline, stages, [boundaries[each.stop - 1] for each in ranges[:-1]], device)
-    return Pipelined(model, cuts, link, position, schedule, sharding, gradients)
+    pipe = LocalPipeline(position.group, position.pipeline, stages, [boundaries[each.stop - 1] for each in ranges[:-1]], device)
+    return Pipelined(model, cuts, pipe, position, schedule, sharding, gradients)
 
 
-def tied_parameters(stages: Sequence[Sequence[Unit]], schedule: PipelineSchedule, position: int) -> list[Tied]:
+def tied_parameters(stages: Sequence[Sequence[Unit]], schedule: PipelineSchedule, position: int) -> list[TiedParameter]:
     """Return the parameters that the rank at index `place` of the pipeline shares with other ranks, in the same order on all of them."""
     holders: dict[int, tuple[nn.Parameter, set[int]]] = {}
     for number, units in enumerate(stages):
         for parameter in (parameter for unit in units for parameter in unit.parameters):
             holders.setdefault(id(parameter), (parameter, set()))[1].add(schedule.rank_of(number))
-    shared = [Tied(parameter, tuple(sorted(ranks))) for parameter, ranks in holders.values() if len(ranks) > 1 and parameter.requires_grad]
+    shared = [
+        TiedParameter(parameter, tuple(sorted(ranks)))
+        for parameter, ranks in holders.values()
+        if len(ranks) > 1 and parameter.requires_grad
+    ]
     return [tied for tied in shared if position in tied.holders]

@@ -96,7 +96,7 @@ class StageOutput(nn.Module):
 
 
 @dataclass(frozen=True)
-class StageLink:
+class LocalPipeline:
     """The pipeline as one rank sees it: the ranks, the stages of this rank, and the tensors between stages."""
 
     group: Group  # the world's
@@ -110,8 +110,8 @@ class StageLink:
         """The number of the last stage."""
         return len(self.boundaries)
 
-    def shard(self, shards: Sequence[SequenceShard]) -> StageLink:
-        """Return the link of ranks that pass on one shard of every tensor."""
+    def shard(self, shards: Sequence[SequenceShard]) -> LocalPipeline:
+        """Return the pipeline of ranks that pass on one shard of every tensor."""
         return replace(self, boundaries=[boundary.shard(shards) for boundary in self.boundaries])
 
     def is_sent(self, action: Action) -> bool:
@@ -132,7 +132,7 @@ class StageLink:
 
 
 @dataclass
-class PipelineStepResult:
+class PassedTensor:
     """A tensor that one stage passes to another. `random`: the generator's state after a forward pass."""
 
     tensor: Tensor
@@ -165,15 +165,15 @@ class StepTimings:
 class PipelineStep:
     """The state of one step of one rank."""
 
-    link: StageLink
+    pipe: LocalPipeline
     indices: Sequence[int]  # the micro-batches, as `work` counts them
     work: Work
     counted: int  # so many of `indices`, the first ones, count; the others are dummy micro-batches
     losses: dict[int, Tensor] = field(default_factory=dict)
     timings: StepTimings = field(default_factory=StepTimings)
     _batches: dict[int, Any] = field(default_factory=dict)
-    _results: dict[Action, PipelineStepResult] = field(default_factory=dict)
-    _receives: dict[Action, tuple[PointToPoint, PipelineStepResult]] = field(default_factory=dict)
+    _results: dict[Action, PassedTensor] = field(default_factory=dict)
+    _receives: dict[Action, tuple[PointToPoint, PassedTensor]] = field(default_factory=dict)
     _sends: list[PointToPoint] = field(default_factory=list)
 
     def run(self, program: Program) -> None:
@@ -194,26 +194,26 @@ class PipelineStep:
             self.forward(action)
         elif action.kind is OperationKind.WEIGHT:
             with self.timings.on("backward"):
-                self.link.stages[action.stage].backward_weight(action.micro_batch)
+                self.pipe.stages[action.stage].backward_weight(action.micro_batch)
         else:
             self.backward(action)
 
     def forward(self, action: Action) -> None:
         _, number, micro_batch = action
-        link, index = self.link, self.indices[micro_batch]
-        batch = self.batch(action) if number in (0, link.last) else None
+        pipe, index = self.pipe, self.indices[micro_batch]
+        batch = self.batch(action) if number in (0, pipe.last) else None
         inputs = inputs_of(self.work, index, batch) if number == 0 else self.inputs_from_before(action)
-        head = functools.partial(self.loss, micro_batch, batch) if number == link.last else None
+        head = functools.partial(self.loss, micro_batch, batch) if number == pipe.last else None
         with self.timings.on("forward"), self.work.autocast():
-            outputs = link.stages[number].forward(micro_batch, inputs, gradient=link.needs_input_gradient(number), head=head)
-        if number != link.last:
-            self._results[action] = PipelineStepResult(outputs, random_state(link.device))
+            outputs = pipe.stages[number].forward(micro_batch, inputs, gradient=pipe.needs_input_gradient(number), head=head)
+        if number != pipe.last:
+            self._results[action] = PassedTensor(outputs, random_state(pipe.device))
 
     def inputs_from_before(self, action: Action) -> Tensor:
         """Return the outputs of the stage before, and set the random state to where that stage left it."""
         passed = self.take_result(action._replace(stage=action.stage - 1))
         assert passed.random is not None
-        set_random_state(self.link.device, passed.random)
+        set_random_state(self.pipe.device, passed.random)
         return passed.tensor
 
     def loss(self, micro_batch: int, batch: Any, outputs: Tensor) -> Tensor:
@@ -231,69 +231,69 @@ class PipelineStep:
             return self._batches.pop(action.micro_batch)
         with self.timings.on("fetching"):
             batch = self.work.batch(self.indices[action.micro_batch])
-        if self.link.last in self.link.stages and action.stage != self.link.last:
+        if self.pipe.last in self.pipe.stages and action.stage != self.pipe.last:
             self._batches[action.micro_batch] = batch
         return batch
 
     def backward(self, action: Action) -> None:
         kind, number, micro_batch = action
-        stage, behind = self.link.stages[number], action._replace(stage=number + 1)
-        gradient = self.take_result(behind).tensor if number < self.link.last and self.link.is_sent(behind) else None
+        stage, behind = self.pipe.stages[number], action._replace(stage=number + 1)
+        gradient = self.take_result(behind).tensor if number < self.pipe.last and self.pipe.is_sent(behind) else None
         with self.timings.on("backward"):
             found = (stage.backward_input if kind is OperationKind.INPUT else stage.backward)(micro_batch, gradient)
-        if self.link.is_sent(action):
-            self._results[action] = PipelineStepResult(self.empty_result(action).zero_() if found is None else found)
+        if self.pipe.is_sent(action):
+            self._results[action] = PassedTensor(self.empty_result(action).zero_() if found is None else found)
 
     def empty_result(self, action: Action) -> Tensor:
         """Return an uninitialized tensor like the result of `action`."""
-        return self.link.boundary(action).empty(self.work.rows(self.indices[action.micro_batch]), self.link.device)
+        return self.pipe.boundary(action).empty(self.work.rows(self.indices[action.micro_batch]), self.pipe.device)
 
-    def take_result(self, action: Action) -> PipelineStepResult:
+    def take_result(self, action: Action) -> PassedTensor:
         """Return a result that was computed here, or wait for one that is received."""
         if action in self._results:
             return self._results.pop(action)
         transfer, passed = self._receives.pop(action)
         with self.timings.on("waiting"):
-            self.link.group.end_transfers([transfer])
+            self.pipe.group.end_transfers([transfer])
         return passed
 
     def send(self, send: Send) -> None:
         """Start to send the result of an action, if another stage needs it."""
         action = send.action
-        if not self.link.is_sent(action):
+        if not self.pipe.is_sent(action):
             return
         passed = self._results.pop(action)
         self.require_expected(action, passed.tensor)
-        self._sends.append(self.start(dist.isend, PipelineStepResult(passed.tensor.contiguous(), passed.random), action, send.rank))
+        self._sends.append(self.start(dist.isend, PassedTensor(passed.tensor.contiguous(), passed.random), action, send.rank))
         if len(self._sends) == MOST_SENDS:
             self.finish_sends(MOST_SENDS // 2)
 
     def receive(self, receive: Receive) -> None:
         """Start to receive the result of an action, if this rank needs it."""
         action = receive.action
-        if not self.link.is_sent(action):
+        if not self.pipe.is_sent(action):
             return
-        random = torch.empty_like(random_state(self.link.device)) if action.kind is OperationKind.FORWARD else None
-        passed = PipelineStepResult(self.empty_result(action), random)
+        random = torch.empty_like(random_state(self.pipe.device)) if action.kind is OperationKind.FORWARD else None
+        passed = PassedTensor(self.empty_result(action), random)
         self._receives[action] = (self.start(dist.irecv, passed, action, receive.rank), passed)
 
-    def start(self, way: Any, passed: PipelineStepResult, action: Action, place: int) -> PointToPoint:
+    def start(self, way: Any, passed: PassedTensor, action: Action, place: int) -> PointToPoint:
         """Start the transfer of a result to or from the rank at index `place` of the pipeline."""
-        peer, tag = self.link.ranks[place], self.link.tag(action)
+        peer, tag = self.pipe.ranks[place], self.pipe.tag(action)
         tensors = [passed.tensor] if passed.random is None else [passed.tensor, passed.random]
         operations = [dist.P2POp(way, tensor, peer, tag=tag + number) for number, tensor in enumerate(tensors)]
-        return self.link.group.start_transfer(operations, along="pipeline")
+        return self.pipe.group.start_transfer(operations, along="pipeline")
 
     def finish_sends(self, count: int) -> None:
         """Wait for the oldest `count` sends and release their tensors."""
         oldest, self._sends = self._sends[:count], self._sends[count:]
         if oldest:
             with self.timings.on("waiting"):
-                self.link.group.end_transfers(oldest)
+                self.pipe.group.end_transfers(oldest)
 
     def require_expected(self, action: Action, tensor: Tensor) -> None:
         """Raise `BoundaryMismatchError` unless `tensor` has the shape and type that the next stage expects."""
-        expected = self.link.boundary(action)
+        expected = self.pipe.boundary(action)
         shape = expected.shape_of(self.work.rows(self.indices[action.micro_batch]))
         if (tuple(tensor.shape), tensor.dtype) != (shape, expected.dtype):
             raise BoundaryMismatchError(

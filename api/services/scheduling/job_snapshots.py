@@ -19,6 +19,7 @@ from paceline.cluster.policy.elastic import FORGIVEN_SECONDS, JoinFailure, is_st
 from paceline.cluster.policy.placement import NodeShare
 from paceline.cluster.policy.views import JobView
 from paceline.cluster.states import EndReason, JobState, NodeState
+from paceline.db.dialects import is_postgres
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
@@ -136,7 +137,7 @@ async def load_all_locked(session: AsyncSession, job_ids: Collection[str], nodes
 async def lock_ranks(session: AsyncSession, *jobs: JobRow, nodes: Collection[str] = ()) -> None:
     """Lock the ranks of jobs before they are read, and `nodes`: a concurrent report would be overwritten, or overwrite what follows from
     it. SQLite's one writer needs no lock."""
-    if session.get_bind().dialect.name != "sqlite":
+    if is_postgres(session):
         await node_rows.lock(session, {*nodes, *await job_rows.nodes_with_open_ranks(session, [job.id for job in jobs])})
 
 

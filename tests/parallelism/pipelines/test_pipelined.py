@@ -9,7 +9,7 @@ from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.pipelines.chain import Boundary
 from paceline.parallelism.pipelines.schedules import Action, OperationKind, ScheduleName
 from paceline.parallelism.pipelines.stages import TooFewUnitsError
-from paceline.parallelism.pipelines.step import BoundaryMismatchError, PipelineStep, StageLink
+from paceline.parallelism.pipelines.step import BoundaryMismatchError, LocalPipeline, PipelineStep
 from tests.parallelism.pipelines.runs import CONTEXT, CPU, Case, Run, Step, near, one_process, require_equal, trained_all, trained_alone
 from tests.ranks import run_ranks
 
@@ -114,7 +114,7 @@ def test_more_stages_than_blocks_are_refused() -> None:
 
 
 def test_samples_of_another_shape_are_refused_before_they_are_sent() -> None:
-    pipe = StageLink(SoloGroup(), (0,), {}, [Boundary((CONTEXT, 16), torch.float32, has_gradient=True)], CPU)
+    pipe = LocalPipeline(SoloGroup(), (0,), {}, [Boundary((CONTEXT, 16), torch.float32, has_gradient=True)], CPU)
     step = PipelineStep(pipe, [0], Step(Case(), 1), counted=1)
     step.require_expected(Action(OperationKind.FORWARD, 0, 0), torch.zeros(2, CONTEXT, 16))
     with pytest.raises(BoundaryMismatchError, match=r"stage 0 gives torch.float32 \[2, 5, 16\], but its neighbour expects .*\[2, 8, 16\]"):
