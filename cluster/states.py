@@ -115,7 +115,7 @@ NODE_TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
     NodeState.JOINING: frozenset({NodeState.READY, NodeState.GONE}),
     NodeState.READY: frozenset({NodeState.CORDONED, NodeState.DRAINING, NodeState.UNREACHABLE, NodeState.GONE}),
     NodeState.CORDONED: frozenset({NodeState.READY, NodeState.DRAINING, NodeState.UNREACHABLE, NodeState.GONE}),
-    NodeState.DRAINING: frozenset({NodeState.GONE, NodeState.UNREACHABLE, NodeState.READY}),
+    NodeState.DRAINING: frozenset({NodeState.GONE, NodeState.UNREACHABLE, NodeState.READY, NodeState.CORDONED}),
     NodeState.UNREACHABLE: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING, NodeState.LOST, NodeState.GONE}),
     NodeState.LOST: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING, NodeState.GONE}),
     NodeState.GONE: frozenset(),

@@ -106,7 +106,13 @@ async def _unreachable(session: AsyncSession, node: NodeRow, silence: float, now
     if silence >= LOST_SECONDS:
         lost = await node_lifecycle.lose_ranks(session, node, now)
         why = f"no heartbeat for {silence:.0f} s; {lost} rank(s) on it are given up"
-        await node_lifecycle.move(session, node, NodeState.LOST, SYSTEM, why, now)
+        await node_lifecycle.move(session, node, NodeState.LOST, SYSTEM, why, now, state_before_unreachable=_state_once_back(node))
+
+
+def _state_once_back(node: NodeRow) -> NodeState | None:
+    """The state that a lost node will have once it is back. One that drained for a notice, and whose machine comes back, has drained."""
+    before, returning = node.state_before_unreachable, notices.state_on_return(node)
+    return returning if before is NodeState.DRAINING and returning is not None else before
 
 
 async def _lost(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:

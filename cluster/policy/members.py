@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from paceline.cluster.policy.decisions import Members
 from paceline.cluster.policy.views import JobView, RankView
@@ -30,6 +31,15 @@ def regroup(view: JobView, survivors: Sequence[RankView], joining: Sequence[Rank
         parking=tuple(staying[size:]),
         whole={part for _, part in seated} == set(wanted),
     )
+
+
+def members_alone(view: JobView, survivors: Sequence[RankView]) -> Members | None:
+    """The members without the ranks that were to join them, where they have all of the state between them; None: they have not. The living
+    newcomers are parked, and join when the gang grows again."""
+    alone = regroup(view, [rank for rank in survivors if not rank.newcomer], ())
+    if alone is None or not alone.whole:
+        return None
+    return replace(alone, parking=(*alone.parking, *_numbers([rank for rank in survivors if rank.newcomer])))
 
 
 def holders(view: JobView, survivors: Sequence[RankView]) -> list[tuple[int, StateShard]]:

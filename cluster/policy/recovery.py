@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from paceline.cluster.policy import hangs
 from paceline.cluster.policy.decisions import Decision, Members, Regroup, Restart, Stop
 from paceline.cluster.policy.failures import LEFT_EARLY, end_reason_of, is_victim, left_early, root_cause, would_repeat
-from paceline.cluster.policy.members import regroup
+from paceline.cluster.policy.members import members_alone, regroup
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import EndReason, JobState, RankState
@@ -150,7 +150,8 @@ def _hung(view: JobView) -> Decision | None:
 
 def _close_up(view: JobView, reason: EndReason, what: str, without: Collection[int] = ()) -> Regroup | None:
     """Make the next generation of the survivors at once, with parked ranks in place of the dead: neither the reports nor the end of the
-    dead is waited for. Where they are too few for a sharded model, the dead are started again in their slots, if they have left them.
+    dead is waited for. Ranks that were to join are left out where only the members alone lose nothing of a sharded model. Where the
+    survivors are too few for it, the dead are started again in their slots, if they have left them.
     None where it cannot be, or would not help: too few survive, nothing had begun, the run was just ending, the code itself is broken,
     or all would go back to a checkpoint and have done so too often."""
     there = [rank for rank in view.ranks if not rank.stopped and rank.reachable and rank.state is not RankState.STOPPING]
@@ -160,6 +161,8 @@ def _close_up(view: JobView, reason: EndReason, what: str, without: Collection[i
         return None
     joining = [rank for rank in view.parked if rank.state is RankState.PARKED and rank.reachable and not rank.leaving]
     members = regroup(view, survivors, joining) or (regroup(view, survivors, joining, _vacant(view)) if view.plan.spreads_state else None)
+    if members is not None and not members.whole:
+        members = members_alone(view, survivors) or members
     if members is None or not (members.whole or view.restarts < view.max_restarts):
         return None
     return Regroup(reason, f"{what}; {_describe_continuing(view, members)}", members)

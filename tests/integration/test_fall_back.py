@@ -141,3 +141,28 @@ async def test_a_newcomer_that_dies_on_its_way_to_a_model_in_parts_is_left_behin
     await late.crash(job_id, 2, message="no such device")
     job = await cluster.until_job(job_id, "running", generation=3)
     assert (job["restarts"], sorted(pids(job))) == (0, ["a", "b"])
+
+
+async def test_a_newcomer_that_dies_beside_another_is_left_behind_and_the_other_joins_later(cluster: Cluster) -> None:
+    """It failed the job, whose members were to go on together with the other one."""
+    for name in "ab":
+        await cluster.add_agent(name, slots=1, crosses_at_once=False)
+    job_id = await cluster.submit(
+        resources={"nodes": 4, "min_nodes": 2},
+        parallelism={"strategy": "fsdp"},
+        fault_tolerance={"max_restarts": 0},
+        training={"steps": 100, "global_batch_size": 12},
+    )
+    await cluster.until_job(job_id, "running", actual_world_size=2)
+    late = {name: await cluster.add_agent(name, slots=1, parks_at_once=False, reports_joined=False) for name in "cd"}
+    for agent in late.values():
+        await cluster.until(lambda agent=agent: len(agent.worlds(job_id)) == 1, "a rank is to be parked")
+    for agent in late.values():
+        await agent.warm_up(job_id)
+    await cluster.until_job(job_id, "resizing")
+    (dying,) = late["c"].worlds(job_id)[-1:]
+    await late["c"].crash(job_id, dying.rank, message="no such device")
+    job = await cluster.until_job(job_id, "running", generation=3)
+    assert (job["restarts"], sorted(pids(job))) == (0, ["a", "b"])
+    (waiting,) = late["d"].worlds(job_id)[-1:]
+    assert waiting.parked

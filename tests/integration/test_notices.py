@@ -66,6 +66,28 @@ async def test_a_machine_that_comes_back_keeps_its_node_though_its_connection_br
     await cluster.until_node("a", lambda node: bool(node["state"] == "ready"))
 
 
+async def test_a_machine_that_goes_before_its_ranks_have_left_it_keeps_its_node(cluster: Cluster) -> None:
+    """It was taken away early, or was cut off: the node was removed for good."""
+    a, b = await cluster.add_agent("a", slots=1), await cluster.add_agent("b", slots=1)
+    job_id = await cluster.submit(resources={"nodes": 2}, parallelism={"strategy": "ddp"})
+    await cluster.until_job(job_id, "running")
+    a.crosses_at_once = b.crosses_at_once = False  # its ranks stay for now
+    await a.notice(600, returns=True)
+    await cluster.until_node("a", lambda node: bool(node["state"] == "draining"))
+    await a.disconnect()
+    await cluster.elapse(60, b)
+    assert (await cluster.nodes())["a"]["state"] == "lost"
+    a.boot_id = "boot-2"
+    await a.connect()
+    await cluster.until_node("a", lambda node: bool(node["state"] == "ready"))
+    await a.notice(600, returns=True)
+    await cluster.until_node("a", lambda node: bool(node["state"] == "draining"))
+    a.boot_id = "boot-3"
+    await a.disconnect()
+    await a.connect()
+    await cluster.until_node("a", lambda node: bool(node["state"] == "ready"))
+
+
 async def test_who_removes_a_node_with_a_notice_removes_it_for_good(cluster: Cluster) -> None:
     a, b = await cluster.add_agent("a", slots=1), await cluster.add_agent("b", slots=1)
     job_id = await cluster.submit(resources={"nodes": 2}, parallelism={"strategy": "ddp"})

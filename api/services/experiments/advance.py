@@ -84,7 +84,8 @@ async def _look(services: Services, experiment_id: str, now: datetime) -> Experi
     async with services.control.read() as session:
         coming = await scaling_facts.held_by_pools(session, too_large_jobs(trials), now)
         sums = (await views.sums_of(session, [row], now))[row.id]
-    known = [known_trial(each, spec.job, coming, has_nodes=bool(nodes)) for each in trials]
+    has_nodes = any(node.state is not NodeState.JOINING for node in nodes)
+    known = [known_trial(each, spec.job, coming, has_nodes=has_nodes) for each in trials]
     running = (now - row.state_since).total_seconds() if row.state == "running" else 0.0
     used = row.former_slot_seconds + sums.slot_seconds
     return ExperimentLook(row, spec, known, Usage(free_slots, row.ran_seconds + max(0.0, running), used))

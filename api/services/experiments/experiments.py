@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ from paceline.api.core import bus
 from paceline.api.core.context import Services, nudge_after_commit
 from paceline.api.core.identity import Caller
 from paceline.api.errors import ProblemError, not_found
-from paceline.api.schemas.common import Actor
+from paceline.api.schemas.common import Actor, FieldError
 from paceline.api.services.experiments.trial_states import state_of
 from paceline.api.services.jobs import ownership, revisions
 from paceline.api.services.lifecycle import events, job_lifecycle
@@ -104,6 +105,8 @@ async def _post_again(
     former = [FormerTrial(index, each.trial.key, state_of(each)) for index, each in known.items()]
     change = merge(former, grid.cells, keeps_pruned=spec.halving is not None) if spec.search is None else _drawn(row, spec, former)
     trials = await rows.trial_rows(session, row.id, known)
+    if spec_of(row).metric.name != spec.metric.name:
+        _forget_metric(row, spec, trials)
     for index, cell in {**change.kept, **change.anew}.items():
         for name, value in _of_cell(index, cell, spec).items():
             setattr(trials[index], name, value)
@@ -121,6 +124,20 @@ async def _post_again(
     move(row, "running", "", now)
     message = f"{len(change.kept)} trials stay, {len(change.anew)} run anew, {len(change.added)} are added, {len(change.retired)} go"
     await record_event(session, row, "experiment.posted_again", actor, f"{actor.name} asked for it", message, now)
+
+
+def _forget_metric(row: ExperimentRow, spec: ExperimentSpec, trials: Mapping[int, TrialRow]) -> None:
+    """Have the metric of all trials read anew, those that the grid has left out included: they may come back. Raises ProblemError where a
+    halving has compared them, whose rungs have values of the former metric."""
+    if spec.halving is not None and any(trial.rungs for trial in trials.values()):
+        before = spec_of(row).metric.name
+        why = f"the halving of experiment {row.name} has compared its trials by {before}, and cannot go on by {spec.metric.name}"
+        way_out = f"post it under another name, or leave metric.name={before}"
+        error = FieldError(pointer="/metric/name", code="compared_already", message=why, hint=way_out)
+        raise ProblemError("invalid_experiment", f"/metric/name: {why}; {way_out}", errors=[error])
+    for trial in trials.values():
+        trial.metric, trial.metric_is_final, trial.metric_step, trial.rungs = None, False, 0, []
+    row.best_trial = row.best_metric = None
 
 
 def _drawn(row: ExperimentRow, spec: ExperimentSpec, former: list[FormerTrial]) -> Merge:

@@ -34,7 +34,7 @@ async def refresh(services: Services, row: ExperimentRow, trials: Sequence[Trial
     if not news and best == (row.best_trial, row.best_metric):
         return False
     async with services.write() as session:
-        await _store(session, row.id, news, best)
+        await _store(session, row.id, metric.name, news, best)
     return True
 
 
@@ -51,9 +51,10 @@ async def _read(services: Services, trials: Sequence[TrialWithJob], name: str, n
     return found
 
 
-async def _store(session: AsyncSession, experiment_id: str, news: Mapping[int, TrialFigures], best: BestTrial) -> None:
+async def _store(session: AsyncSession, experiment_id: str, name: str, news: Mapping[int, TrialFigures], best: BestTrial) -> None:
+    """Store what was read of the metric `name`, unless the experiment has been posted again with another one."""
     row = await rows.get_locked(session, experiment_id)
-    if row is not None:
+    if row is not None and row.spec["metric"]["name"] == name:
         await rows.set_figures(session, experiment_id, news)
         row.best_trial, row.best_metric = best
 

@@ -20,7 +20,7 @@ from paceline.api.services.experiments.trial_states import state_of, state_of_ta
 from paceline.cluster.experiments.findings import Sentence
 from paceline.cluster.experiments.schedule import ExperimentState
 from paceline.cluster.experiments.time_left import TrialTime, seconds_left
-from paceline.cluster.states import JobState
+from paceline.cluster.states import JobState, NodeState
 from paceline.db.models.experiments import ExperimentRow
 from paceline.db.repositories import experiment_analyses
 from paceline.db.repositories import experiments as rows
@@ -131,14 +131,16 @@ async def _waits_for(session: AsyncSession, row: ExperimentRow) -> Reason | None
     if by_hand is not None and by_hand.job is not None:
         text = f"trial {by_hand.trial.index} was paused by hand"
         return Reason(code="paused_by_hand", text=text, next_step=f"resume job {by_hand.job.name}, or cancel it")
-    if not jobs and _leaves_plans_open(row.spec) and not await node_rows.present(session):
+    if not jobs and _leaves_plans_open(row.spec) and all(node.state is NodeState.JOINING for node in await node_rows.present(session)):
         text = "`strategy: auto` chooses plans for the nodes that are here, and there is none"
         return Reason(code="no_nodes", text=text, next_step="add a node (paceline worker), or give the strategy, such as ddp or fsdp")
     return None
 
 
 def _leaves_plans_open(spec: Mapping[str, Any]) -> bool:
-    return "auto" in (field_at(spec, ("job", "parallelism", "strategy")), *spec.get("grid", {}).get("parallelism.strategy", ()))
+    axes = (spec.get("grid") or {}, *(spec.get("zip") or ()), (spec.get("search") or {}).get("parameters", {}))
+    varied = [strategy for values in axes for strategy in values.get("parallelism.strategy", ())]
+    return "auto" in (field_at(spec, ("job", "parallelism", "strategy")), *varied)
 
 
 def describe_trial(known: TrialWithJob) -> Trial:

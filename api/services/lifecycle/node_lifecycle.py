@@ -40,7 +40,8 @@ async def move(session: AsyncSession, node: NodeRow, to: NodeState, actor: Actor
 
 
 async def set_intended_state(session: AsyncSession, node: NodeRow, to: NodeState, actor: Actor, why: str, now: datetime) -> None:
-    """Set the state that an unreachable node will have once it is back. One that is to be drained is gone when it is lost."""
+    """Set the state that an unreachable node will have once it is back. One that is to be drained is gone when it is lost,
+    unless it drains for a notice and its machine comes back."""
     await compare_and_set(session, node, state_before_unreachable=to)
     await record_event(session, node, "node.intent", actor, why, f"{node.name} will be {to.value} once it is back", now)
 

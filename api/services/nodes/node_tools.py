@@ -12,6 +12,7 @@ from paceline.api.services.nodes import pool_tools
 from paceline.api.services.nodes.pool_tools import PoolTools
 from paceline.api.services.specs.node_facets import label_facets_of, tools_for
 from paceline.cluster.policy.requirements import CONTAINER_ENGINE, UV, NodeTool
+from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
 from paceline.training.spec.job import JobSpec
@@ -22,11 +23,13 @@ _POINTERS = {CONTAINER_ENGINE.code: "/environment/image", UV.code: "/environment
 
 async def check(session: AsyncSession, spec: JobSpec, nodes: Sequence[NodeRow] | None = None) -> None:
     """Raises ProblemError `no_container_engine` or `no_uv` where none of the present `nodes` (default: they are read) has a program that the job needs,
-    and no pool would launch one that has it. Without any node the job may wait for one."""
+    and no pool would launch one that has it. Without any node, or while one joins and has not told what it has, the job may wait for one."""
     if not (tools := tools_for(spec)):
         return
     nodes = await node_rows.present(session) if nodes is None else nodes
-    lacking = [tool for tool in tools if nodes and not any(tool.facet in label_facets_of(node) for node in nodes)]
+    if not nodes or any(node.state is NodeState.JOINING for node in nodes):
+        return
+    lacking = [tool for tool in tools if not any(tool.facet in label_facets_of(node) for node in nodes)]
     pools = await pool_tools.of_autoscaled(session, nodes) if lacking else {}
     for tool in lacking:
         if not any(tool.facet in each.facets for each in pools.values()):

@@ -1,6 +1,7 @@
 """Notices: an agent says that its machine will be taken away. The node is drained before; one that comes back keeps its place.
 
-The notice is kept in the node's inventory, which the hello of an agent that was started anew replaces: a machine that came back has none.
+The notice is kept in the node's inventory, which the hello of an agent that was started anew replaces: a machine that came back has none,
+and drains no more (`end_drain`).
 """
 
 from __future__ import annotations
@@ -76,3 +77,10 @@ async def keep_place(session: AsyncSession, node: NodeRow, to: NodeState, actor:
     """Keep the place of a drained node whose machine comes back: it is unreachable until then."""
     why = "drained, and its machine comes back"
     await node_lifecycle.move(session, node, NodeState.UNREACHABLE, actor, why, now, state_before_unreachable=to, leaving=False)
+
+
+async def end_drain(session: AsyncSession, node: NodeRow, to: NodeState, now: datetime) -> None:
+    """Give a node whose machine is back the state that it had before the notice. It may have gone before all its ranks had left it."""
+    if NodeState.DRAINING in (node.state, node.state_before_unreachable):
+        why = "its machine is back"
+        await node_lifecycle.move(session, node, to, node_actor(node), why, now, state_before_unreachable=None, leaving=False)

@@ -47,6 +47,7 @@ async def hello(session: AsyncSession, node_id: str, channel_id: str, message: A
     if node is None or node.state is NodeState.GONE:
         return None
     restarted = node.boot_id != message.boot_id
+    returned_to = notices.state_on_return(node) if restarted else None
     node.address, node.store_port = message.address, message.store_port
     node.device, node.slots = message.inventory.device, message.inventory.slots
     node.inventory = msgspec.to_builtins(message.inventory) | ({} if restarted else notices.kept(node))
@@ -57,6 +58,8 @@ async def hello(session: AsyncSession, node_id: str, channel_id: str, message: A
     if restarted:
         text = f"agent {message.agent_version} started on {node.name}"
         await node_lifecycle.record_event(session, node, "node.agent_started", node_actor(node), "hello", text, now)
+    if returned_to is not None:
+        await notices.end_drain(session, node, returned_to, now)
     await _restore_state(session, node, now)
     return node
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from paceline.api.errors import ProblemError
 from paceline.api.services.specs.job_views import node_views, request_for, requirements_of
 from paceline.cluster.policy.placement import Placement, place
+from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.monitoring.devices import Peak, peak_of
 from paceline.parallelism.model_shape import CPU, CUDA, Kernels
@@ -97,7 +98,8 @@ def _assumed(surroundings: HardwareDefaults, peak: Peak | None) -> str:
 
 
 def _nothing_to_plan_for(spec: JobSpec, nodes: Sequence[NodeRow]) -> ProblemError:
-    slots, problem = spec.resources.slots_per_block, ProblemError if nodes else NotYetKnownError
+    slots, waits = spec.resources.slots_per_block, not nodes or any(node.state is NodeState.JOINING for node in nodes)
+    problem = NotYetKnownError if waits else ProblemError
     return problem(
         "cannot_choose",
         f"strategy auto plans for machines that are here, and no node with {slots} slot{'' if slots == 1 else 's'} that the job may use has "

@@ -114,6 +114,31 @@ def test_a_newcomer_that_dies_takes_no_part_of_the_state_along(ranks: tuple[Rank
     assert (decision.members.whole, decision.counts_as_restart) == (whole, not whole)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "before", "parking"),
+    [
+        ((stayer(0), stayer(1), dead(2, newcomer=True), newcomer(3)), 2, (3,)),
+        ((stayer(0), dead(1, newcomer=True), newcomer(2), newcomer(3)), 1, (2, 3)),
+    ],
+)
+def test_members_with_all_of_the_state_go_on_though_one_of_several_newcomers_dies(
+    ranks: tuple[RankView, ...], before: int, parking: tuple[int, ...]
+) -> None:
+    """They were to make a world with the newcomer that lives, for which no part fits: all went back, or the job failed."""
+    decision = decide(resizing(*ranks, size_before=before, plan=Parallelism(strategy="fsdp"), max_restarts=0), NOW)
+    assert isinstance(decision, Regroup)
+    assert (decision.members.survivors, decision.members.parking) == (tuple(range(before)), parking)
+    assert (decision.members.whole, decision.counts_as_restart) == (True, False)
+
+
+def test_a_spare_does_not_take_the_place_of_a_newcomer_where_all_would_go_back_for_it() -> None:
+    fsdp = Parallelism(strategy="fsdp")
+    ranks = (stayer(0), stayer(1), dead(2, newcomer=True))
+    decision = decide(resizing(*ranks, size_before=2, plan=fsdp, target=3, parked=(rank(3, RankState.PARKED),), max_restarts=0), NOW)
+    assert isinstance(decision, Regroup)
+    assert (decision.members.survivors, decision.members.joining, decision.members.whole) == ((0, 1), (), True)
+
+
 def test_newcomers_alone_have_nothing_to_go_on_from() -> None:
     decision = decide(resizing(dead(0), newcomer(1), max_restarts=3), NOW)
     assert isinstance(decision, Restart)

@@ -12,12 +12,13 @@ from paceline.api.core.context import Services
 from paceline.api.services.experiments import trial_metrics
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.cluster.states import JobState, RankState
+from paceline.db.models.experiments import TrialRow
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import experiments as rows
 from paceline.monitoring.points import RankBatch
 from tests import factories
-from tests.api.test_experiments import Found, end, post, read, step, trials
+from tests.api.test_experiments import EXPERIMENTS, Found, document, end, post, read, step, trials
 from tests.factories import START
 
 
@@ -40,9 +41,9 @@ async def ended_job(services: Services, node: NodeRow, name: str, state: JobStat
     return job
 
 
-async def arrive(app: Any, job: JobRow, first: int, last: int) -> None:
+async def arrive(app: Any, job: JobRow, first: int, last: int, **values: float) -> None:
     writer: MetricsWriter = app.state.writer
-    await writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=factories.records(first, last - first + 1))])
+    await writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=factories.records(first, last - first + 1, **values))])
 
 
 async def drain(services: Services, job: JobRow) -> None:
@@ -110,3 +111,54 @@ async def test_a_trial_that_runs_anew_does_not_take_the_metric_of_its_former_job
     async with services.control.read() as session:
         ((trial, _),) = await rows.trials(session, experiment["id"])
     assert (trial.job_id, trial.metric, trial.metric_step, trial.metric_is_final) == (None, None, 0, False)
+
+
+async def completed_by_loss(app: Any, client: httpx.AsyncClient, services: Services, node: NodeRow) -> Found:
+    """An experiment whose only trial has completed, with a loss and an accuracy of 0.75."""
+    experiment = await post(client, **ONE)
+    await step(services)
+    job = await ended_job(services, node, "lr-0")
+    await arrive(app, job, 1, 10, eval_accuracy=0.75)
+    await drain(services, job)
+    await step(services)
+    assert (await read(client, experiment))["best_metric"] not in (None, 0.75)
+    return experiment
+
+
+ACCURACY: Found = {"metric": {"name": "eval_accuracy", "goal": "maximize"}}
+
+
+async def test_posted_again_with_another_metric_it_shows_that_one_of_trials_that_have_ended(
+    app: Any, client: httpx.AsyncClient, services: Services, node: NodeRow
+) -> None:
+    """Losses were taken for accuracies, and the worst trial for the best."""
+    experiment = await completed_by_loss(app, client, services, node)
+    again = await post(client, **ONE, **ACCURACY)
+    assert (again["best_metric"], (await only_trial(client, experiment))["metric"]) == (None, None), "not read yet"
+    await step(services)
+    found, trial = await read(client, experiment), await only_trial(client, experiment)
+    assert (found["state"], found["best_metric"], trial["metric"], trial["reused"]) == ("completed", 0.75, 0.75, True)
+
+
+async def test_a_metric_that_was_read_while_another_one_was_asked_for_is_not_stored(
+    app: Any, client: httpx.AsyncClient, services: Services, node: NodeRow
+) -> None:
+    experiment, job = await with_points_missing(app, client, services, node)
+    async with services.control.read() as session:
+        row, looked_at = await rows.get(session, experiment["id"]), await rows.trials(session, experiment["id"])
+    await drain(services, job)
+    await post(client, **ONE, **ACCURACY)
+    assert row is not None
+    assert await trial_metrics.refresh(services, row, looked_at, services.now())
+    assert ((await only_trial(client, experiment))["metric"], (await read(client, experiment))["best_metric"]) == (None, None)
+
+
+async def test_a_halving_that_has_compared_its_trials_keeps_its_metric(client: httpx.AsyncClient, services: Services) -> None:
+    halved: Found = {**ONE, "halving": {"min_steps": 2}}
+    experiment = await post(client, **halved)
+    assert (await post(client, **halved, **ACCURACY))["id"] == experiment["id"], "nothing is compared yet"
+    async with services.write() as session:
+        await session.execute(update(TrialRow).values(rungs=[{"steps": 2, "value": 0.5}]))
+    refused = await client.post(EXPERIMENTS, json=document(**halved))
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/metric/name")
+    assert (await read(client, experiment))["spec"]["metric"]["name"] == "eval_accuracy"

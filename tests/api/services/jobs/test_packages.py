@@ -12,6 +12,7 @@ import pytest
 from paceline.api.core.context import Services
 from paceline.bundles.archive import pack
 from paceline.bundles.listing import list_files
+from paceline.cluster.states import NodeState
 from tests import factories
 from tests.api import test_experiments as experiments
 from tests.api.services.bundles.test_bundles import Sent
@@ -128,6 +129,16 @@ async def test_what_no_node_can_run_is_told_by_plan_and_submit(
     assert (await client.post(JOBS, json={**body, "name": "third"})).status_code == 201
     placed = (await client.post(PLAN, json=body)).json()["placement"]
     assert [each["node_name"] for each in placed or ()] in ([], ["able"])
+
+
+async def test_a_job_with_an_image_is_taken_while_a_node_joins_that_has_not_told_its_engines(
+    client: httpx.AsyncClient, services: Services
+) -> None:
+    """It was refused for a node that has one, and a trial for good."""
+    async with services.write() as session:
+        await factories.create_node(session, name="plain", slots=1, inventory={})
+        await factories.create_node(session, name="able", state=NodeState.JOINING, slots=0)
+    assert (await client.post(JOBS, json=job(image=IMAGE))).status_code == 201
 
 
 async def test_a_job_may_wait_for_a_pool_whose_nodes_can_run_it(client: httpx.AsyncClient, services: Services) -> None:
