@@ -13,6 +13,7 @@ import pytest
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.loops import scheduler
+from paceline.api.services.checkpoints.checkpoints import not_finite_since
 from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.cluster.states import JobState, RankState
@@ -183,6 +184,28 @@ async def test_a_generation_that_goes_on_with_a_spoilt_state_remembers_since_whe
         (await session.get_one(GenerationRow, (job.id, 2))).start_step = 20
     await tell(ProgressKeeper(services), job, [(21, "NaN")], generation=2)
     assert (await told(client, job))[0]["not_finite_step"] == 11
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_step_that_was_done_again_with_a_finite_loss_dates_no_later_nan(
+    services: Services, client: httpx.AsyncClient, restarted: bool
+) -> None:
+    """The last finite checkpoint was deleted: the one before the old step was kept in its place."""
+    job = await running(services, generation=2, progress={"step": 50, "not_finite": {"step": 50, "generation": 1}})
+    async with services.write() as session:
+        (await session.get_one(GenerationRow, (job.id, 2))).start_step = 40
+        session.add(GenerationRow(job_id=job.id, generation=3, world_size=1, started_at=services.now(), start_step=100, store_token="t"))
+    keeper = ProgressKeeper(services)
+    await tell(keeper, job, [(41, 1.0)], generation=2)
+    await tell(ProgressKeeper(services) if restarted else keeper, job, [(50, 1.0), (100, 1.0)], generation=2)
+    async with services.write() as session:
+        (await session.get_one(JobRow, job.id)).generation = 3
+    async with services.control.read() as session:
+        assert await not_finite_since(session, await session.get_one(JobRow, job.id)) is None
+    await tell(ProgressKeeper(services), job, [(101, 1.0), (300, "NaN")], generation=3)
+    async with services.control.read() as session:
+        assert await not_finite_since(session, await session.get_one(JobRow, job.id)) == 300
+    assert (await told(client, job))[0]["not_finite_step"] == 300
 
 
 async def test_a_new_generation_begins_with_a_clean_slate(services: Services, client: httpx.AsyncClient) -> None:
