@@ -208,7 +208,7 @@ async def _carried_on(session: AsyncSession, node: NodeRow, batch: RankBatch, ca
     if job is None or generation is None:
         return
     generation.start_step = carried.step
-    if generation.generation == job.generation:  # the records of the steps before it may have come already, and were not believed
+    if _is_newest(job, batch):  # the records of the steps before it may have come already, and were not believed
         told = (job.progress or {}).get("step") or 0
         job.progress = {**(job.progress or {}), "step": max(told, carried.step)}
     await incidents.note_recovery(session, batch.job_id, batch.generation, carried)
@@ -218,11 +218,17 @@ async def _carried_on(session: AsyncSession, node: NodeRow, batch: RankBatch, ca
     await _event(session, node, batch, "job.carried_on", sent, f"goes on from step {carried.step}, in the same processes", data, now)
 
 
+def _is_newest(job: JobRow, batch: RankBatch) -> bool:
+    """Whether the batch is of the job's newest generation, and the job was not set back after it: what is told of lost work is history alone."""
+    return batch.generation == job.generation and job_lifecycle.step_set_back_to(job.progress, batch.generation) is None
+
+
 async def _bad_loss(session: AsyncSession, node: NodeRow, batch: RankBatch, told: BadLossReport, now: datetime) -> None:
     job = await job_rows.get_locked(session, batch.job_id)
     if job is not None:
         news = await bad_losses.record_bad_loss(session, job, told, LossReporter(node_actor(node), batch.generation, node.id), now)
-        job.progress = {**(job.progress or {}), **news}
+        if job_lifecycle.step_set_back_to(job.progress, batch.generation) is None:
+            job.progress = {**(job.progress or {}), **news}
 
 
 async def _found(session: AsyncSession, node: NodeRow, batch: RankBatch, found: MicroBatchFound, now: datetime) -> None:
@@ -239,7 +245,7 @@ async def _found(session: AsyncSession, node: NodeRow, batch: RankBatch, found: 
 
 async def _communication(session: AsyncSession, node: NodeRow, batch: RankBatch, told: CommunicationReport, now: datetime) -> None:
     job = await job_rows.get_locked(session, batch.job_id)
-    if job is not None and batch.generation == job.generation:
+    if job is not None and _is_newest(job, batch):
         data = keep_communication(job, told)
         await _event(session, node, batch, "job.communication", data["links"], f"gradients are summed {data['text']}", data, now)
 

@@ -9,13 +9,15 @@ import httpx
 import pytest
 
 from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
 from paceline.api.schemas.checkpoints import RestoreRequest
 from paceline.api.services.checkpoints import checkpoints
 from paceline.api.services.ingest import rank_events
 from paceline.api.services.jobs import jobs
 from paceline.api.services.jobs.notices import Notices
+from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.scheduling.assignments import desired_for, restore_candidates
-from paceline.cluster.states import CheckpointState
+from paceline.cluster.states import CheckpointState, JobState
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.models.nodes import NodeRow
@@ -332,6 +334,25 @@ async def test_a_bad_loss_is_an_event_with_its_samples_and_a_notice(story: Story
         "sample_ids": list(range(8)),
         "samples": 16,
     }
+
+
+async def test_late_events_from_before_a_job_was_set_back_are_history_alone(services: Services, client: httpx.AsyncClient) -> None:
+    """The job that began anew at step 500 was shown at step 900, with the loss of step 920."""
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node, generation=4, progress={"step": 1000})
+        job.state = JobState.FAILED
+        session.add(checkpoint := factories.checkpoint(job, node, step=500))
+        await session.flush()
+        await job_lifecycle.set_back(session, job, checkpoint, None, SYSTEM, services.now())
+    story = Story(services, node, job)
+    carried = {"step": 900, "transfers": 1, "fell_back": False, "entered_at": 1.0, "joined_at": 2.0, "agreed_at": 3.0, "first_step_at": 4.0}
+    await story.tell("carried_on", carried, generation=4)
+    await story.tell("bad_loss", BAD | {"step": 920}, generation=4)
+    await story.tell("communication_chosen", CHOSEN, generation=4)
+    found = (await client.get(f"/api/v1/training/jobs/{job.id}")).json()
+    assert (found["progress"]["step"], found["progress"]["bad_loss"], found["communication"]) == (500, None, None)
+    assert [type for type, _ in await story.events()] == ["job.set_back", "job.carried_on", "job.loss_not_finite"]
 
 
 @pytest.mark.parametrize("wrong", [{"step": -1}, {"act": "shrug"}, {"sample_ids": [0] * 257}, {"loss": "much"}])
