@@ -257,7 +257,8 @@ async def _record_bad_losses(
             news[NOT_FINITE] = {"step": spoilt_since(state.progress, generation, state.start_step) or found.step, "generation": generation}
         if is_script:
             told = BadLossReport(found.step, found.kind, policy, found.loss, limit=found.limit)
-            news |= await bad_losses.record_bad_loss(session, job, told, LossReporter(SYSTEM, generation), now)
+            known = {**(state.progress or {}), **news}
+            news |= await bad_losses.record_bad_loss(session, job, known, told, LossReporter(SYSTEM, generation), now)
     return news
 
 

@@ -226,7 +226,8 @@ def _is_newest(job: JobRow, batch: RankBatch) -> bool:
 async def _bad_loss(session: AsyncSession, node: NodeRow, batch: RankBatch, told: BadLossReport, now: datetime) -> None:
     job = await job_rows.get_locked(session, batch.job_id)
     if job is not None:
-        news = await bad_losses.record_bad_loss(session, job, told, LossReporter(node_actor(node), batch.generation, node.id), now)
+        reporter = LossReporter(node_actor(node), batch.generation, node.id)
+        news = await bad_losses.record_bad_loss(session, job, job.progress or {}, told, reporter, now)
         if job_lifecycle.step_set_back_to(job.progress, batch.generation) is None:
             job.progress = {**(job.progress or {}), **news}
 

@@ -16,6 +16,7 @@ from paceline.api.loops import scheduler
 from paceline.api.services.checkpoints.checkpoints import not_finite_since
 from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.lifecycle import job_lifecycle
+from paceline.api.services.specs.script_stops import stop_of
 from paceline.cluster.states import JobState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.repositories import jobs as job_rows
@@ -235,6 +236,38 @@ async def test_a_script_that_is_to_stop_at_nan_fails_as_soon_as_it_is_heard_of(s
     assert (found["state"], found["end_reason"], found["failure"]["kind"]) == ("failed", "loss_not_finite", "loss_not_finite")
     assert found["failure"]["message"] == "the loss of step 11 is NaN; it is stopped, as its fault_tolerance asks"
     assert found["progress"]["bad_loss"]["done"] == "the job is stopped"
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize(
+    ("policy", "losses", "reason"),
+    [
+        ({"on_spike": "stop"}, [(41, 50.0), (42, "NaN")], "loss_spike"),
+        ({"on_nan": "stop"}, [(41, "NaN"), (42, 50.0)], "loss_not_finite"),
+        ({"on_nan": "stop", "on_spike": "stop"}, [(41, 50.0), (42, "NaN")], "loss_spike"),
+    ],
+)
+async def test_a_script_that_is_to_stop_at_one_bad_loss_stops_when_another_follows_at_once(
+    services: Services, client: httpx.AsyncClient, policy: dict[str, str], losses: list[tuple[int, Any]], reason: str, together: bool
+) -> None:
+    """It was never stopped, while its history said that it was: the loss that is only told took the place of the one that stops."""
+    job = await running(services, SCRIPT | {"fault_tolerance": policy})
+    keeper = ProgressKeeper(services)
+    good = [MetricRecord(seq=step, step=step, time=services.now().timestamp(), values={"loss": 1.0}) for step in range(1, 41)]
+    keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=good))
+    if together:
+        bad = [MetricRecord(seq=step, step=step, time=services.now().timestamp(), values={"loss": loss}) for step, loss in losses]
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=bad))
+        await keeper.flush()
+    else:
+        await tell(keeper, job, losses)
+    async with services.control.read() as session:
+        stop = stop_of(await session.get_one(JobRow, job.id))
+    assert stop is not None
+    assert (stop.reason.value, stop.step) == (reason, 41)
+    assert [event["data"]["step"] for event in (await told(client, job))[1]] in ([41, 42], [42, 41])
+    await scheduler.step_once(services, services.now())
+    assert (await client.get(f"/api/v1/training/jobs/{job.id}")).json()["state"] == "stopping"
 
 
 async def test_the_best_losses_are_kept_over_generations_and_restarts(services: Services, client: httpx.AsyncClient) -> None:
