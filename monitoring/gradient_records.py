@@ -46,13 +46,13 @@ def compress(record: RecordedGradients) -> bytes:
     return gzip.compress(msgspec.json.encode(record), compresslevel=5, mtime=0)
 
 
-def decompress(content: bytes) -> RecordedGradients:
-    """Return the record in `content`. Raises DamagedRecordError."""
+def decompress(content: bytes) -> tuple[RecordedGradients, int]:
+    """Return the record in `content`, and its bytes before it was compressed. Raises DamagedRecordError."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         text = unpacker.decompress(content, MAX_RECORD_BYTES)
         if not unpacker.eof:
             raise DamagedRecordError(f"it is cut off, or has more than {MAX_RECORD_BYTES:,} bytes")
-        return msgspec.json.decode(text, type=RecordedGradients)
+        return msgspec.json.decode(text, type=RecordedGradients), len(text)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise DamagedRecordError(str(error)) from error

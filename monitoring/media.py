@@ -1,16 +1,19 @@
 """Images, histograms and tables that a rank logs at a step: the content of an artifact of kind `media`.
 
-A content is `length (4 bytes, big-endian) | a MediaDocument as JSON, compressed by zlib | the files of its images, one behind the other`.
+A content is `length (4 bytes, big-endian) | a MediaDocument as JSON, compressed by zlib | the files of its images, one behind the other`. It may come from
+any code: the limits hold for who reads it too, so that a few KB do not unfold to gigabytes.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 #: Of what one call logs under one key, as it travels and is stored.
 MAX_OBJECT_BYTES = 8 << 20
@@ -24,12 +27,14 @@ MAX_BINS = 512
 MAX_ROWS = 10_000
 MAX_COLUMNS = 200
 MAX_CELL_CHARACTERS = 2_000
-#: A document is not larger before it is compressed: one that is was not written by a rank of ours.
-MAX_DOCUMENT_BYTES = 64 << 20
 
 MediaKind = Literal["images", "histogram", "table"]
+#: A document is not larger before it is compressed: one that is was not written by a rank of ours.
+MAX_DOCUMENT_BYTES: Mapping[MediaKind, int] = MappingProxyType({"images": 1 << 20, "histogram": 256 << 10, "table": 64 << 20})
 ImageFormat = Literal["png", "jpeg"]
 Cell = str | int | float | bool | None
+Pixels = Annotated[int, Meta(ge=1, le=MAX_PIXELS)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _LENGTH = struct.Struct(">I")
 
 
@@ -44,18 +49,18 @@ class MediaLabel(msgspec.Struct, frozen=True, kw_only=True):
 class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     """One image of a list. `bytes`: the size of its file."""
 
-    width: int
-    height: int
+    width: Pixels
+    height: Pixels
     caption: str
     format: ImageFormat
-    bytes: int
+    bytes: Annotated[int, Meta(ge=1, le=MAX_OBJECT_BYTES)]
 
 
 class StoredHistogram(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of finite values by bin, with one edge more than counts. The statistics are of the finite values; None where there are none."""
 
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
+    edges: Annotated[tuple[float, ...], Meta(max_length=MAX_BINS + 1)]
+    counts: Annotated[tuple[Count, ...], Meta(max_length=MAX_BINS)]
     values: int
     nans: int
     infs: int
@@ -64,21 +69,33 @@ class StoredHistogram(msgspec.Struct, frozen=True, kw_only=True):
     least: float | None
     most: float | None
 
+    def __post_init__(self) -> None:
+        if len(self.edges) != (len(self.counts) + 1 if self.counts else 0):
+            raise ValueError(f"{len(self.counts)} counts have {len(self.edges)} edges")
+
 
 class StoredTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table's first rows. `total_rows`: how many were logged. NaN and the infinities are the words of `on_the_wire`."""
 
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    columns: Annotated[tuple[str, ...], Meta(max_length=MAX_COLUMNS)]
+    rows: Annotated[tuple[Annotated[tuple[Cell, ...], Meta(max_length=MAX_COLUMNS)], ...], Meta(max_length=MAX_ROWS)]
     total_rows: int
 
 
 class MediaDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly one of the three is there."""
 
-    images: tuple[StoredImage, ...] = ()
+    images: Annotated[tuple[StoredImage, ...], Meta(max_length=MAX_IMAGES)] = ()
     histogram: StoredHistogram | None = None
     table: StoredTable | None = None
+
+
+class UnpackedMedia(NamedTuple):
+    """A document, its bytes before it was compressed, and where the first image begins in the content."""
+
+    document: MediaDocument
+    bytes: int
+    files_at: int
 
 
 class DamagedMediaError(ValueError):
@@ -91,30 +108,26 @@ def pack(document: MediaDocument, files: Sequence[bytes] = ()) -> bytes:
     return b"".join((_LENGTH.pack(len(head)), head, *files))
 
 
-def unpack(content: bytes) -> MediaDocument:
-    """Return the document of a content. Raises DamagedMediaError."""
-    return _opened(content)[0]
-
-
 def image_place(beginning: bytes, number: int) -> tuple[StoredImage, int] | None:
     """Return the image with this number, from 0 on, and where its file begins in the content; None where there is none.
 
     `beginning`: of the content, at least as far as the first file. Raises DamagedMediaError.
     """
-    document, at = _opened(beginning)
+    document, _, at = unpack(beginning, "images")
     if not 0 <= number < len(document.images):
         return None
     return document.images[number], at + sum(image.bytes for image in document.images[:number])
 
 
-def _opened(content: bytes) -> tuple[MediaDocument, int]:
-    """Return the document, and where the first image begins."""
-    unpacker = zlib.decompressobj()
+def unpack(content: bytes, kind: MediaKind) -> UnpackedMedia:
+    """Return the document of a content, or of its beginning. Raises DamagedMediaError where it is none, or over the limits of its kind."""
+    unpacker, most = zlib.decompressobj(), MAX_DOCUMENT_BYTES[kind]
     try:
         (length,) = _LENGTH.unpack_from(content)
-        text = unpacker.decompress(content[_LENGTH.size : _LENGTH.size + length], MAX_DOCUMENT_BYTES)
+        text = unpacker.decompress(content[_LENGTH.size : _LENGTH.size + length], most)
         if not unpacker.eof:
-            raise DamagedMediaError(f"it is cut off, or has more than {MAX_DOCUMENT_BYTES:,} bytes")
-        return msgspec.json.decode(text, type=MediaDocument), _LENGTH.size + length
+            raise DamagedMediaError(f"it is cut off, or has more than {most:,} bytes")
+        document = msgspec.json.decode(text, type=MediaDocument)
     except (struct.error, zlib.error, msgspec.MsgspecError) as error:
         raise DamagedMediaError(str(error)) from error
+    return UnpackedMedia(document, len(text), _LENGTH.size + length)

@@ -10,6 +10,7 @@ from typing import cast
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.api.core.admission import Admission
 from paceline.api.core.bus import Bus
 from paceline.api.core.disk import DiskWatch
 from paceline.api.core.folder_looks import FolderLooks
@@ -23,6 +24,8 @@ from paceline.api.settings import Settings
 from paceline.db.session import Database
 
 _TOPICS = "paceline_topics"
+#: For a turn at reading what may take hundreds of MB of memory.
+UNPACKING_WAIT_SECONDS = 10.0
 
 
 def utc_now() -> datetime:
@@ -43,6 +46,7 @@ class Services:
     folders: FolderLooks = field(default_factory=FolderLooks)
     troubles: Troubles = field(default_factory=Troubles)
     guest: GuestPass = field(default_factory=GuestPass)
+    unpacking: Admission = field(default_factory=lambda: Admission("reads of what ranks have logged", 2, UNPACKING_WAIT_SECONDS))
     now: Callable[[], datetime] = utc_now
     node_identities: NodeIdentities = field(init=False)
     vault: Vault = field(init=False)

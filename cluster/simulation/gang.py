@@ -21,6 +21,7 @@ from paceline.cluster.simulation.faults import WishedFault, not_understood, wish
 from paceline.cluster.simulation.job_model import SAVE_SECONDS, JobModel
 from paceline.cluster.simulation.machines import CardModel
 from paceline.cluster.simulation.ranks import SimulatedRank
+from paceline.objects.location import place_at
 from paceline.parallelism.plan import StateShard, state_shards
 from paceline.training.link import Broken, FailureReport, GroupCall, Joined, Progress, Stalled
 from paceline.training.spec import derived
@@ -274,8 +275,8 @@ class Gang:
     def _save(self) -> None:
         lead = self.members[0]
         root = lead.world.checkpoint_directory or f"/simulated/checkpoints/{self.key.job_id}"
-        directory = f"{root}/step-{self.step}.g{self.key.generation}"
-        lead.outbox.event("checkpoint_committed", **self.model.checkpoint(self.step, directory))
+        directory = place_at(root) / f"step-{self.step}.g{self.key.generation}"
+        lead.outbox.event("checkpoint_committed", **self.model.checkpoint(self.step, str(directory)))
 
     def _tell_carried_on(self, entered_at: float, joined_at: float) -> None:
         newcomers = sum(rank.world.birth is None or rank.world.process.generation == self.key.generation for rank in self.members.values())

@@ -22,6 +22,7 @@ class StoredProgress:
     progress: dict[str, Any] | None
     total_steps: int | None
     start_step: int  # of its newest generation
+    first_step: int | None  # the first that it told of
 
     def still_counts(self, generation: int, step: int) -> bool:
         """Whether this is how far the job is: late records of an older generation count up to the step from which the newest one went
@@ -35,15 +36,15 @@ async def load(session: AsyncSession, job_ids: Collection[str]) -> dict[str, Sto
     rank0 = and_(RankRow.job_id == JobRow.id, RankRow.generation == JobRow.generation, RankRow.rank == 0)
     newest = and_(GenerationRow.job_id == JobRow.id, GenerationRow.generation == JobRow.generation)
     query = (
-        select(JobRow.id, JobRow.generation, JobRow.progress, RankRow.total_steps, GenerationRow.start_step)
+        select(JobRow.id, JobRow.generation, JobRow.progress, RankRow.total_steps, GenerationRow.start_step, GenerationRow.first_step)
         .outerjoin(RankRow, rank0)
         .outerjoin(GenerationRow, newest)
         .where(JobRow.id.in_(job_ids))
         .with_for_update(of=JobRow)
     )
     return {
-        job_id: StoredProgress(generation, progress, total_steps, start_step or 0)
-        for job_id, generation, progress, total_steps, start_step in await session.execute(query)
+        job_id: StoredProgress(generation, progress, total_steps, start_step or 0, first_step)
+        for job_id, generation, progress, total_steps, start_step, first_step in await session.execute(query)
     }
 
 

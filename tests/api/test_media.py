@@ -5,25 +5,28 @@ from __future__ import annotations
 import io
 import time
 import zipfile
+import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import numpy as np
 import PIL.Image
 import pytest
 
 from paceline.api.core.context import Services
 from paceline.api.services.checkpoints import media_offers
+from paceline.api.services.history import media
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.states import RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.images import Image, ImageList
 from paceline.media import Histogram, Media, Table
-from paceline.monitoring.media import MediaLabel
+from paceline.monitoring.media import MediaKind, MediaLabel
 from paceline.monitoring.media_recorder import LoggedMedia, MediaRecorder
 from paceline.training.rank_folder import RankFolder
 from tests import factories
@@ -31,6 +34,24 @@ from tests.conftest import Connect
 
 JOBS = "/api/v1/training/jobs"
 PICTURE = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8)
+
+
+@dataclass
+class OwnCode:
+    """An object that a job's own code has packed, within no limits."""
+
+    kind: MediaKind
+    document: dict[str, Any]
+    count: int = 1
+    size: int = 1
+    refusal: str | None = None
+
+    def content(self) -> bytes:
+        head = zlib.compress(msgspec.json.encode(self.document))
+        return len(head).to_bytes(4, "big") + head
+
+    def words(self) -> str:
+        return "(nothing)"
 
 
 @dataclass
@@ -180,6 +201,34 @@ async def test_what_is_not_there_is_answered_with_what_is(harness: Harness) -> N
     assert await harness.refused("/object", key="k", step=3) == (404, "k was not logged at step 3; the nearest step that has it is 7")
     assert (await harness.refused("/object", key="k", rank="x"))[0] == 400
     assert (await harness.client.get(f"{JOBS}/nope/media")).status_code == 404
+
+
+async def test_an_image_that_is_said_to_be_larger_than_its_object_is_not_looked_for(harness: Harness) -> None:
+    """Its chunks would be asked for until the end of days, with a connection of the pool."""
+    for step, said in enumerate((10**15, -1, 5_000)):
+        images = [{"width": 4, "height": 3, "caption": "", "format": "png", "bytes": said}]
+        await harness.log(step, "k", OwnCode("images", {"images": images}))
+        entry = (await harness.get("/steps", key="k"))["items"][-1]["objects"][0]
+        answer = await harness.client.get(f"{JOBS}/{harness.job.id}/media/{entry['id']}/images/0")
+        assert (answer.status_code, answer.json()["code"]) == (409, "artifact_not_ready")
+
+
+async def test_objects_that_unfold_to_more_than_the_memory_are_not_read(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"values": 1, "nans": 0, "infs": 0, "mean": None, "std": None, "least": None, "most": None}
+    bomb = OwnCode("histogram", {"histogram": facts | {"counts": [0] * 200_000, "edges": [0] * 200_001}})
+    for step in range(2):
+        await harness.log(step, "w", bomb)
+    await harness.log(2, "w", Histogram([1.0]))
+    assert [each["step"] for each in (await harness.get("/histograms", key="w"))["items"]] == [2]
+    (found,) = (await harness.get("/object", key="w", step=1))["objects"]
+    assert (found["histogram"], found["error"]) == (None, "the object cannot be read: it is cut off, or has more than 262,144 bytes")
+    for rank in (0, 1):
+        await harness.log(3, "t", Table(["a"], [["x" * 1_000]] * 30), rank=rank)
+    monkeypatch.setattr(media, "MOST_BYTES", 20_000)
+    first, second = (await harness.get("/object", key="t"))["objects"]
+    assert (first["error"], len(first["table"]["rows"])) == (None, 30)
+    assert (second["error"], second["table"]) == ("it is too large to be read with those of other ranks: ask for rank=1", None)
+    assert len((await harness.get("/object", key="t", rank="1"))["objects"][0]["table"]["rows"]) == 30
 
 
 async def test_a_viewer_may_look(harness: Harness, connect: Connect) -> None:

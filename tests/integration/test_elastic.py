@@ -322,7 +322,7 @@ async def test_what_was_saved_on_the_way_to_the_boundary_is_good(cluster: Cluste
     old = next(rank for place, rank in agents["a"].ranks.items() if place[1] == 1)
     await cluster.ask("PUT", job_id, "/resize", {"nodes": 1})
     await cluster.until_job(job_id, "resizing")
-    data = {"directory": "/c/step-9.g1", "step": 9, "bytes": 1, "manifest_sha256": "0" * 64, "metrics": {}}
+    data = {"directory": f"/c/{job_id}/step-9.g1", "step": 9, "bytes": 1, "manifest_sha256": "0" * 64, "metrics": {}}
     await agents["a"].tell(old, "checkpoint_committed", data)
     assert [(each["step"], each["state"]) for each in await cluster.checkpoints(job_id)] == [(9, "committed")]
 

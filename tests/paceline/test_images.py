@@ -117,5 +117,5 @@ def test_too_many_pixels_are_no_error_and_say_why() -> None:
 
 def test_a_list_is_one_content() -> None:
     images = ImageList([Image(COLOURS, caption=str(number)) for number in range(3)])
-    assert [image.caption for image in unpack(images.content()).images] == ["0", "1", "2"]
+    assert [image.caption for image in unpack(images.content(), "images").document.images] == ["0", "1", "2"]
     assert (images.words(), images.first(1).words()) == ("(3 images, 9 x 7)", "(image, 9 x 7)")

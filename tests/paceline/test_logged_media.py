@@ -57,7 +57,7 @@ def test_in_a_job_each_object_is_an_artifact_beside_the_numbers(tmp_path: Path) 
     ]
     assert len({note.media.key for note in notes if note.media}) == 199, "the image that is too large has the sixth of 200 keys"
     (table,) = [note for note in notes if note.media and note.media.key == "preds" and note.first_step == 2]
-    content = unpack((folder / "artifacts" / table.name).read_bytes())
+    content = unpack((folder / "artifacts" / table.name).read_bytes(), "table").document
     assert content.table is not None
     assert content.table.rows == ((2,),)
     events = [json.loads(record) for record in parse((folder / "events.spool").read_bytes())[0]]
@@ -95,6 +95,6 @@ def test_a_table_that_grows_later_is_logged_as_it_was() -> None:
     table = paceline.Table(["a"], [[1]])
     logged = media_in({"t": table})["t"]
     table.add_data(2)
-    document = unpack(logged.content()).table
+    document = unpack(logged.content(), "table").document.table
     assert document is not None
     assert document.rows == ((1,),)

@@ -43,7 +43,7 @@ def test_every_value_is_in_a_bin_whatever_its_size(values: list[float]) -> None:
 
 
 def test_nothing_but_nan_is_a_histogram_without_bins() -> None:
-    found = unpack(Histogram([math.nan] * 3).content()).histogram
+    found = unpack(Histogram([math.nan] * 3).content(), "histogram").document.histogram
     assert found is not None
     assert (found.counts, found.nans, found.mean) == ((), 3, None)
 
@@ -77,7 +77,7 @@ def test_a_wrong_histogram_is_refused_in_the_line_of_its_caller(arguments: dict[
 
 def test_cells_are_kept_by_their_types() -> None:
     table = Table(["a", "b"], [[1, 0.5], [True, None], [np.float32(0.25), torch.tensor(3)], [math.nan, "é\ud800\0"], [10**20, [1, 2]]])
-    found = unpack(table.content()).table
+    found = unpack(table.content(), "table").document.table
     assert found is not None
     assert found.rows == ((1, 0.5), (True, None), (0.25, 3), ("NaN", "é??"), (str(10**20), "[1, 2]"))
 

@@ -16,8 +16,8 @@ from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.repositories import artifacts as rows
 from paceline.monitoring.gradient_records import DamagedRecordError, ParameterRecord, RecordedGradients, decompress
 
-#: Whose records are read for one answer.
-MOST_RANKS = 64
+#: Whose records are read for one answer. Beyond so many bytes, before they were compressed, no further one is.
+MOST_RANKS, MOST_BYTES = 64, 64 << 20
 
 
 async def of_job(session: AsyncSession, job_id: str) -> JobGradients:
@@ -46,26 +46,34 @@ async def of_step(services: Services, job_id: str, step: int, ranks: Collection[
             "invalid_parameter",
             f"{len(chosen)} ranks have recorded step {step}; at most {MOST_RANKS} are read at once: name some with rank=0,1",
         )
-    read = {file.rank: await _read(services, file) for file in chosen}
-    whole = {rank: record for rank, record in read.items() if isinstance(record, RecordedGradients)}
-    damaged = {rank: error for rank, error in read.items() if isinstance(error, str)}
-    return StepGradients(
-        job_id=job_id,
-        step=step,
-        generation=generation,
-        ranks=[_describe(file, damaged.get(file.rank), snapshots) for file in sorted(records, key=lambda file: file.rank)],
-        edges=list(next((record.edges for record in whole.values()), ())),
-        parameters=await asyncio.to_thread(by_parameter, whole),
-    )
+    async with services.unpacking.turn():
+        whole, damaged = await _read(services, chosen)
+        return StepGradients(
+            job_id=job_id,
+            step=step,
+            generation=generation,
+            ranks=[_describe(file, damaged.get(file.rank), snapshots) for file in sorted(records, key=lambda file: file.rank)],
+            edges=list(next((record.edges for record in whole.values()), ())),
+            parameters=await asyncio.to_thread(by_parameter, whole),
+        )
 
 
-async def _read(services: Services, file: ArtifactRow) -> RecordedGradients | str:
-    """Return the record, or why its content is none."""
-    content = b"".join([chunk async for chunk in artifacts.contents(services, file.id)])
-    try:
-        return await asyncio.to_thread(decompress, content)
-    except DamagedRecordError as error:
-        return f"the record cannot be read: {error}"
+async def _read(services: Services, files: Collection[ArtifactRow]) -> tuple[dict[int, RecordedGradients], dict[int, str]]:
+    """Return the records by rank, and why others cannot be read. Raises a problem where they are too large to be read at once: few MB may
+    unfold to gigabytes."""
+    whole, damaged, unpacked = dict[int, RecordedGradients](), dict[int, str](), 0
+    for file in files:
+        if unpacked > MOST_BYTES:
+            few = f"the records of {len(whole)} of these {len(files)} ranks alone have {unpacked:,} bytes"
+            raise ProblemError("invalid_parameter", f"{few}; name fewer of them with rank=0,1")
+        content = b"".join([chunk async for chunk in artifacts.contents(services, file.id)])
+        try:
+            record, size = await asyncio.to_thread(decompress, content)
+        except DamagedRecordError as error:
+            damaged[file.rank] = f"the record cannot be read: {error}"
+        else:
+            whole[file.rank], unpacked = record, unpacked + size
+    return whole, damaged
 
 
 def _describe(file: ArtifactRow, damage: str | None, snapshots: Mapping[int, str]) -> GradientRecordState:

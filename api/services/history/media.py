@@ -32,10 +32,18 @@ from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import media as rows
 from paceline.db.repositories.media import LoggedObject
 from paceline.monitoring.artifacts import CHUNK_BYTES
-from paceline.monitoring.media import DamagedMediaError, MediaDocument, StoredHistogram, StoredImage, image_place, unpack
+from paceline.monitoring.media import (
+    MAX_DOCUMENT_BYTES,
+    DamagedMediaError,
+    MediaDocument,
+    StoredHistogram,
+    StoredImage,
+    image_place,
+    unpack,
+)
 
-#: Whose objects are read for one answer.
-MOST_RANKS = 16
+#: Whose objects are read for one answer. Beyond so many bytes of documents, before they were compressed, no further one is.
+MOST_RANKS, MOST_BYTES = 16, 64 << 20
 MOST_HISTOGRAMS = 200
 
 
@@ -73,12 +81,12 @@ async def of_job(services: Services, job_id: str, key: str | None) -> JobMedia:
     """Every key, with its steps."""
     found = await standing(services, job_id, key)
     keys = []
-    for (name, kind), group in groupby(found, key=lambda each: (each.key, each.kind)):
+    for (name, _), group in groupby(found, key=lambda each: (each.key, each.kind)):
         mine = list(group)
         keys.append(
             MediaKey(
                 key=name,
-                kind=_kind(kind),
+                kind=kind_of(mine[0]),
                 steps=list(dict.fromkeys(each.step for each in mine)),
                 ranks=sorted({each.rank for each in mine}),
                 bytes=sum(each.bytes for each in mine),
@@ -120,15 +128,16 @@ async def at_step(
         raise ProblemError(
             "invalid_parameter", f"{len(chosen)} ranks have logged {key}; at most {MOST_RANKS} are read at once: name some with rank=0,1"
         )
-    return MediaAtStep(
-        job_id=job_id,
-        key=key,
-        kind=_kind(mine[0].kind),
-        step=step,
-        generation=mine[0].generation,
-        ranks=[each.rank for each in mine],
-        objects=[await _object(services, each) for each in chosen],
-    )
+    async with services.unpacking.turn():
+        return MediaAtStep(
+            job_id=job_id,
+            key=key,
+            kind=kind_of(mine[0]),
+            step=step,
+            generation=mine[0].generation,
+            ranks=[each.rank for each in mine],
+            objects=await _objects(services, chosen),
+        )
 
 
 async def of_key(services: Services, job_id: str, key: str, kind: Kind | None) -> list[LoggedObject]:
@@ -139,8 +148,25 @@ async def of_key(services: Services, job_id: str, key: str, kind: Kind | None) -
     return found
 
 
-async def _object(services: Services, each: LoggedObject) -> MediaObject:
-    document, error = await _document(services, each)
+async def _objects(services: Services, chosen: Sequence[LoggedObject]) -> list[MediaObject]:
+    objects, unpacked = [], 0
+    for each in chosen:
+        if unpacked > MOST_BYTES:
+            objects.append(
+                _described(each, MediaDocument(), f"it is too large to be read with those of other ranks: ask for rank={each.rank}")
+            )
+            continue
+        try:
+            document, size, _ = await asyncio.to_thread(unpack, await _beginning(services, each), kind_of(each))
+        except DamagedMediaError as error:
+            objects.append(_described(each, MediaDocument(), f"the object cannot be read: {error}"))
+            continue
+        objects.append(_described(each, document, None))
+        unpacked += size
+    return objects
+
+
+def _described(each: LoggedObject, document: MediaDocument, error: str | None) -> MediaObject:
     table = document.table
     return MediaObject(
         id=each.id,
@@ -162,14 +188,9 @@ async def content(services: Services, each: LoggedObject) -> bytes:
     return await _piece(services, each.id, 0, each.bytes)
 
 
-async def _document(services: Services, each: LoggedObject) -> tuple[MediaDocument, str | None]:
-    """Return an object's document, or an empty one and why it cannot be read."""
-    size = min(each.bytes, CHUNK_BYTES) if each.kind == "images" else each.bytes  # images have it in their first chunk
-    content = await _piece(services, each.id, 0, size)
-    try:
-        return await asyncio.to_thread(unpack, content), None
-    except DamagedMediaError as error:
-        return MediaDocument(), f"the object cannot be read: {error}"
+async def _beginning(services: Services, each: LoggedObject) -> bytes:
+    """The part of an object's content that has its document: images have it in their first chunk."""
+    return await _piece(services, each.id, 0, min(each.bytes, CHUNK_BYTES) if each.kind == "images" else each.bytes)
 
 
 async def _piece(services: Services, artifact_id: str, start: int, size: int) -> bytes:
@@ -182,7 +203,7 @@ async def _piece(services: Services, artifact_id: str, start: int, size: int) ->
 
 
 async def image(services: Services, job_id: str, artifact_id: str, number: int) -> tuple[StoredImage, bytes]:
-    """Return one image and its file. Raises not_found."""
+    """Return one image and its file. Raises not_found, and a problem where the object has no such file."""
     async with services.control.read() as session:
         row = await artifact_rows.get(session, artifact_id)
     if row is None or row.job_id != job_id or row.media_kind != "images" or row.stored_at is None:
@@ -194,6 +215,10 @@ async def image(services: Services, job_id: str, artifact_id: str, number: int) 
     if place is None:
         raise not_found("image", f"{artifact_id}/{number}")
     stored, start = place
+    if start + stored.bytes > row.bytes:
+        raise ProblemError(
+            "artifact_not_ready", f"the image cannot be read: it is said to end behind the {row.bytes:,} bytes of its object"
+        )
     return stored, await _piece(services, row.id, start, stored.bytes)
 
 
@@ -201,6 +226,7 @@ async def histograms(services: Services, job_id: str, key: str, rank: int, first
     """A rank's histograms over steps, at most `most`, the first and the last among them. Raises not_found."""
     found = await of_key(services, job_id, key, "histogram")
     mine = [each for each in found if each.rank == rank and first <= each.step and (last is None or each.step <= last)]
+    mine = [each for each in mine if each.bytes <= MAX_DOCUMENT_BYTES["histogram"]]  # larger ones are none
     chosen = evenly(mine, most)
     async with services.metrics.read() as points:
         contents = await rows.contents(points, [each.id for each in chosen])
@@ -221,7 +247,7 @@ def _histograms(chosen: Sequence[LoggedObject], contents: dict[str, bytes]) -> l
     items = []
     for each in chosen:
         try:
-            stored = unpack(contents.get(each.id, b"")).histogram
+            stored = unpack(contents.get(each.id, b""), "histogram").document.histogram
         except DamagedMediaError:
             continue  # `at_step` tells why
         if stored is not None:
@@ -233,5 +259,5 @@ def _histogram(stored: StoredHistogram) -> LoggedHistogram:
     return LoggedHistogram.model_validate(msgspec.structs.asdict(stored))
 
 
-def _kind(kind: str) -> Kind:
-    return "images" if kind == "images" else "table" if kind == "table" else "histogram"
+def kind_of(each: LoggedObject) -> Kind:
+    return "images" if each.kind == "images" else "table" if each.kind == "table" else "histogram"

@@ -10,7 +10,7 @@ from paceline.api.core.context import Services
 from paceline.api.services.history import media
 from paceline.db.repositories.media import LoggedObject
 from paceline.monitoring import tensorboard
-from paceline.monitoring.media import DamagedMediaError, MediaDocument, image_place, unpack
+from paceline.monitoring.media import DamagedMediaError, MediaDocument, MediaKind, image_place, unpack
 
 
 class MediaRecords:
@@ -30,18 +30,18 @@ class MediaRecords:
         mine = [each for each in self._objects if each.rank == rank and each.step >= first_step]
         for step, group in groupby(sorted(mine, key=lambda each: each.step), key=lambda each: each.step):
             objects = list(group)
-            contents = [(each.key, await media.content(self._services, each)) for each in objects]
+            contents = [(each.key, media.kind_of(each), await media.content(self._services, each)) for each in objects]
             yield await asyncio.to_thread(_record, step, objects[-1].created_at.timestamp(), contents)
 
 
-def _record(step: int, time: float, contents: Sequence[tuple[str, bytes]]) -> bytes:
-    return tensorboard.event(step, time, [value for key, content in contents for value in values_of(key, content)])
+def _record(step: int, time: float, contents: Sequence[tuple[str, MediaKind, bytes]]) -> bytes:
+    return tensorboard.event(step, time, [value for key, kind, content in contents for value in values_of(key, kind, content)])
 
 
-def values_of(key: str, content: bytes) -> list[bytes]:
+def values_of(key: str, kind: MediaKind, content: bytes) -> list[bytes]:
     """Return an object as values of an event. A list of images has a tag for each; what cannot be read has none."""
     try:
-        document = unpack(content)
+        document = unpack(content, kind).document
     except DamagedMediaError:
         return []
     found = document.histogram

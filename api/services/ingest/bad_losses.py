@@ -19,7 +19,7 @@ from paceline.api.core.context import nudge_after_commit
 from paceline.api.schemas.common import Actor
 from paceline.api.schemas.jobs import BadLoss
 from paceline.api.services.lifecycle import events
-from paceline.api.services.specs.script_stops import BAD_LOSS
+from paceline.api.services.specs.script_stops import BAD_LOSS, stop_stands
 from paceline.api.services.specs.stored_specs import stored_part
 from paceline.db.models.jobs import JobRow
 from paceline.monitoring.loss_watch import BadLossKind
@@ -63,8 +63,11 @@ class LossReporter:
     node_id: str | None = None
 
 
-async def record_bad_loss(session: AsyncSession, job: JobRow, told: BadLossReport, reporter: LossReporter, now: datetime) -> dict[str, Any]:
-    """Record a bad loss as an event. Returns the changes of the job's `progress`."""
+async def record_bad_loss(
+    session: AsyncSession, job: JobRow, progress: Mapping[str, Any], told: BadLossReport, reporter: LossReporter, now: datetime
+) -> dict[str, Any]:
+    """Record a bad loss as an event. Returns the changes of the job's `progress`: none where one that stops the job stands there, which the
+    scheduler may not have seen yet."""
     what, done = told.in_words
     facts = {name: on_the_wire(value) if isinstance(value, float) else value for name, value in msgspec.to_builtins(told).items()}
     await events.record(
@@ -81,6 +84,8 @@ async def record_bad_loss(session: AsyncSession, job: JobRow, told: BadLossRepor
     )
     if told.act == "stop":
         nudge_after_commit(session, bus.SCHEDULER)
+    if stop_stands(progress, reporter.generation):
+        return {}
     shown = {"step": told.step, "kind": told.what, "act": told.act, "what": what, "done": done, "samples": told.samples}
     return {BAD_LOSS: shown | {"sample_ids": told.sample_ids[:SHOWN_SAMPLES], "generation": reporter.generation}}
 

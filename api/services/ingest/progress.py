@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -225,6 +225,7 @@ class ProgressKeeper:
                     continue
                 set_back_to = job_lifecycle.step_set_back_to(state.progress, track.generation)
                 if set_back_to is None and state.still_counts(track.generation, track.steps[-1][0]):
+                    state = without_outlived_mark(state, track)
                     bad = tuple(track.bad)  # more may come meanwhile
                     news = await _record_bad_losses(session, job_id, track.generation, bad, state, self.services.now())
                     told.append((track, len(bad)))
@@ -256,8 +257,19 @@ async def _record_bad_losses(
             news[NOT_FINITE] = {"step": spoilt_since(state.progress, generation, state.start_step) or found.step, "generation": generation}
         if is_script:
             told = BadLossReport(found.step, found.kind, policy, found.loss, limit=found.limit)
-            news |= await bad_losses.record_bad_loss(session, job, told, LossReporter(SYSTEM, generation), now)
+            known = {**(state.progress or {}), **news}
+            news |= await bad_losses.record_bad_loss(session, job, known, told, LossReporter(SYSTEM, generation), now)
     return news
+
+
+def without_outlived_mark(state: repository.StoredProgress, track: JobTrack) -> repository.StoredProgress:
+    """Leave out the mark of an earlier generation's loss that was not finite, once the newest generation does that step again: its state is from
+    before it. Kept, it would count for later generations, which begin behind it."""
+    known = (state.progress or {}).get(NOT_FINITE)
+    told = [step for step in (state.first_step, track.earliest and track.earliest[0]) if step is not None]
+    if not known or not told or not known["generation"] < track.generation == state.generation or min(told) >= known["step"]:
+        return state
+    return replace(state, progress={name: value for name, value in (state.progress or {}).items() if name != NOT_FINITE})
 
 
 def not_finite_step(progress: Mapping[str, Any] | None, generation: int) -> int | None:

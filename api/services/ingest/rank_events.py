@@ -13,7 +13,7 @@ from paceline.api.core import bus
 from paceline.api.core.context import nudge_after_commit
 from paceline.api.core.identity import node_actor
 from paceline.api.schemas.common import Actor
-from paceline.api.services.ingest import bad_losses
+from paceline.api.services.ingest import bad_losses, checkpoint_claims
 from paceline.api.services.ingest.bad_losses import BadLossReport, LossReporter
 from paceline.api.services.ingest.communication import CommunicationReport, keep_communication
 from paceline.api.services.ingest.screening import MAX_TIME, without_nul
@@ -104,7 +104,7 @@ async def _apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: 
         case "checkpoint_committed":
             await _committed(session, node, batch, msgspec.convert(event.data, CheckpointCommitted, strict=False), now)
         case "checkpoint_damaged":
-            await _damaged(session, node, msgspec.convert(event.data, Damaged, strict=False), now)
+            await _damaged(session, node, batch, msgspec.convert(event.data, Damaged, strict=False), now)
         case "carried_on":
             await _carried_on(session, node, batch, msgspec.convert(event.data, CarriedOn, strict=False), now)
         case "micro_batch_found":
@@ -130,9 +130,15 @@ async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, sav
     job has gone on without is kept where it is further than the step from which the job went on: nothing is lost except for its late
     report."""
     job = await job_rows.get_locked(session, batch.job_id)
-    if job is None or await checkpoint_rows.by_directory(session, saved.directory) is not None:
-        return
     generation = saved.generation or batch.generation
+    if job is None:
+        return
+    if (why := checkpoint_claims.why_not_saved_at(job, saved.directory, saved.step, generation)) is not None:
+        message = f"rank {batch.rank} names a checkpoint of step {saved.step} that this job cannot have saved: it is not recorded"
+        await _event(session, node, batch, "rank.event_not_believed", why, message, {"directory": saved.directory[:PATH_CHARACTERS]}, now)
+        return
+    if await checkpoint_rows.by_directory(session, saved.directory) is not None:
+        return
     set_back_to = job_lifecycle.step_set_back_to(job.progress, generation)
     stands = generation == job.generation or await job_rows.has_carried_on(session, job, since=generation)
     stands = stands and (set_back_to is None or saved.step <= set_back_to)
@@ -176,8 +182,8 @@ async def _left_behind(session: AsyncSession, job: JobRow, step: int, generation
     return CheckpointState.SUPERSEDED, why
 
 
-async def _damaged(session: AsyncSession, node: NodeRow, damaged: Damaged, now: datetime) -> None:
-    checkpoint = await checkpoint_rows.by_directory(session, damaged.directory)
+async def _damaged(session: AsyncSession, node: NodeRow, batch: RankBatch, damaged: Damaged, now: datetime) -> None:
+    checkpoint = await checkpoint_claims.known_to(session, batch.job_id, damaged.directory)
     if checkpoint is not None and checkpoint.state in (CheckpointState.COMMITTED, CheckpointState.SUPERSEDED):
         damage = CheckpointState.DAMAGED
         await checkpoint_lifecycle.move(session, checkpoint, damage, node_actor(node), damaged.reason, now, damage=damaged.reason)
@@ -188,7 +194,7 @@ async def _restored(session: AsyncSession, node: NodeRow, batch: RankBatch, rest
     generation: GenerationRow | None = await job_rows.generation(session, batch.job_id, batch.generation)
     if generation is None or batch.rank != 0:
         return
-    checkpoint = await checkpoint_rows.by_directory(session, restored.directory)
+    checkpoint = await checkpoint_claims.known_to(session, batch.job_id, restored.directory)
     generation.start_step = restored.step
     generation.restored_checkpoint_id = checkpoint.id if checkpoint else None
     await incidents.note_restored(session, batch.job_id, batch.generation, restored.step, now)
@@ -202,7 +208,7 @@ async def _carried_on(session: AsyncSession, node: NodeRow, batch: RankBatch, ca
     if job is None or generation is None:
         return
     generation.start_step = carried.step
-    if generation.generation == job.generation:  # the records of the steps before it may have come already, and were not believed
+    if _is_newest(job, batch):  # the records of the steps before it may have come already, and were not believed
         told = (job.progress or {}).get("step") or 0
         job.progress = {**(job.progress or {}), "step": max(told, carried.step)}
     await incidents.note_recovery(session, batch.job_id, batch.generation, carried)
@@ -212,11 +218,18 @@ async def _carried_on(session: AsyncSession, node: NodeRow, batch: RankBatch, ca
     await _event(session, node, batch, "job.carried_on", sent, f"goes on from step {carried.step}, in the same processes", data, now)
 
 
+def _is_newest(job: JobRow, batch: RankBatch) -> bool:
+    """Whether the batch is of the job's newest generation, and the job was not set back after it: what is told of lost work is history alone."""
+    return batch.generation == job.generation and job_lifecycle.step_set_back_to(job.progress, batch.generation) is None
+
+
 async def _bad_loss(session: AsyncSession, node: NodeRow, batch: RankBatch, told: BadLossReport, now: datetime) -> None:
     job = await job_rows.get_locked(session, batch.job_id)
     if job is not None:
-        news = await bad_losses.record_bad_loss(session, job, told, LossReporter(node_actor(node), batch.generation, node.id), now)
-        job.progress = {**(job.progress or {}), **news}
+        reporter = LossReporter(node_actor(node), batch.generation, node.id)
+        news = await bad_losses.record_bad_loss(session, job, job.progress or {}, told, reporter, now)
+        if job_lifecycle.step_set_back_to(job.progress, batch.generation) is None:
+            job.progress = {**(job.progress or {}), **news}
 
 
 async def _found(session: AsyncSession, node: NodeRow, batch: RankBatch, found: MicroBatchFound, now: datetime) -> None:
@@ -233,7 +246,7 @@ async def _found(session: AsyncSession, node: NodeRow, batch: RankBatch, found: 
 
 async def _communication(session: AsyncSession, node: NodeRow, batch: RankBatch, told: CommunicationReport, now: datetime) -> None:
     job = await job_rows.get_locked(session, batch.job_id)
-    if job is not None and batch.generation == job.generation:
+    if job is not None and _is_newest(job, batch):
         data = keep_communication(job, told)
         await _event(session, node, batch, "job.communication", data["links"], f"gradients are summed {data['text']}", data, now)
 

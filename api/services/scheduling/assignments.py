@@ -11,8 +11,9 @@ from typing import Literal, Protocol
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.services.checkpoints.checkpoints import store_options
+from paceline.api.services.ingest.checkpoint_claims import is_older
 from paceline.api.services.scheduling import profiles, stacks
-from paceline.api.services.specs.stored_specs import stored_part
+from paceline.api.services.specs.stored_specs import checkpoint_folder
 from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment
 from paceline.cluster.states import CheckpointState, EndReason, JobState, RankState
 from paceline.db.models.checkpoints import CheckpointRow
@@ -139,13 +140,8 @@ async def _origins(session: AsyncSession, job: JobRow) -> list[CheckpointRow]:
     if chosen is None:
         return []
     siblings = await checkpoint_rows.present_of_job(session, chosen.job_id)
-    older = [each for each in siblings if each.state is CheckpointState.COMMITTED and _is_older(each, chosen)]
+    older = [each for each in siblings if each.state is CheckpointState.COMMITTED and is_older(each, chosen)]
     return [*([] if chosen.state is CheckpointState.DAMAGED else [chosen]), *older]
-
-
-def _is_older(one: CheckpointRow, other: CheckpointRow) -> bool:
-    """Whether a checkpoint was saved before `other`: a later generation may pass the same steps again, with another outcome."""
-    return one.id != other.id and one.step <= other.step and one.generation <= other.generation
 
 
 async def _gangs(session: AsyncSession, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], AssignedGang]:
@@ -178,8 +174,7 @@ async def _assignments(
     """One assignment for each action of this generation's ranks. The spec goes along as it is stored: the agent reads it where it starts
     a rank, and living ranks have theirs."""
     job, number = gang.job, gang.generation.generation
-    root = stored_part(job, "checkpoint", "directory")
-    worlds = [(action_of(job, gang.generation, rank), _world(rank, root, node, gang)) for rank in mine]
+    worlds = [(action_of(job, gang.generation, rank), _world(rank, node, gang)) for rank in mine]
     asked = number == job.generation and job.id in profiled
     profile = await profiles.wanted(session, job, [rank.rank for rank in mine]) if asked else None
     return [
@@ -205,7 +200,7 @@ async def _restore(session: AsyncSession, job: JobRow, generation: int, present:
     return tuple(each.directory for each in candidates), bool(candidates) or damaged or job.restored_from is not None
 
 
-def _world(rank: RankRow, root: str | None, node: NodePlacement, gang: AssignedGang) -> World:
+def _world(rank: RankRow, node: NodePlacement, gang: AssignedGang) -> World:
     return World(
         job_id=rank.job_id,
         generation=rank.generation,
@@ -220,7 +215,7 @@ def _world(rank: RankRow, root: str | None, node: NodePlacement, gang: AssignedG
         store_host=gang.lead.host,
         store_port=gang.lead.store_port,
         store_token=gang.generation.store_token,
-        checkpoint_directory=f"{root.rstrip('/')}/{rank.job_id}" if root else "",
+        checkpoint_directory=checkpoint_folder(gang.job) or "",
         restore_from=gang.restore[0],
         restore_required=gang.restore[1],
         parked=rank.parked,

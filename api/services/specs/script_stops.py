@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from paceline.cluster.policy.views import PolicyStop
 from paceline.cluster.states import EndReason
@@ -12,6 +13,12 @@ from paceline.monitoring.loss_watch import BadLossKind
 #: Of `jobs.progress`: the newest step whose loss was bad.
 BAD_LOSS = "bad_loss"
 _REASONS: Mapping[BadLossKind, EndReason] = {"not_finite": EndReason.LOSS_NOT_FINITE, "spike": EndReason.LOSS_SPIKE}
+
+
+def stop_stands(progress: Mapping[str, Any], generation: int) -> bool:
+    """Whether a bad loss that ends the job, of this generation or a later one, is in its `progress`. No other takes its place."""
+    known = progress.get(BAD_LOSS)
+    return isinstance(known, dict) and known["act"] == "stop" and bool(known["generation"] >= generation)
 
 
 def stop_of(job: JobRow) -> PolicyStop | None:

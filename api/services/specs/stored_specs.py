@@ -45,3 +45,9 @@ def required_spec_of(job: JobRow) -> JobSpec:
 def stored_part(job: JobRow, *names: str) -> Any:
     """One value of the stored document, whether or not all of it can be read. None where it is missing."""
     return job.spec.part(*names)
+
+
+def checkpoint_folder(job: JobRow) -> str | None:
+    """The place of a job's checkpoints, a path or a URL, where its spec names one. None: each agent's own folder."""
+    root = stored_part(job, "checkpoint", "directory")
+    return f"{root.rstrip('/')}/{job.id}" if root else None

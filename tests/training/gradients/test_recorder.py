@@ -36,7 +36,7 @@ def recorded(job: Job, generation: int = 1, kind: str = "gradients") -> dict[tup
     for note in sorted(job.folder.glob(f"**/g{generation}/rank*/artifacts/{kind}*{NOTE_SUFFIX}")):
         artifact = msgspec.json.decode(note.read_bytes(), type=RankArtifact)
         assert artifact.bytes == file_of(note).stat().st_size
-        found[artifact.first_step, int(note.parents[1].name.removeprefix("rank"))] = decompress(file_of(note).read_bytes())
+        found[artifact.first_step, int(note.parents[1].name.removeprefix("rank"))] = decompress(file_of(note).read_bytes())[0]
     return found
 
 

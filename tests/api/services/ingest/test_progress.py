@@ -13,8 +13,10 @@ import pytest
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.loops import scheduler
+from paceline.api.services.checkpoints.checkpoints import not_finite_since
 from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.lifecycle import job_lifecycle
+from paceline.api.services.specs.script_stops import stop_of
 from paceline.cluster.states import JobState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.repositories import jobs as job_rows
@@ -185,6 +187,28 @@ async def test_a_generation_that_goes_on_with_a_spoilt_state_remembers_since_whe
     assert (await told(client, job))[0]["not_finite_step"] == 11
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_step_that_was_done_again_with_a_finite_loss_dates_no_later_nan(
+    services: Services, client: httpx.AsyncClient, restarted: bool
+) -> None:
+    """The last finite checkpoint was deleted: the one before the old step was kept in its place."""
+    job = await running(services, generation=2, progress={"step": 50, "not_finite": {"step": 50, "generation": 1}})
+    async with services.write() as session:
+        (await session.get_one(GenerationRow, (job.id, 2))).start_step = 40
+        session.add(GenerationRow(job_id=job.id, generation=3, world_size=1, started_at=services.now(), start_step=100, store_token="t"))
+    keeper = ProgressKeeper(services)
+    await tell(keeper, job, [(41, 1.0)], generation=2)
+    await tell(ProgressKeeper(services) if restarted else keeper, job, [(50, 1.0), (100, 1.0)], generation=2)
+    async with services.write() as session:
+        (await session.get_one(JobRow, job.id)).generation = 3
+    async with services.control.read() as session:
+        assert await not_finite_since(session, await session.get_one(JobRow, job.id)) is None
+    await tell(ProgressKeeper(services), job, [(101, 1.0), (300, "NaN")], generation=3)
+    async with services.control.read() as session:
+        assert await not_finite_since(session, await session.get_one(JobRow, job.id)) == 300
+    assert (await told(client, job))[0]["not_finite_step"] == 300
+
+
 async def test_a_new_generation_begins_with_a_clean_slate(services: Services, client: httpx.AsyncClient) -> None:
     async with services.write() as session:
         node, _ = await factories.create_node(session)
@@ -212,6 +236,38 @@ async def test_a_script_that_is_to_stop_at_nan_fails_as_soon_as_it_is_heard_of(s
     assert (found["state"], found["end_reason"], found["failure"]["kind"]) == ("failed", "loss_not_finite", "loss_not_finite")
     assert found["failure"]["message"] == "the loss of step 11 is NaN; it is stopped, as its fault_tolerance asks"
     assert found["progress"]["bad_loss"]["done"] == "the job is stopped"
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize(
+    ("policy", "losses", "reason"),
+    [
+        ({"on_spike": "stop"}, [(41, 50.0), (42, "NaN")], "loss_spike"),
+        ({"on_nan": "stop"}, [(41, "NaN"), (42, 50.0)], "loss_not_finite"),
+        ({"on_nan": "stop", "on_spike": "stop"}, [(41, 50.0), (42, "NaN")], "loss_spike"),
+    ],
+)
+async def test_a_script_that_is_to_stop_at_one_bad_loss_stops_when_another_follows_at_once(
+    services: Services, client: httpx.AsyncClient, policy: dict[str, str], losses: list[tuple[int, Any]], reason: str, together: bool
+) -> None:
+    """It was never stopped, while its history said that it was: the loss that is only told took the place of the one that stops."""
+    job = await running(services, SCRIPT | {"fault_tolerance": policy})
+    keeper = ProgressKeeper(services)
+    good = [MetricRecord(seq=step, step=step, time=services.now().timestamp(), values={"loss": 1.0}) for step in range(1, 41)]
+    keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=good))
+    if together:
+        bad = [MetricRecord(seq=step, step=step, time=services.now().timestamp(), values={"loss": loss}) for step, loss in losses]
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=bad))
+        await keeper.flush()
+    else:
+        await tell(keeper, job, losses)
+    async with services.control.read() as session:
+        stop = stop_of(await session.get_one(JobRow, job.id))
+    assert stop is not None
+    assert (stop.reason.value, stop.step) == (reason, 41)
+    assert [event["data"]["step"] for event in (await told(client, job))[1]] in ([41, 42], [42, 41])
+    await scheduler.step_once(services, services.now())
+    assert (await client.get(f"/api/v1/training/jobs/{job.id}")).json()["state"] == "stopping"
 
 
 async def test_the_best_losses_are_kept_over_generations_and_restarts(services: Services, client: httpx.AsyncClient) -> None:

@@ -9,13 +9,15 @@ import httpx
 import pytest
 
 from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
 from paceline.api.schemas.checkpoints import RestoreRequest
 from paceline.api.services.checkpoints import checkpoints
 from paceline.api.services.ingest import rank_events
 from paceline.api.services.jobs import jobs
 from paceline.api.services.jobs.notices import Notices
-from paceline.api.services.scheduling.assignments import restore_candidates
-from paceline.cluster.states import CheckpointState
+from paceline.api.services.lifecycle import job_lifecycle
+from paceline.api.services.scheduling.assignments import desired_for, restore_candidates
+from paceline.cluster.states import CheckpointState, JobState
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.models.nodes import NodeRow
@@ -23,9 +25,11 @@ from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.monitoring.points import RankBatch, RankEvent
+from paceline.objects.location import place_at
+from paceline.training.saving.manifest import directory_name
 from tests import factories
 
-SAVED = {"directory": "/c/10", "step": 10, "bytes": 5, "manifest_sha256": "a", "metrics": {"eval_loss": "NaN"}}
+SAVED = {"step": 10, "bytes": 5, "manifest_sha256": "a", "metrics": {"eval_loss": "NaN"}}
 
 
 @dataclass
@@ -41,13 +45,20 @@ class Story:
         async with self.services.write() as session:
             await rank_events.apply(session, self.node, RankBatch(job_id=self.job.id, generation=generation, rank=rank), event)
 
+    def folder(self, generation: int = 2) -> str:
+        return f"/c/{self.job.id}/step-10.g{generation}"
+
+    async def save(self, *, generation: int = 2, **more: Any) -> None:
+        """Rank 0 tells of the checkpoint of step 10."""
+        await self.tell("checkpoint_committed", SAVED | {"directory": self.folder(generation)} | more, generation=generation)
+
     async def events(self) -> list[tuple[str, str]]:
         async with self.services.control.read() as session:
             return [(row.type, row.cause) for row in await event_rows.after(session, 0, limit=100)]
 
-    async def checkpoint(self) -> CheckpointRow:
+    async def checkpoint(self, generation: int = 2) -> CheckpointRow:
         async with self.services.control.read() as session:
-            row = await checkpoint_rows.by_directory(session, "/c/10")
+            row = await checkpoint_rows.by_directory(session, self.folder(generation))
             assert row is not None
             return row
 
@@ -61,7 +72,7 @@ async def story(services: Services) -> Story:
 
 
 async def test_a_checkpoint_is_recorded_and_shows_in_the_progress(story: Story) -> None:
-    await story.tell("checkpoint_committed", SAVED)
+    await story.save()
     row = await story.checkpoint()
     assert (row.state, row.step, row.metrics["eval_loss"]) == (CheckpointState.COMMITTED, 10, "NaN")
     assert await story.events() == [("checkpoint.committed", "rank 0 saved step 10")]
@@ -71,15 +82,15 @@ async def test_a_checkpoint_is_recorded_and_shows_in_the_progress(story: Story) 
 
 
 async def test_what_a_save_cost_is_with_its_checkpoint_where_it_was_told(story: Story) -> None:
-    await story.tell("checkpoint_committed", SAVED | {"stall_seconds": 0.01, "write_seconds": 0.4, "slowdown": None})
+    await story.save(stall_seconds=0.01, write_seconds=0.4, slowdown=None)
     row = await story.checkpoint()
     assert (row.stall_seconds, row.write_seconds, row.slowdown) == (0.01, 0.4, None)
 
 
 async def test_a_checkpoint_that_is_heard_of_too_late_is_kept(story: Story) -> None:
     """Its generation was fenced off while its news was on the way, and the job began again before it."""
-    await story.tell("checkpoint_committed", SAVED, generation=1)
-    row = await story.checkpoint()
+    await story.save(generation=1)
+    row = await story.checkpoint(1)
     assert row.state is CheckpointState.SUPERSEDED
     ((type, cause),) = await story.events()
     assert type == "checkpoint.superseded"
@@ -88,31 +99,108 @@ async def test_a_checkpoint_that_is_heard_of_too_late_is_kept(story: Story) -> N
         assert await restore_candidates(session, await session.get_one(JobRow, story.job.id), 3) == [], "its job goes on as it is"
         spec = await checkpoints.restored_spec(session, row, RestoreRequest(name="again", steps=200))
     assert spec.name == "again"
-    await story.tell("checkpoint_damaged", {"directory": "/c/10", "reason": "hash of model.pt differs"})
-    assert (await story.checkpoint()).state is CheckpointState.DAMAGED
+    await story.tell("checkpoint_damaged", {"directory": story.folder(1), "reason": "hash of model.pt differs"})
+    assert (await story.checkpoint(1)).state is CheckpointState.DAMAGED
 
 
 async def test_a_fenced_off_generation_leaves_debris_behind_what_was_restored(story: Story) -> None:
     async with story.services.write() as session:
         (await session.get_one(GenerationRow, (story.job.id, 2))).start_step = 10
-    await story.tell("checkpoint_committed", SAVED, generation=1)
-    assert (await story.checkpoint()).state is CheckpointState.DELETING
+    await story.save(generation=1)
+    assert (await story.checkpoint(1)).state is CheckpointState.DELETING
     async with story.services.control.read() as session:
         assert (await session.get_one(NodeRow, story.node.id)).desired_revision == 1, "its node is told to delete it"
 
 
 async def test_a_damaged_checkpoint_is_marked_with_the_reason(story: Story) -> None:
-    await story.tell("checkpoint_committed", SAVED)
+    await story.save()
     for _ in range(2):
-        await story.tell("checkpoint_damaged", {"directory": "/c/10", "reason": "hash of model.pt differs"})
+        await story.tell("checkpoint_damaged", {"directory": story.folder(), "reason": "hash of model.pt differs"})
     row = await story.checkpoint()
     assert (row.state, row.damage) == (CheckpointState.DAMAGED, "hash of model.pt differs")
 
 
+async def test_no_job_can_have_the_checkpoints_of_another_marked_as_damaged_or_shown_as_restored(story: Story) -> None:
+    await story.save()
+    async with story.services.write() as session:
+        other = await factories.create_running_job(session, story.node)
+    stranger = Story(story.services, story.node, other)
+    await stranger.tell("checkpoint_damaged", {"directory": story.folder(), "reason": "so that its job fails"}, generation=1)
+    await stranger.tell("checkpoint_restored", {"directory": story.folder(), "step": 10}, generation=1)
+    assert (await story.checkpoint()).state is CheckpointState.COMMITTED
+    async with story.services.control.read() as session:
+        assert (await session.get_one(GenerationRow, (other.id, 1))).restored_checkpoint_id is None
+
+
+async def test_a_checkpoint_that_a_job_was_started_from_is_damaged_where_its_ranks_say_so(story: Story) -> None:
+    async with story.services.write() as session:
+        first, chosen, later = (factories.checkpoint(story.job, story.node, step=step) for step in (10, 20, 30))
+        session.add_all([first, chosen, later])
+        await session.flush()
+        job = await factories.create_running_job(session, story.node, restored_from=chosen.id)
+    for row in (first, chosen, later):
+        await Story(story.services, story.node, job).tell(
+            "checkpoint_damaged", {"directory": row.directory, "reason": "hash"}, generation=1
+        )
+    async with story.services.control.read() as session:
+        states = [(await session.get_one(CheckpointRow, row.id)).state for row in (first, chosen, later)]
+    assert states == [CheckpointState.DAMAGED, CheckpointState.DAMAGED, CheckpointState.COMMITTED]
+
+
+@pytest.mark.parametrize(
+    ("root", "claim"),
+    [
+        (None, "/c/{other}/step-10.g1"),  # another job's: its own report would find the place taken
+        (None, "/c//{other}/step-10.g1"),
+        (None, "/c/{job}/../{other}/step-10.g1"),
+        (None, "/c/{job}/step-10.g1/"),
+        (None, "/c/{job}/./step-10.g1"),
+        (None, "/c/{job}/step-11.g1"),
+        (None, "c/{job}/step-10.g1"),
+        (None, "s3://bucket/{job}/step-10.g1"),
+        ("/srv/ckpt", "/srv/elsewhere/{job}/step-10.g1"),
+        ("/srv/ckpt", "/srv/ckpt/{other}/step-10.g1"),
+        ("s3://bucket/runs", "s3://bucket/runs/{other}/step-10.g1/"),
+        ("s3://bucket/runs", "s3://bucket/runs/{job}/step-10.g1/"),
+        ("s3://bucket/runs", "s3://bucket/runs//{job}/step-10.g1"),
+    ],
+)
+async def test_a_checkpoint_that_a_job_cannot_have_saved_is_not_recorded(services: Services, root: str | None, claim: str) -> None:
+    """Recorded, it would be its job's to delete."""
+    spec = factories.job_spec(checkpoint={"directory": root})
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job, other = [await factories.create_running_job(session, node, spec=spec) for _ in range(2)]
+    story, neighbour = Story(services, node, job), Story(services, node, other)
+    directory = claim.format(job=job.id, other=other.id)
+    await story.tell("checkpoint_committed", SAVED | {"directory": directory}, generation=1)
+    ((type, cause),) = await story.events()
+    assert (type, cause.startswith(f"checkpoint {directory} is not ")) == ("rank.event_not_believed", True)
+    for each in (story, neighbour):
+        honest = f"{root or '/c'}/{each.job.id}/step-10.g1"
+        await each.tell("checkpoint_committed", SAVED | {"directory": honest}, generation=1)
+        async with services.control.read() as session:
+            (row,) = await checkpoint_rows.present_of_job(session, each.job.id)
+        assert row.directory == honest
+
+
+@pytest.mark.parametrize("root", ["/", "/srv/ckpt/", "/srv/../data", "file:///srv/ckpt", "gs://bucket/", "az://box/a/b/"])
+async def test_a_checkpoint_is_recorded_wherever_the_spec_has_its_job_save(services: Services, root: str) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node, spec=factories.job_spec(checkpoint={"directory": root}))
+    async with services.control.read() as session:
+        place = (await desired_for(session, node)).assignments[0].worlds[0].checkpoint_directory
+    directory = str(place_at(place) / directory_name(10, 1))
+    await Story(services, node, job).tell("checkpoint_committed", SAVED | {"directory": directory}, generation=1)
+    async with services.control.read() as session:
+        assert [row.directory for row in await checkpoint_rows.present_of_job(session, job.id)] == [directory]
+
+
 async def test_a_restore_is_noted_with_its_generation(story: Story) -> None:
-    await story.tell("checkpoint_committed", SAVED)
-    await story.tell("checkpoint_restored", {"directory": "/c/10", "step": 10})
-    await story.tell("checkpoint_restored", {"directory": "/c/10", "step": 10}, rank=1)
+    await story.save()
+    await story.tell("checkpoint_restored", {"directory": story.folder(), "step": 10})
+    await story.tell("checkpoint_restored", {"directory": story.folder(), "step": 10}, rank=1)
     async with story.services.control.read() as session:
         generation = await session.get_one(GenerationRow, (story.job.id, 2))
     assert (generation.start_step, generation.restored_checkpoint_id) == (10, (await story.checkpoint()).id)
@@ -133,7 +221,7 @@ async def test_the_rest_goes_into_the_history(story: Story, kind: str, data: dic
 
 
 async def test_an_unreadable_event_is_noted_and_holds_up_nothing(story: Story) -> None:
-    await story.tell("checkpoint_committed", {"directory": "/c/10"})
+    await story.tell("checkpoint_committed", {"directory": story.folder()})
     ((type, cause),) = await story.events()
     assert type == "rank.event_unreadable"
     assert "step" in cause
@@ -246,6 +334,25 @@ async def test_a_bad_loss_is_an_event_with_its_samples_and_a_notice(story: Story
         "sample_ids": list(range(8)),
         "samples": 16,
     }
+
+
+async def test_late_events_from_before_a_job_was_set_back_are_history_alone(services: Services, client: httpx.AsyncClient) -> None:
+    """The job that began anew at step 500 was shown at step 900, with the loss of step 920."""
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node, generation=4, progress={"step": 1000})
+        job.state = JobState.FAILED
+        session.add(checkpoint := factories.checkpoint(job, node, step=500))
+        await session.flush()
+        await job_lifecycle.set_back(session, job, checkpoint, None, SYSTEM, services.now())
+    story = Story(services, node, job)
+    carried = {"step": 900, "transfers": 1, "fell_back": False, "entered_at": 1.0, "joined_at": 2.0, "agreed_at": 3.0, "first_step_at": 4.0}
+    await story.tell("carried_on", carried, generation=4)
+    await story.tell("bad_loss", BAD | {"step": 920}, generation=4)
+    await story.tell("communication_chosen", CHOSEN, generation=4)
+    found = (await client.get(f"/api/v1/training/jobs/{job.id}")).json()
+    assert (found["progress"]["step"], found["progress"]["bad_loss"], found["communication"]) == (500, None, None)
+    assert [type for type, _ in await story.events()] == ["job.set_back", "job.carried_on", "job.loss_not_finite"]
 
 
 @pytest.mark.parametrize("wrong", [{"step": -1}, {"act": "shrug"}, {"sample_ids": [0] * 257}, {"loss": "much"}])

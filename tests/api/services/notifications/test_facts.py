@@ -123,7 +123,7 @@ async def test_a_thousand_steps_of_nan_are_one_notification_of_each_generation(n
         async with news.services.write() as session:
             for step in range(500):
                 told = BadLossReport(step=step, what="not_finite", act="warn", loss=float("nan"))
-                await record_bad_loss(session, job, told, LossReporter(SYSTEM, generation), START)
+                await record_bad_loss(session, job, {}, told, LossReporter(SYSTEM, generation), START)
     await news.read()
     first, second = await news.deliveries()
     assert first["event"] == second["event"] == "nan"
