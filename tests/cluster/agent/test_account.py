@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
+import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 
 from paceline.cluster.agent.account import find_account
 from paceline.cluster.agent.errors import RunAsError
-from paceline.cluster.agent.upload.artifacts import read_chunk
+from paceline.cluster.agent.upload.artifacts import ArtifactsFolder
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 
@@ -87,6 +90,58 @@ async def test_a_rank_of_another_user_trains_and_reads_nothing_of_the_agents(ope
     await agent.end()
 
 
+def write_package(folder: Path, at_start: str) -> None:
+    """A package whose line of code every interpreter runs that has it, as it starts."""
+    info = "tiny-1.dist-info"
+    files = {
+        "tiny.pth": f"import os; {at_start}\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(folder / "tiny-1-py3-none-any.whl", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def users_can_run_base_python() -> bool:
+    """Whether the interpreter of new virtual environments is where every user may run it: not in root's home."""
+    try:
+        subprocess.run([Path(sys.base_prefix) / "bin" / "python3", "-c", ""], user=USER, cwd="/", check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+@needs_root
+@pytest.mark.parametrize("packages", ["requirements", "python"])
+async def test_code_that_a_jobs_interpreter_runs_at_its_start_is_never_roots(
+    open_agent: AgentProcess, coordinator: Coordinator, packages: str
+) -> None:
+    if packages == "requirements" and not users_can_run_base_python():
+        pytest.skip(f"{USER} cannot run the Python of {sys.base_prefix}")
+    agent, nobody, public = open_agent, pwd.getpwnam(USER), open_agent.data.parent / "public"
+    public.mkdir()
+    public.chmod(0o777)
+    users, python = public / "users", public / "python"
+    users.touch()
+    users.chmod(0o666)
+    write_package(public, f"open({str(users)!r}, 'a').write(f'{{os.geteuid()}}\\n')")
+    python.write_text(f'#!/bin/sh\nid -u >> {users}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    agent.environment |= {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(public), "UV_CACHE_DIR": str(public / "cache")}
+    agent.start("--run-as", USER, "--checkpoints", str(agent.data / "checkpoints"))
+    job = training_job(steps=3)
+    job["environment"][packages] = ["tiny"] if packages == "requirements" else str(python)
+    await coordinator.desire(assignment("job", spec=job))
+    await coordinator.until(drained("job"))
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert (rank.outcome, rank.step) == ("completed", 3), coordinator.of("job").text
+    assert set(users.read_text().split()) == {str(nobody.pw_uid)}
+    await agent.end()
+
+
 CURVES = """
 import os, pathlib, time
 from paceline.monitoring.event_file import EventFileWriter
@@ -156,23 +211,16 @@ async def test_a_data_folder_that_the_user_cannot_enter_is_refused(agent: AgentP
     assert f"--run-as {USER}: that user cannot enter" in agent.log
 
 
-@pytest.mark.parametrize("place", ["file", "folder"])
-def test_a_link_among_a_ranks_files_is_not_sent(tmp_path: Path, place: str) -> None:
+def test_a_link_among_a_ranks_files_is_not_sent(tmp_path: Path) -> None:
     """Root could read what it names."""
-    secret, artifacts = tmp_path / "secret" / "trace.json", tmp_path / "rank0" / "artifacts"
-    secret.parent.mkdir()
+    secret, artifacts = tmp_path / "secret.json", tmp_path / "rank0" / "artifacts"
     secret.write_text("secret")
-    artifacts.parent.mkdir()
-    if os.geteuid() == 0:
-        os.chown(artifacts.parent, pwd.getpwnam(USER).pw_uid, -1)
-    elif place == "folder":
-        pytest.skip("a link to a folder leads an ordinary user to files of its own only")
-    if place == "folder":
-        artifacts.symlink_to(secret.parent)
-    else:
-        artifacts.mkdir()
-        (artifacts / "trace.json").symlink_to(secret)
-    assert read_chunk(artifacts / "trace.json", 0) == b""
+    artifacts.mkdir(parents=True)
+    for path in (artifacts.parent, artifacts) if os.geteuid() == 0 else ():
+        os.chown(path, pwd.getpwnam(USER).pw_uid, -1)
+    (artifacts / "trace.json").symlink_to(secret)
+    with ArtifactsFolder(artifacts) as folder:
+        assert folder.read_chunk("trace.json", 0) == b""
 
 
 @needs_root

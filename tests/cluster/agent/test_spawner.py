@@ -7,13 +7,14 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
 
+from paceline.cluster.agent import spawner
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.spawner_link import (
     ProcessList,
@@ -71,6 +72,17 @@ def test_a_rank_that_ends_by_a_signal_without_a_name_of_its_own_has_ended(node: 
     os.kill(node.agent.until(lambda ranks: key in ranks)[key], signal.SIGRTMIN + 1)
     node.agent.until(lambda ranks: key not in ranks)
     assert node.exit_status(spawn).signal == "SIGRTMIN+1"
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")], ids=["pipe", "link"])
+def test_what_another_rank_puts_in_the_place_of_its_output_keeps_no_rank_from_starting(node: Node, put: Callable[[Path], None]) -> None:
+    """The spawner, the parent of all ranks, would wait for a reader of the pipe."""
+    spawn = node.order(exit="0")
+    output = RankFolder.at(Path(spawn.order.folder)).output
+    put(output)
+    assert node.run(spawn).exit_code == 0
+    assert output.is_file()
+    assert not output.is_symlink()
 
 
 def test_a_rank_leads_a_session_of_its_own_and_inherits_no_descriptor(node: Node) -> None:
@@ -270,6 +282,13 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
+
+
+def test_no_spawner_of_an_environment_is_root_for_another_users_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would run code of the environment's packages before it forks a rank that becomes the user."""
+    with pytest.raises(SystemExit):
+        spawner.main(["--data", str(tmp_path), "--environment", "packages", "--run-as", "nobody"])
+    assert "--environment with --run-as" in capsys.readouterr().err
 
 
 def test_a_daemon_that_left_the_session_and_cleared_its_environment_ends_with_its_rank(node: Node, tmp_path: Path) -> None:
