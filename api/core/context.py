@@ -11,6 +11,7 @@ from typing import cast
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.bus import Bus
+from paceline.api.core.daemon_calls import DaemonCalls
 from paceline.api.core.disk import DiskWatch
 from paceline.api.core.folder_looks import FolderLooks
 from paceline.api.core.guest import GuestPass
@@ -23,6 +24,8 @@ from paceline.api.settings import Settings
 from paceline.db.session import Database
 
 _TOPICS = "paceline_topics"
+#: How many looks at checkpoints' folders may be stuck in file systems that do not answer.
+MOST_CHECKPOINT_LOOKS = 16
 
 
 def utc_now() -> datetime:
@@ -41,6 +44,7 @@ class Services:
     disk: DiskWatch = field(default_factory=lambda: DiskWatch(None))
     planner: Planner = field(default_factory=Planner)
     folders: FolderLooks = field(default_factory=FolderLooks)
+    checkpoint_looks: DaemonCalls = field(default_factory=lambda: DaemonCalls(MOST_CHECKPOINT_LOOKS))
     troubles: Troubles = field(default_factory=Troubles)
     guest: GuestPass = field(default_factory=GuestPass)
     now: Callable[[], datetime] = utc_now

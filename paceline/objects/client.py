@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.objects.errors import ObjectAccessError, ObjectLostError, ObjectNotFoundError, ObjectStoreError
+from paceline.objects.errors import ObjectAccessError, ObjectLostError, ObjectNotFoundError, ObjectStoreError, ObjectTooLargeError
 from paceline.objects.location import ObjectLocation
 
 if TYPE_CHECKING:
@@ -108,12 +108,15 @@ class ObjectClient:
                     return
         raise self._lost(name)
 
-    def get(self, name: str) -> bytes:
-        """Read a small object whole."""
+    def get(self, name: str, limit: int | None = None) -> bytes:
+        """Read a small object whole. Raises ObjectTooLargeError, before anything is read, over `limit` bytes."""
         with self._explained(name):
             import obstore
 
-            return bytes(obstore.get(self._store, self._key(name)).bytes())
+            found = obstore.get(self._store, self._key(name))
+            if limit is not None and found.meta["size"] > limit:
+                raise ObjectTooLargeError(f"{self.location / name} has {found.meta['size']} bytes, of {limit} at most")
+            return bytes(found.bytes())
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """Read an object piece by piece."""

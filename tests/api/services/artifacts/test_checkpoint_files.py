@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import tarfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import httpx
 import pytest
 
 from paceline.api.core.context import Services
+from paceline.api.core.daemon_calls import DaemonCalls
+from paceline.api.errors import ProblemError
 from paceline.api.services.artifacts import checkpoint_files
 from paceline.api.services.artifacts.checkpoint_files import DamagedWhileSentError, PackedFile
 from paceline.db.models.checkpoints import CheckpointRow
@@ -89,7 +92,15 @@ async def test_nothing_is_read_but_the_checkpoint_that_was_announced(services: S
     plain = tmp_path / "c"
     plain.mkdir()
     (plain / "passwd").write_text("x")
-    for folder, digest in ((replaced, "0" * 64), (leads_out, outside), (plain, "0" * 64)):
+    endless, piped, huge = (tmp_path / name / "step-5.g1" for name in "def")
+    for folder in (endless, piped, huge):
+        folder.mkdir(parents=True)
+    (endless / "manifest.json").symlink_to("/dev/zero")
+    os.mkfifo(piped / "manifest.json")
+    (huge / "manifest.json").touch()
+    os.truncate(huge / "manifest.json", 1 << 40)
+    announcements = [(folder, "0" * 64) for folder in (replaced, plain, endless, piped, huge)]
+    for folder, digest in (*announcements, (leads_out, outside)):
         row = await announced(services, folder, digest)
         answer = await client.get(f"{ALL}/{row.id}/download")
         assert (answer.status_code, answer.json()["code"]) == (409, "checkpoint_not_usable")
@@ -111,3 +122,38 @@ async def test_a_link_or_a_changed_file_breaks_the_download_off(tmp_path: Path) 
     file.symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic links"):
         [piece async for piece in checkpoint_files.content(good)]
+
+
+async def test_a_folder_that_is_put_in_the_place_of_a_checkpoint_while_it_is_sent_is_not_read(
+    services: Services, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    """The coordinator may read what the rank may not: a link to its data folder, put there after the manifest was read, sent its files."""
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "secrets.key").write_bytes(b"secret" * 1000)
+    folder = tmp_path / "step-5.g1"
+    claimed = File(bytes=10**12, sha256="0" * 64)
+    row = await announced(services, folder, save(folder, {"a": b"first"}, **{"secrets.key": claimed}))
+    files = await checkpoint_files.files_of(services.checkpoint_looks, row, "node", {})
+    first, second = files[0], files[1]
+    assert [piece async for piece in checkpoint_files.content(first)] == [b"first"]
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(private)
+    assert [piece async for piece in checkpoint_files.content(first)] == [b"first"]
+    with pytest.raises(OSError, match="No such file"):
+        await anext(checkpoint_files.content(second))
+    (tmp_path / "moved" / "secrets.key").write_bytes(b"secret" * 1000)
+    with pytest.raises(DamagedWhileSentError):
+        await anext(checkpoint_files.content(second))
+
+
+async def test_file_systems_that_hang_take_none_of_the_threads_that_the_coordinator_needs(services: Services, tmp_path: Path) -> None:
+    folder = tmp_path / "step-5.g1"
+    row, released = await announced(services, folder, save(folder, CONTENTS)), threading.Event()
+    looks = DaemonCalls(1)
+    with pytest.raises(TimeoutError):
+        await looks.run(lambda: released.wait(30), 0.01)
+    with pytest.raises(ProblemError) as raised:
+        await checkpoint_files.files_of(looks, row, "node", {})
+    assert raised.value.code == "busy"
+    released.set()
