@@ -96,13 +96,12 @@ async def download_checkpoint(
     if len(files) > 1:
         return _tar(files, f"{name}-safetensors.tar", scratch)
     headers = downloads.attachment(f"{name}.safetensors") | {"Content-Length": str(files[0].size)}
-    return DownloadResponse(contents.then_removed(contents.content(files[0]), scratch), media_type=SAFETENSORS, headers=headers)
+    return DownloadResponse(contents.content(files[0]), media_type=SAFETENSORS, headers=headers, scratch=scratch)
 
 
 def _tar(files: list[contents.PackedFile], name: str, scratch: Path | None = None) -> DownloadResponse:
     headers = downloads.attachment(name) | {"Content-Length": str(contents.tar_bytes(files))}
-    pieces = contents.tar(files)
-    return DownloadResponse(pieces if scratch is None else contents.then_removed(pieces, scratch), media_type=TAR, headers=headers)
+    return DownloadResponse(contents.tar(files), media_type=TAR, headers=headers, scratch=scratch)
 
 
 async def _store_options(session: ReadSession, row: CheckpointRow) -> dict[str, str]:

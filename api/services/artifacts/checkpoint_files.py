@@ -9,7 +9,6 @@ it contains is compared with the manifest's hash while it is sent.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -243,13 +242,3 @@ async def export(row: CheckpointRow, options: Mapping[str, str]) -> tuple[Path, 
     except BaseException:
         await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
         raise
-
-
-async def then_removed(pieces: AsyncIterator[bytes], scratch: Path) -> AsyncIterator[bytes]:
-    """Pass `pieces` on, and remove the temporary folder at their end, also where the client has gone."""
-    try:
-        async for piece in pieces:
-            yield piece
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(scratch)

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from paceline.api.core.context import Services
 from paceline.api.core.daemon_calls import DaemonCalls
@@ -157,3 +158,28 @@ async def test_file_systems_that_hang_take_none_of_the_threads_that_the_coordina
         await checkpoint_files.files_of(looks, row, "node", {})
     assert raised.value.code == "busy"
     released.set()
+
+
+async def test_an_export_that_cannot_be_sent_leaves_nothing_behind(
+    app: FastAPI, services: Services, client: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights filled the temporary folder each time that other downloads took all turns between the export and its own."""
+    folder, scratch = tmp_path / "step-5.g1", tmp_path / "scratch"
+    row = await announced(services, folder, save(folder, CONTENTS))
+
+    async def export(*_: object) -> tuple[Path, list[PackedFile]]:
+        scratch.mkdir(exist_ok=True)
+        (scratch / "model.safetensors").write_bytes(b"weights")
+        return scratch, [PackedFile(scratch / "model.safetensors", "model.safetensors", 7, None)]
+
+    monkeypatch.setattr(checkpoint_files, "export", export)
+    answer = await client.get(f"{ALL}/{row.id}/download", params={"format": "safetensors"})
+    assert (answer.content, scratch.exists()) == (b"weights", False)
+
+    async def export_and_lose_the_turn(*_: object) -> tuple[Path, list[PackedFile]]:
+        app.state.downloads.limit, app.state.downloads.wait_seconds = 0, 0.05
+        return await export()
+
+    monkeypatch.setattr(checkpoint_files, "export", export_and_lose_the_turn)
+    answer = await client.get(f"{ALL}/{row.id}/download", params={"format": "safetensors"})
+    assert (answer.json()["code"], scratch.exists()) == ("busy", False)
