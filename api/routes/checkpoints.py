@@ -69,7 +69,7 @@ async def get_checkpoint(checkpoint_id: str, session: ReadSession) -> Checkpoint
 async def checkpoint_files(checkpoint_id: str, services: ServicesDep, session: ReadSession) -> CheckpointFiles:
     """The files of the checkpoint, or why they cannot be downloaded from here."""
     row = await checkpoints.find(session, checkpoint_id)
-    return await contents.describe(services.checkpoint_looks, row, await _node_name(session, row), await _store_options(session, row))
+    return await contents.describe(services, row, await _node_name(session, row), await _store_options(session, row))
 
 
 @router.get("/{checkpoint_id}/download", response_class=StreamingResponse, responses={200: {"content": {TAR: {}, SAFETENSORS: {}}}})
@@ -87,7 +87,7 @@ async def download_checkpoint(
     row = await checkpoints.find(session, checkpoint_id)
     job = await jobs.find(session, row.job_id)
     options = checkpoints.store_options(job)
-    files = await contents.files_of(services.checkpoint_looks, row, await _node_name(session, row), options)
+    files = await contents.files_of(services, row, await _node_name(session, row), options)
     name = f"{job.name}-step{row.step}"
     if format == "checkpoint" or getattr(request.state, "head", False):
         return _tar(files, f"{name}.tar")

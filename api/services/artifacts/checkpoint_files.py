@@ -23,14 +23,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from paceline.api.core.daemon_calls import AllCallsStuckError, DaemonCalls
+from paceline.api.core.context import Services
+from paceline.api.core.daemon_calls import AllCallsStuckError
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.checkpoints import CheckpointFile, CheckpointFiles
 from paceline.db.models.checkpoints import KEPT_STATES, CheckpointRow
 from paceline.location import ROOT
 from paceline.monitoring.files import open_file
 from paceline.objects.client import HASTY, ObjectClient
-from paceline.objects.errors import ObjectStoreError
+from paceline.objects.endpoints import require_listed
+from paceline.objects.errors import ObjectStoreError, UnlistedEndpointError
 from paceline.objects.location import ObjectLocation, Place, is_url, parse
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError
 from paceline.training.saving import manifest as manifests
@@ -81,10 +83,10 @@ class DamagedWhileSentError(Exception):
     """A file is not what its manifest says: the download breaks off, so that it cannot be taken for whole."""
 
 
-async def describe(looks: DaemonCalls, row: CheckpointRow, node_name: str, options: Mapping[str, str]) -> CheckpointFiles:
+async def describe(services: Services, row: CheckpointRow, node_name: str, options: Mapping[str, str]) -> CheckpointFiles:
     """The files of a checkpoint, or why they cannot be downloaded from here."""
     try:
-        found = await files_of(looks, row, node_name, options)
+        found = await files_of(services, row, node_name, options)
     except ProblemError as problem:
         return CheckpointFiles(readable=False, reason=problem.detail, files=[], weights=False, weights_reason=problem.detail)
     listed = [CheckpointFile(name=each.path.name, bytes=each.size, sha256=each.sha256 or "") for each in found]
@@ -92,21 +94,23 @@ async def describe(looks: DaemonCalls, row: CheckpointRow, node_name: str, optio
     return CheckpointFiles(readable=True, reason=None, files=listed, weights=reason is None, weights_reason=reason)
 
 
-async def files_of(looks: DaemonCalls, row: CheckpointRow, node_name: str, options: Mapping[str, str]) -> list[PackedFile]:
+async def files_of(services: Services, row: CheckpointRow, node_name: str, options: Mapping[str, str]) -> list[PackedFile]:
     """The files as they go into a tar, the manifest last. `options` say where an object store is, as the job does. Raises checkpoint_not_here
     where the coordinator does not see the folder or reach the store, checkpoint_not_usable where the checkpoint is damaged or gone, and busy
     where the file systems that were looked at hang."""
     if row.state not in KEPT_STATES:
         raise ProblemError("checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}: there are no files")
+    looks = services.checkpoint_looks
     try:
         if is_url(row.directory):
+            require_listed(options, services.settings.listed_store_endpoints)
             async with asyncio.timeout(STORE_SECONDS):
                 return await asyncio.to_thread(_read_stored_manifest, row, options)
         return await looks.run(functools.partial(_read_manifest, row.directory, row.manifest_sha256), LOOK_SECONDS)
     except AllCallsStuckError:
         text = f"{looks.limit} looks at checkpoints' folders have not come back; a file system of the coordinator's machine may hang"
         raise ProblemError("busy", text, headers={"Retry-After": "1"}) from None
-    except (CheckpointUnreachableError, TimeoutError) as error:
+    except (CheckpointUnreachableError, UnlistedEndpointError, TimeoutError) as error:
         raise not_here(row, node_name, error) from error
     except CheckpointCorruptError as error:
         raise ProblemError("checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is damaged: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
@@ -135,7 +136,7 @@ async def test_a_folder_that_is_put_in_the_place_of_a_checkpoint_while_it_is_sen
     folder = tmp_path / "step-5.g1"
     claimed = File(bytes=10**12, sha256="0" * 64)
     row = await announced(services, folder, save(folder, {"a": b"first"}, **{"secrets.key": claimed}))
-    files = await checkpoint_files.files_of(services.checkpoint_looks, row, "node", {})
+    files = await checkpoint_files.files_of(services, row, "node", {})
     first, second = files[0], files[1]
     assert [piece async for piece in checkpoint_files.content(first)] == [b"first"]
     folder.rename(tmp_path / "moved")
@@ -152,12 +153,46 @@ async def test_file_systems_that_hang_take_none_of_the_threads_that_the_coordina
     folder = tmp_path / "step-5.g1"
     row, released = await announced(services, folder, save(folder, CONTENTS)), threading.Event()
     looks = DaemonCalls(1)
+    object.__setattr__(services, "checkpoint_looks", looks)
     with pytest.raises(TimeoutError):
         await looks.run(lambda: released.wait(30), 0.01)
     with pytest.raises(ProblemError) as raised:
-        await checkpoint_files.files_of(looks, row, "node", {})
+        await checkpoint_files.files_of(services, row, "node", {})
     assert raised.value.code == "busy"
     released.set()
+
+
+async def test_credentials_go_to_no_endpoint_that_only_a_job_names(
+    services: Services, client: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member's endpoint got the coordinator's tokens, and requests within its network."""
+    connections = list[str]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append((await reader.readline()).decode())
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "of-the-coordinator")
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        policy = {"directory": "s3://bucket/runs", "options": {"endpoint": endpoint}}
+        async with services.write() as session:
+            node, _ = await factories.create_node(session)
+            job = await factories.create_running_job(session, node, spec=factories.job_spec(checkpoint=policy))
+            row = factories.checkpoint(job, node, step=5, directory="s3://bucket/runs/step-5.g1")
+            session.add(row)
+        listed = (await client.get(f"{ALL}/{row.id}/files")).json()
+        assert (listed["readable"], connections) == (False, [])
+        assert f"set PACELINE_STORE_ENDPOINTS={endpoint}, where it is started" in listed["reason"]
+        for format in ("checkpoint", "safetensors"):
+            refused = await client.get(f"{ALL}/{row.id}/download", params={"format": format})
+            assert (refused.json()["code"], connections) == ("checkpoint_not_here", [])
+        object.__setattr__(services, "settings", services.settings.model_copy(update={"store_endpoints": endpoint}))
+        listed = (await client.get(f"{ALL}/{row.id}/files")).json()
+        assert "PACELINE_STORE_ENDPOINTS" not in listed["reason"]
+        assert connections
 
 
 async def test_an_export_that_cannot_be_sent_leaves_nothing_behind(
