@@ -15,6 +15,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from paceline.cluster.history.node_readings import KeepReadings
 from paceline.cluster.history.storage import KeepPolicy
 from paceline.location import DASHBOARD
+from paceline.objects.endpoints import SETTING as STORE_ENDPOINTS
+from paceline.objects.endpoints import listed_endpoints
 from paceline.tls.trust import TrustError, fingerprint_of
 
 SSH_SECRETS = "PACELINE_SSH_"
@@ -92,6 +94,11 @@ class Settings(BaseSettings):
         description="comma-separated host names, addresses and networks that webhooks may reach although they are inside, or over plain http, "
         "such as hooks.corp.example,10.20.0.0/16; default: the public internet over https alone",
     )
+    store_endpoints: str = Field(
+        "",
+        description="comma-separated endpoints of object stores, such as https://minio.example:9000, that jobs' checkpoints may name: the "
+        "coordinator reads them there with its own credentials. AWS_ENDPOINT_URL and AZURE_STORAGE_ENDPOINT count as well",
+    )
     keep_points_days: int = Field(30, ge=1, description="raw points")
     keep_curves_days: int = Field(365, ge=1, description="roll-ups, from a job's last point on")
     keep_lines_days: int = Field(30, ge=1, description="log lines")
@@ -147,6 +154,10 @@ class Settings(BaseSettings):
             raw=timedelta(hours=self.keep_readings_hours), fine=timedelta(days=self.keep_readings_days) / 10, coarse=days["curves"]
         )
         return KeepPolicy(**days, readings=readings, bytes=int(self.keep_size), recent=timedelta(hours=self.keep_recent_hours))
+
+    @property
+    def listed_store_endpoints(self) -> frozenset[str]:
+        return listed_endpoints({**os.environ, STORE_ENDPOINTS: self.store_endpoints})
 
     @property
     def hosts(self) -> frozenset[str]:

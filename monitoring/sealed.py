@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from pathlib import Path
 
 import msgspec
+
+from paceline.monitoring.files import UnfitFileError
 
 _SEALED = re.compile(rb'(?P<body>.+),\n  "sha256": "(?P<sha256>[0-9a-f]{64})"\n\}', re.DOTALL)
 
@@ -18,8 +21,12 @@ class File(msgspec.Struct, frozen=True):
 
 
 def describe(path: Path) -> File:
-    with open(path, "rb") as file:
-        return File(bytes=os.fstat(file.fileno()).st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    """Hash a file. Raises UnfitFileError for a pipe or a device, which would never end, or another OSError."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise UnfitFileError(f"{path} is no plain file")
+        return File(bytes=found.st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def sealed(document: bytes) -> bytes:

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.admission import Admission
 from paceline.api.core.bus import Bus
+from paceline.api.core.daemon_calls import DaemonCalls
 from paceline.api.core.disk import DiskWatch
 from paceline.api.core.folder_looks import FolderLooks
 from paceline.api.core.guest import GuestPass
@@ -26,6 +27,8 @@ from paceline.db.session import Database
 _TOPICS = "paceline_topics"
 #: For a turn at reading what may take hundreds of MB of memory.
 UNPACKING_WAIT_SECONDS = 10.0
+#: How many looks at checkpoints' folders may be stuck in file systems that do not answer.
+MOST_CHECKPOINT_LOOKS = 16
 
 
 def utc_now() -> datetime:
@@ -44,6 +47,7 @@ class Services:
     disk: DiskWatch = field(default_factory=lambda: DiskWatch(None))
     planner: Planner = field(default_factory=Planner)
     folders: FolderLooks = field(default_factory=FolderLooks)
+    checkpoint_looks: DaemonCalls = field(default_factory=lambda: DaemonCalls(MOST_CHECKPOINT_LOOKS))
     troubles: Troubles = field(default_factory=Troubles)
     guest: GuestPass = field(default_factory=GuestPass)
     unpacking: Admission = field(default_factory=lambda: Admission("reads of what ranks have logged", 2, UNPACKING_WAIT_SECONDS))

@@ -6,14 +6,12 @@ content. So a member, who may run code on the nodes, learns next to nothing by i
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import os
 import platform
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from paceline.api.core.daemon_calls import AllCallsStuckError, DaemonCalls
 from paceline.db.models.nodes import NodeRow
 from paceline.training.schema.script import Script
 from paceline.training.spec.clashes import why_ours_wins, why_yours_wins
@@ -26,34 +24,25 @@ MOST_LOOKS = 4
 
 @dataclass
 class FolderLooks:
-    """Looks at folders, each in a thread of its own, which ends with the process: a file system that hangs must hold up neither a
-    request nor the end."""
+    """Looks at folders: a file system that hangs must hold up neither a request nor the end of the process."""
 
     limit_seconds: float = 1.0
     look: Callable[[JobSpec, bool], list[str]] = field(default_factory=lambda: look_at)
-    _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_LOOKS))
+    _calls: DaemonCalls = field(default_factory=lambda: DaemonCalls(MOST_LOOKS))
 
     async def warnings(self, spec: JobSpec, nodes: Sequence[NodeRow]) -> list[str]:
         """Warnings about the job's folder; none where it is not on this machine. `nodes`: those that are present."""
-        if not names_a_file(spec) or not self._room.acquire(blocking=False):
+        if not names_a_file(spec):
             return []
-        answer: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
-        answer.set_running_or_notify_cancel()
-        threading.Thread(target=self._answer, args=(answer, spec, _all_here(nodes)), daemon=True, name="folder look").start()
+        all_here = _all_here(nodes)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(answer), self.limit_seconds)
+            return await self._calls.run(lambda: self.look(spec, all_here), self.limit_seconds)
+        except AllCallsStuckError:
+            return []
         except TimeoutError:
             return [
                 f"the job's folder did not answer within {self.limit_seconds:g} s on the coordinator's machine: a file system may hang there"
             ]
-
-    def _answer(self, answer: concurrent.futures.Future[list[str]], spec: JobSpec, all_here: bool) -> None:
-        try:
-            answer.set_result(self.look(spec, all_here))
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-            answer.set_exception(error)
-        finally:
-            self._room.release()
 
 
 def look_at(spec: JobSpec, all_here: bool) -> list[str]:

@@ -66,16 +66,17 @@ async def get_checkpoint(checkpoint_id: str, session: ReadSession) -> Checkpoint
 
 
 @router.get("/{checkpoint_id}/files")
-async def checkpoint_files(checkpoint_id: str, session: ReadSession) -> CheckpointFiles:
+async def checkpoint_files(checkpoint_id: str, services: ServicesDep, session: ReadSession) -> CheckpointFiles:
     """The files of the checkpoint, or why they cannot be downloaded from here."""
     row = await checkpoints.find(session, checkpoint_id)
-    return await contents.describe(row, await _node_name(session, row), await _store_options(session, row))
+    return await contents.describe(services, row, await _node_name(session, row), await _store_options(session, row))
 
 
 @router.get("/{checkpoint_id}/download", response_class=StreamingResponse, responses={200: {"content": {TAR: {}, SAFETENSORS: {}}}})
 async def download_checkpoint(
     checkpoint_id: str,
     request: Request,
+    services: ServicesDep,
     session: ReadSession,
     format: Annotated[
         Literal["checkpoint", "safetensors"],
@@ -86,7 +87,7 @@ async def download_checkpoint(
     row = await checkpoints.find(session, checkpoint_id)
     job = await jobs.find(session, row.job_id)
     options = checkpoints.store_options(job)
-    files = await contents.files_of(row, await _node_name(session, row), options)
+    files = await contents.files_of(services, row, await _node_name(session, row), options)
     name = f"{job.name}-step{row.step}"
     if format == "checkpoint" or getattr(request.state, "head", False):
         return _tar(files, f"{name}.tar")
@@ -95,13 +96,12 @@ async def download_checkpoint(
     if len(files) > 1:
         return _tar(files, f"{name}-safetensors.tar", scratch)
     headers = downloads.attachment(f"{name}.safetensors") | {"Content-Length": str(files[0].size)}
-    return DownloadResponse(contents.then_removed(contents.content(files[0]), scratch), media_type=SAFETENSORS, headers=headers)
+    return DownloadResponse(contents.content(files[0]), media_type=SAFETENSORS, headers=headers, scratch=scratch)
 
 
 def _tar(files: list[contents.PackedFile], name: str, scratch: Path | None = None) -> DownloadResponse:
     headers = downloads.attachment(name) | {"Content-Length": str(contents.tar_bytes(files))}
-    pieces = contents.tar(files)
-    return DownloadResponse(pieces if scratch is None else contents.then_removed(pieces, scratch), media_type=TAR, headers=headers)
+    return DownloadResponse(contents.tar(files), media_type=TAR, headers=headers, scratch=scratch)
 
 
 async def _store_options(session: ReadSession, row: CheckpointRow) -> dict[str, str]:

@@ -44,6 +44,7 @@ from paceline.cluster.exec_frames import (
 )
 from paceline.db.errors import DatabaseError
 from paceline.db.repositories import exec_sessions as rows
+from paceline.db.repositories import jobs as job_rows
 
 logger = logging.getLogger(__name__)
 router = APIRouter()
@@ -80,7 +81,7 @@ async def exec_beside_rank(websocket: WebSocket, job_id: str) -> None:
     else:
         broker: ExecBroker = websocket.app.state.exec_broker
         with broker.client(row) as waiting:
-            await ExecRelay(websocket, services, caller, start, waiting, row.opened_at.timestamp()).run()
+            await ExecRelay(websocket, services, caller, job_id, start, waiting, row.opened_at.timestamp()).run()
 
 
 async def _refuse(websocket: WebSocket, word: SessionEnded, code: int = REFUSED) -> None:
@@ -122,6 +123,7 @@ class ExecRelay:
     client: WebSocket
     services: Services
     caller: Caller
+    job_id: str
     start: StartCommand
     waiting: WaitingClient
     opened_at: float
@@ -269,15 +271,20 @@ class ExecRelay:
             await asyncio.sleep(min(ends_at, self._active_at + idle_seconds) - now)
 
     async def _until_not_allowed(self) -> SessionEnded:
-        """Wait until the key or session that opened this would not open it again, or no longer has the role."""
+        """Wait until the key or session that opened this would not open it again: it is revoked, or no longer has the right for this job."""
         again = identity.caller_of_key if self.caller.kind == "key" else identity.caller_of_session
         with self.services.bus.subscribe(bus.IDENTITY) as changes:
             while True:
                 await changes.wait(REVOKED_SECONDS)
                 async with self.services.control.read() as session:
                     caller = await again(session, self.caller.credential, self.services.now())
-                if caller is None or not caller.may("member"):
-                    return SessionEnded(code="forbidden", message="you are signed out, or no longer have the role for it")
+                    job = await job_rows.get(session, self.job_id)
+                if caller is None or job is None:
+                    return SessionEnded(code="forbidden", message="you are signed out, or the job is gone")
+                try:
+                    exec_sessions.require_right(caller, job, self.services.settings)
+                except ProblemError as problem:
+                    return SessionEnded(code="forbidden", message=problem.detail)
 
     async def _end(self, word: SessionEnded) -> None:
         self.result.why = word.message

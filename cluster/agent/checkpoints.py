@@ -14,6 +14,7 @@ from paceline.cluster.agent.removal import remove_tree
 from paceline.cluster.protocol import CheckpointToDelete
 from paceline.monitoring.files import sync_folder
 from paceline.objects.client import HASTY, ObjectClient
+from paceline.objects.endpoints import require_listed
 from paceline.objects.location import is_url, parse
 from paceline.training.saving import object_manifests
 
@@ -31,10 +32,11 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointDeletions:
-    """The deletions of this agent. `on_deleted` is called when a checkpoint is gone; its id is in `done` from then on."""
+    """The deletions of this agent. `on_deleted` is called when a checkpoint is gone; its id is in `done` from then on. `store_endpoints`: those
+    of jobs' stores that this agent's credentials may be sent to."""
 
-    def __init__(self, on_deleted: Callable[[], None]) -> None:
-        self._on_deleted = on_deleted
+    def __init__(self, on_deleted: Callable[[], None], store_endpoints: Collection[str] = ()) -> None:
+        self._on_deleted, self._store_endpoints = on_deleted, store_endpoints
         self.done: set[str] = set()
         self._under_way: set[str] = set()
         self._again_at: dict[str, float] = {}  # monotonic
@@ -45,7 +47,7 @@ class CheckpointDeletions:
         if checkpoint.id in self.done or checkpoint.id in self._under_way or time.monotonic() < self._again_at.get(checkpoint.id, 0.0):
             return
         self._under_way.add(checkpoint.id)
-        deletion = asyncio.get_running_loop().run_in_executor(self._threads, delete, checkpoint)
+        deletion = asyncio.get_running_loop().run_in_executor(self._threads, delete, checkpoint, self._store_endpoints)
         deletion.add_done_callback(lambda ended: self._on_end(checkpoint.id, ended))
 
     def forget_all_but(self, doomed: Collection[str]) -> None:
@@ -62,10 +64,10 @@ class CheckpointDeletions:
             self._again_at[checkpoint_id] = time.monotonic() + RETRY_SECONDS
 
 
-def delete(checkpoint: CheckpointToDelete) -> bool:
-    """Delete a checkpoint folder. Returns whether the folder is gone from this node's disk."""
+def delete(checkpoint: CheckpointToDelete, store_endpoints: Collection[str] = ()) -> bool:
+    """Delete a checkpoint. Returns whether it is gone from this node's disk, or from its store."""
     if is_url(checkpoint.directory):
-        return _delete_from_store(checkpoint)
+        return _delete_from_store(checkpoint, store_endpoints)
     folder = Path(checkpoint.directory)
     reason = why_not(folder)
     if reason is not None:
@@ -79,12 +81,13 @@ def delete(checkpoint: CheckpointToDelete) -> bool:
     return True
 
 
-def _delete_from_store(checkpoint: CheckpointToDelete) -> bool:
+def _delete_from_store(checkpoint: CheckpointToDelete, store_endpoints: Collection[str]) -> bool:
     """Delete a checkpoint in an object store with this agent's credentials: its manifest first, so that half of one is debris."""
     try:
         place = parse(checkpoint.directory)
         if _NAME.fullmatch(place.name) is None:
             raise ValueError(f"{place} is not the name of a checkpoint (a place that ends in step-N.gG)")
+        require_listed(checkpoint.options, store_endpoints)
         object_manifests.delete(ObjectClient(place.parent, checkpoint.options, HASTY), place.name)
     except (ValueError, OSError) as error:
         log.error("cannot delete checkpoint %s: %s", checkpoint.directory, error)

@@ -123,7 +123,7 @@ class Agent:
         self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
         self._expect_any_revision = True
         self._namespaces: list[StoreNamespace] = []
-        self._deletions = CheckpointDeletions(self._changed.set)
+        self._deletions = CheckpointDeletions(self._changed.set, settings.store_endpoints)
         self._observe_seconds = self._heartbeat_seconds = 5.0
         self._last_observed: Observed | None = None
         self._observed_at = 0.0

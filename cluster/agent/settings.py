@@ -20,6 +20,7 @@ from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES, MIN_CAP
 from paceline.cluster.passed_variables import why_not_passed
 from paceline.cluster.policy.quiet import PATIENCE_SECONDS
 from paceline.monitoring.cards import VARIABLE, CardChoice, CardChoiceError, read_option, read_variable
+from paceline.objects.endpoints import listed_endpoints
 from paceline.tls.trust import TrustError, fingerprint_of, travels_readable
 from paceline.training.schema.resources import LONGEST_NODE_VALUE, NODE_KEY, unprintable
 
@@ -54,6 +55,7 @@ class AgentSettings:
     confinement: Confinement
     notices: NoticeSettings = NO_NOTICES
     authority: str | None = None  # --ca, as PEM: the one authority to believe; None: that of the join token, or those of this machine
+    store_endpoints: frozenset[str] = frozenset()  # of jobs' stores, that the agent's own credentials may be sent to
     log_file: Path | None = None  # where its output goes; cut when it is large
 
     @property
@@ -108,6 +110,7 @@ def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
         ),
         notices=read_notice_options(options),
         authority=options.ca,
+        store_endpoints=listed_endpoints(os.environ),
         log_file=Path(log) if (log := os.environ.get(LOG_VARIABLE)) else None,
     )
 

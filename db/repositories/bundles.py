@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, func, or_, select
+from sqlalchemy import ColumnElement, Text, cast, delete, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
 
 from paceline.db.dialects import dialect_of
 from paceline.db.models.bundles import BundleChunkRow, BundleRow
+from paceline.db.models.experiments import ExperimentRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories.names import named_or_begun
 
@@ -30,15 +32,21 @@ async def add(session: AsyncSession, row: BundleRow) -> None:
 
 
 async def unused(session: AsyncSession, offered_before: datetime, stuck_before: datetime, limit: int) -> Sequence[str]:
-    """The digests of bundles that no job names, and that nobody has offered lately. Those that are still arriving have less time."""
-    named = select(JobRow.id).where(JobRow.bundle == BundleRow.digest).exists()
+    """The digests of bundles that nothing names (see `_named`), and that nobody has offered lately. Those that are still arriving have less time."""
     stuck = BundleRow.stored_at.is_(None) & (BundleRow.offered_at < stuck_before)
-    query = select(BundleRow.digest).where(~named, or_(BundleRow.offered_at < offered_before, stuck))
+    query = select(BundleRow.digest).where(~_named(BundleRow.digest), or_(BundleRow.offered_at < offered_before, stuck))
     return (await session.scalars(query.order_by(BundleRow.offered_at).limit(limit))).all()
 
 
 async def is_named(session: AsyncSession, digest: str) -> bool:
-    return bool(await session.scalar(select(select(JobRow.id).where(JobRow.bundle == digest).exists())))
+    return bool(await session.scalar(select(_named(literal(digest)))))
+
+
+def _named(digest: ColumnElement[str] | InstrumentedAttribute[str]) -> ColumnElement[bool]:
+    """Whether a job names the bundle, or an experiment that can still start trials with it, anywhere in its spec."""
+    by_job = select(JobRow.id).where(JobRow.bundle == digest).exists()
+    goes_on = ExperimentRow.state.not_in(("completed", "cancelled"))
+    return by_job | select(ExperimentRow.id).where(goes_on, cast(ExperimentRow.spec, Text).contains(digest)).exists()
 
 
 async def newest_jobs(session: AsyncSession, text: str | None, before: str | None, limit: int) -> Sequence[tuple[JobRow, BundleRow]]:

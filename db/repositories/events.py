@@ -80,6 +80,12 @@ async def has_any(session: AsyncSession, job_id: str, *types: str) -> bool:
     return (await session.scalar(query)) is not None
 
 
+async def edits(session: AsyncSession, job_id: str, generation: int) -> Sequence[EventRow]:
+    """The edits of a job since this generation began, up to the next one, the oldest first."""
+    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.type == "job.edited", EventRow.generation == generation)
+    return (await session.scalars(query.order_by(EventRow.seq))).all()
+
+
 async def newest_seq(session: AsyncSession) -> int:
     return (await session.scalar(select(func.max(EventRow.seq)))) or 0
 

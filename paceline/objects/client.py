@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.objects.errors import ObjectAccessError, ObjectLostError, ObjectNotFoundError, ObjectStoreError
+from paceline.objects.errors import ObjectAccessError, ObjectLostError, ObjectNotFoundError, ObjectStoreError, ObjectTooLargeError
 from paceline.objects.location import ObjectLocation
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ _CREDENTIALS: Mapping[str, Sequence[Sequence[str]]] = {
         ("AZURE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_TENANT_ID"),
     ),
 }
+
+#: What a region or an account may be: it becomes a part of the host's name, where / or @ would lead to another host.
+_HOST_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 #: Where a client without credentials looks for those of its machine.
 _IDENTITY_SERVICES = ("169.254.169.254", "metadata", "/latest/api/token")
@@ -108,12 +112,15 @@ class ObjectClient:
                     return
         raise self._lost(name)
 
-    def get(self, name: str) -> bytes:
-        """Read a small object whole."""
+    def get(self, name: str, limit: int | None = None) -> bytes:
+        """Read a small object whole. Raises ObjectTooLargeError, before anything is read, over `limit` bytes."""
         with self._explained(name):
             import obstore
 
-            return bytes(obstore.get(self._store, self._key(name)).bytes())
+            found = obstore.get(self._store, self._key(name))
+            if limit is not None and found.meta["size"] > limit:
+                raise ObjectTooLargeError(f"{self.location / name} has {found.meta['size']} bytes, of {limit} at most")
+            return bytes(found.bytes())
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """Read an object piece by piece."""
@@ -253,6 +260,9 @@ def _open(location: ObjectLocation, options: Mapping[str, str], patience: Patien
     known = OPTIONS[location.scheme]
     if unknown := sorted(set(options) - set(known)):
         raise ObjectStoreError(f"{location}: unknown option {unknown[0]}; there are {', '.join(known)}")
+    for name in ("region", "account"):
+        if name in options and not _HOST_PART.match(options[name]):
+            raise ObjectStoreError(f"{location}: {options[name]!r} is no {name}; one has letters, digits, '.', '_' and '-'")
     config = {known[name]: value for name, value in options.items()}
     if location.scheme == "s3" and "region" not in config and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & set(os.environ):
         config["region"] = "us-east-1"

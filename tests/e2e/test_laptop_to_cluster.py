@@ -92,6 +92,7 @@ def cluster(empty_stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     slurm.folder.mkdir()
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(object_store())
+        monkeypatch.setenv("PACELINE_STORE_ENDPOINTS", store.url)
         hosts = tuple(stack.enter_context(ssh_server(tmp_path / f"host{number}", f"127.0.0.{number}")) for number in (2, 3))
         (hosts[1].home.parent / "user_key.pub").write_bytes((hosts[0].home.parent / "user_key.pub").read_bytes())
         stack.callback(slurm.stop)

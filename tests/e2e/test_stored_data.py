@@ -29,6 +29,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     with object_store() as found:
+        monkeypatch.setenv("PACELINE_STORE_ENDPOINTS", found.url)
         yield found
 
 

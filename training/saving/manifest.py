@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.monitoring.files import sync_folder, write_durably
+from paceline.monitoring.files import UnfitFileError, read_file, sync_folder, write_durably
 from paceline.monitoring.sealed import File, describe, is_sealed, sealed
 from paceline.objects.location import Place
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError
@@ -24,6 +24,8 @@ MANIFEST = "manifest.json"
 SCRATCH = ".tmp"
 GONE = f".gone{SCRATCH}"
 FORMAT = 2
+#: A manifest has some 130 bytes for each file of its checkpoint.
+MAX_MANIFEST_BYTES = 16 << 20
 #: Of a file in a checkpoint: in it, and not in a folder of it.
 FILE = re.compile(r"(?!\.\.?$)[\w.-]+")
 NAME = re.compile(r"step-(?P<step>\d+)\.g(?P<generation>\d+)(?P<debris>(\.gone)?\.tmp)?")
@@ -94,14 +96,16 @@ def encoded(manifest: Manifest) -> bytes:
 
 def read(folder: Path) -> Manifest:
     """Read a checkpoint's manifest. Raises CheckpointCorruptError if any bit of it has changed, or it was made for another folder."""
-    return decoded(_content(folder), folder, folder.name)
+    return decoded(read_content(folder), folder, folder.name)
 
 
-def _content(folder: Path) -> bytes:
+def read_content(folder: Path, dir_fd: int | None = None) -> bytes:
+    """Read the bytes of a checkpoint's manifest. `dir_fd` is its folder, where that is open. Raises CheckpointCorruptError, also for a link,
+    a pipe and more than MAX_MANIFEST_BYTES, or CheckpointUnreachableError."""
     try:
-        return (folder / MANIFEST).read_bytes()
+        return read_file(folder / MANIFEST, MAX_MANIFEST_BYTES, dir_fd=dir_fd)
     except OSError as error:
-        raise _not_read(folder, f"{folder}: no readable {MANIFEST} ({error.strerror})", error) from error
+        raise _not_read(folder, f"{folder}: no readable {MANIFEST} ({error.strerror or error})", error) from error
 
 
 def decoded(content: bytes, folder: object, folder_name: str) -> Manifest:
@@ -125,9 +129,10 @@ def decoded(content: bytes, folder: object, folder_name: str) -> Manifest:
 
 
 def _not_read(folder: Path, what: str, error: OSError) -> CheckpointCorruptError:
-    """A file that is missing in a folder that is there is damage."""
+    """A file that is missing in a folder that is there is damage, and so is something other than a plain file."""
     is_damage = isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError) and folder.is_dir()
-    return CheckpointCorruptError(what) if is_damage else CheckpointUnreachableError(what)
+    is_unfit = isinstance(error, UnfitFileError) and not isinstance(error.__cause__, PermissionError)
+    return CheckpointCorruptError(what) if is_damage or is_unfit else CheckpointUnreachableError(what)
 
 
 def require_plain(folder: object, name: str) -> None:
@@ -148,13 +153,9 @@ def verify(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
             require_inside(folder, name)
             found = describe(folder / name)
         except OSError as error:
-            raise _not_read(folder, f"{folder / name}: {error.strerror}", error) from error
+            raise _not_read(folder, f"{folder / name}: {error.strerror or error}", error) from error
         if found != manifest.files[name]:
             raise CheckpointCorruptError(f"{folder / name}: {found.bytes} bytes that do not match the manifest's SHA-256")
-
-
-def digest(folder: Path) -> str:
-    return describe(folder / MANIFEST).sha256
 
 
 def published(directory: Path, known: Collection[str]) -> Iterator[CommittedCheckpoint]:
@@ -165,7 +166,7 @@ def published(directory: Path, known: Collection[str]) -> Iterator[CommittedChec
             with contextlib.suppress(
                 CheckpointCorruptError
             ):  # deleted meanwhile, or of no use, and reported as damaged when it is to be restored
-                content = _content(folder)  # read once: a moment later it may be gone
+                content = read_content(folder)  # read once: a moment later it may be gone
                 yield CommittedCheckpoint(folder, decoded(content, folder, folder.name), hashlib.sha256(content).hexdigest())
 
 

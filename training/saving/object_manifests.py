@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.objects.client import ObjectClient, Patience
-from paceline.objects.errors import ObjectLostError, ObjectNotFoundError, ObjectStoreError
+from paceline.objects.errors import ObjectLostError, ObjectNotFoundError, ObjectStoreError, ObjectTooLargeError
 from paceline.objects.location import ObjectLocation
 from paceline.objects.node_copies import fetch
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError
 from paceline.training.saving import manifest as manifests
-from paceline.training.saving.manifest import MANIFEST, Manifest
+from paceline.training.saving.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest
 
 
 def delete(client: ObjectClient, name: str) -> None:
@@ -28,9 +28,11 @@ def read(place: ObjectLocation, options: Mapping[str, str], patience: Patience |
     """Read the manifest of a checkpoint in a store, and return its bytes too. Raises CheckpointCorruptError or CheckpointUnreachableError."""
     client = ObjectClient(place.parent, options, patience)
     try:
-        content = client.get(f"{place.name}/{MANIFEST}")
+        content = client.get(f"{place.name}/{MANIFEST}", MAX_MANIFEST_BYTES)
     except ObjectNotFoundError as error:
         raise _not_there(client, place) from error
+    except ObjectTooLargeError as error:
+        raise CheckpointCorruptError(f"{place}: no readable {MANIFEST} ({error})") from error
     except ObjectStoreError as error:
         raise CheckpointUnreachableError(f"{place}: no readable {MANIFEST} ({error})") from error
     return manifests.decoded(content, str(place), place.name), content

@@ -2,30 +2,37 @@
 their weights as safetensors.
 
 The folder's name comes from a rank, so nothing is read of it but a sealed manifest, which must be the one that was announced, and the plain
-files that this lists. What a file contains is compared with the manifest's hash while it is sent.
+files that this lists. The folder is opened once: another one in its place gives nothing. A file has the size that the manifest says, and what
+it contains is compared with the manifest's hash while it is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import hashlib
 import importlib.util
+import os
 import shutil
 import sys
 import tarfile
 import tempfile
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
+from paceline.api.core.context import Services
+from paceline.api.core.daemon_calls import AllCallsStuckError
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.checkpoints import CheckpointFile, CheckpointFiles
 from paceline.db.models.checkpoints import KEPT_STATES, CheckpointRow
 from paceline.location import ROOT
 from paceline.monitoring.files import open_file
 from paceline.objects.client import HASTY, ObjectClient
-from paceline.objects.errors import ObjectStoreError
+from paceline.objects.endpoints import require_listed
+from paceline.objects.errors import ObjectStoreError, UnlistedEndpointError
 from paceline.objects.location import ObjectLocation, Place, is_url, parse
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError
 from paceline.training.saving import manifest as manifests
@@ -42,6 +49,14 @@ NO_TORCH = (
 )
 
 
+class OpenFolder:
+    """A folder that stays the same one, whatever takes its place. Closed with the last reference to it. Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self.descriptor)
+
+
 @dataclass(frozen=True)
 class PackedFile:
     """A file of a download. `sha256`: what it must be; None: it was made here and is not compared."""
@@ -51,6 +66,7 @@ class PackedFile:
     size: int
     sha256: str | None
     options: Mapping[str, str] = field(default_factory=dict)  # of the object store, if it is in one
+    folder: OpenFolder | None = None  # where it is looked up; None: by its path
 
     @property
     def header(self) -> bytes:
@@ -67,10 +83,10 @@ class DamagedWhileSentError(Exception):
     """A file is not what its manifest says: the download breaks off, so that it cannot be taken for whole."""
 
 
-async def describe(row: CheckpointRow, node_name: str, options: Mapping[str, str]) -> CheckpointFiles:
+async def describe(services: Services, row: CheckpointRow, node_name: str, options: Mapping[str, str]) -> CheckpointFiles:
     """The files of a checkpoint, or why they cannot be downloaded from here."""
     try:
-        found = await files_of(row, node_name, options)
+        found = await files_of(services, row, node_name, options)
     except ProblemError as problem:
         return CheckpointFiles(readable=False, reason=problem.detail, files=[], weights=False, weights_reason=problem.detail)
     listed = [CheckpointFile(name=each.path.name, bytes=each.size, sha256=each.sha256 or "") for each in found]
@@ -78,15 +94,23 @@ async def describe(row: CheckpointRow, node_name: str, options: Mapping[str, str
     return CheckpointFiles(readable=True, reason=None, files=listed, weights=reason is None, weights_reason=reason)
 
 
-async def files_of(row: CheckpointRow, node_name: str, options: Mapping[str, str]) -> list[PackedFile]:
+async def files_of(services: Services, row: CheckpointRow, node_name: str, options: Mapping[str, str]) -> list[PackedFile]:
     """The files as they go into a tar, the manifest last. `options` say where an object store is, as the job does. Raises checkpoint_not_here
-    where the coordinator does not see the folder or reach the store, and checkpoint_not_usable where the checkpoint is damaged or gone."""
+    where the coordinator does not see the folder or reach the store, checkpoint_not_usable where the checkpoint is damaged or gone, and busy
+    where the file systems that were looked at hang."""
     if row.state not in KEPT_STATES:
         raise ProblemError("checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}: there are no files")
+    looks = services.checkpoint_looks
     try:
-        async with asyncio.timeout(STORE_SECONDS if is_url(row.directory) else LOOK_SECONDS):
-            return await asyncio.to_thread(_read_manifest, row, options)
-    except (CheckpointUnreachableError, TimeoutError) as error:
+        if is_url(row.directory):
+            require_listed(options, services.settings.listed_store_endpoints)
+            async with asyncio.timeout(STORE_SECONDS):
+                return await asyncio.to_thread(_read_stored_manifest, row, options)
+        return await looks.run(functools.partial(_read_manifest, row.directory, row.manifest_sha256), LOOK_SECONDS)
+    except AllCallsStuckError:
+        text = f"{looks.limit} looks at checkpoints' folders have not come back; a file system of the coordinator's machine may hang"
+        raise ProblemError("busy", text, headers={"Retry-After": "1"}) from None
+    except (CheckpointUnreachableError, UnlistedEndpointError, TimeoutError) as error:
         raise not_here(row, node_name, error) from error
     except CheckpointCorruptError as error:
         raise ProblemError("checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is damaged: {error}") from error
@@ -106,23 +130,21 @@ def not_here(row: CheckpointRow, node_name: str, why: Exception) -> ProblemError
     )
 
 
-def _read_manifest(row: CheckpointRow, options: Mapping[str, str]) -> list[PackedFile]:
-    if is_url(row.directory):
-        return _read_stored_manifest(row, options)
-    folder = Path(row.directory)
-    if not folder.is_absolute() or not folder.is_dir():
-        raise CheckpointUnreachableError(f"{folder} is no folder on this machine")
-    manifest = manifests.read(folder)
-    if manifests.digest(folder) != row.manifest_sha256:
-        raise CheckpointCorruptError(f"{folder} is not the checkpoint that was announced")
-    names = [*sorted(manifest.files), manifests.MANIFEST]
-    found = []
-    for name in names:
-        file = manifest.files.get(name)
-        size = file.bytes if file is not None else (folder / name).stat().st_size
-        sha256 = file.sha256 if file is not None else row.manifest_sha256
-        found.append(PackedFile(folder / name, f"{folder.name}/{name}", size, sha256))
-    return found
+def _read_manifest(directory: str, manifest_sha256: str) -> list[PackedFile]:
+    path = Path(directory)
+    try:
+        folder = OpenFolder(path) if path.is_absolute() else None
+    except OSError:
+        folder = None
+    if folder is None:
+        raise CheckpointUnreachableError(f"{path} is no folder on this machine")
+    content = manifests.read_content(path, folder.descriptor)
+    manifest = manifests.decoded(content, path, path.name)
+    if hashlib.sha256(content).hexdigest() != manifest_sha256:
+        raise CheckpointCorruptError(f"{path} is not the checkpoint that was announced")
+    listed = {name: (file.bytes, file.sha256) for name, file in sorted(manifest.files.items())}
+    listed[manifests.MANIFEST] = len(content), manifest_sha256
+    return [PackedFile(path / name, f"{path.name}/{name}", size, sha256, folder=folder) for name, (size, sha256) in listed.items()]
 
 
 def _read_stored_manifest(row: CheckpointRow, options: Mapping[str, str]) -> list[PackedFile]:
@@ -150,13 +172,14 @@ async def tar(files: Sequence[PackedFile]) -> AsyncIterator[bytes]:
 
 
 async def content(file: PackedFile) -> AsyncIterator[bytes]:
-    """The content of a file. Raises DamagedWhileSentError before its last byte is sent where it is not what it must be."""
-    digest, left = hashlib.sha256(), file.size
+    """The content of a file. Raises DamagedWhileSentError where it is not what it must be: before its first byte is sent if its size is
+    another one, and before its last one else."""
     if isinstance(file.path, ObjectLocation):
         async for data in _stored_content(file, file.path):
             yield data
         return
-    with await asyncio.to_thread(open_file, file.path) as source:
+    digest, left = hashlib.sha256(), file.size
+    with await asyncio.to_thread(_opened, file, file.path) as source:
         while left:
             data = await asyncio.to_thread(source.read, min(READ_BYTES, left))
             left -= len(data)
@@ -164,6 +187,14 @@ async def content(file: PackedFile) -> AsyncIterator[bytes]:
             if not data or (left == 0 and file.sha256 not in (None, digest.hexdigest())):
                 raise DamagedWhileSentError(f"{file.path} is not what its manifest says")
             yield data
+
+
+def _opened(file: PackedFile, path: Path) -> BinaryIO:
+    source = open_file(path, dir_fd=None if file.folder is None else file.folder.descriptor)
+    if os.fstat(source.fileno()).st_size != file.size:
+        source.close()
+        raise DamagedWhileSentError(f"{path} is not what its manifest says")
+    return source
 
 
 async def _stored_content(file: PackedFile, place: ObjectLocation) -> AsyncIterator[bytes]:
@@ -215,13 +246,3 @@ async def export(row: CheckpointRow, options: Mapping[str, str]) -> tuple[Path, 
     except BaseException:
         await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
         raise
-
-
-async def then_removed(pieces: AsyncIterator[bytes], scratch: Path) -> AsyncIterator[bytes]:
-    """Pass `pieces` on, and remove the temporary folder at their end, also where the client has gone."""
-    try:
-        async for piece in pieces:
-            yield piece
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(scratch)

@@ -1,4 +1,5 @@
-"""Bundles of code: offered by clients, sent in chunks, verified, served to agents and to people, and deleted when no job names them.
+"""Bundles of code: offered by clients, sent in chunks, verified, served to agents and to people, and deleted when no job and no experiment that goes on
+names them.
 
 The row is in the control database, the contents in the metrics database: a row may be there before its contents, never after.
 """
@@ -21,7 +22,7 @@ from paceline.db.models.bundles import BundleRow
 from paceline.db.repositories import bundles as rows
 from paceline.training.spec.job import JobSpec
 
-#: How long a bundle stays that no job names, since it was offered last; and one that never arrived in full.
+#: How long a bundle stays that nothing names, since it was offered last; and one that never arrived in full.
 UNUSED, STUCK = timedelta(days=1), timedelta(hours=1)
 #: In one pass of the loop, and in one transaction.
 MOST_AT_ONCE, CHUNKS_DROPPED_AT_ONCE = 20, 8
@@ -152,7 +153,7 @@ async def find_ready(session: AsyncSession, digest: str) -> BundleRow:
 
 
 async def drop_unused(services: Services, now: datetime) -> None:
-    """Delete the bundles that no job names, a few at a time."""
+    """Delete the bundles that no job and no experiment that goes on names, a few at a time."""
     async with services.control.read() as session:
         digests = await rows.unused(session, now - UNUSED, now - STUCK, MOST_AT_ONCE)
     for digest in digests:
@@ -160,7 +161,7 @@ async def drop_unused(services: Services, now: datetime) -> None:
 
 
 async def remove(services: Services, digest: str, offered_before: datetime | None = None) -> None:
-    """Delete a bundle unless a job names it, or it has been offered since `offered_before`: who offers it while its contents are being deleted
+    """Delete a bundle unless a job or an experiment that goes on names it, or it has been offered since `offered_before`: who offers it while its contents are being deleted
     sends what is gone again. The row goes last: an interrupted removal leaves one that is arriving, to be removed again."""
 
     def is_wanted(row: BundleRow | None) -> bool:

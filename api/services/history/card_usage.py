@@ -17,6 +17,8 @@ from paceline.db.models.jobs import JobRow
 from paceline.monitoring.packed import Buckets, Place, ReadingBucket
 from paceline.monitoring.readings import CARD_METRICS, card
 
+#: A rank that has just taken its card: the first reading of it is still on the way.
+FRESH_SECONDS = 30.0
 POWER, UTILIZATION = "power_watts", "utilization_percent"
 #: A card is idle when it was read for most of this time, and used for less than IDLE_PERCENT of it.
 IDLE_SECONDS, LEAST_READINGS, IDLE_PERCENT = 300, 60, 5.0
@@ -31,11 +33,12 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow, now: 
     power = await _readings(points, holdings, POWER, now, keep)
     current = [each for each in holdings if each.now]
     used = await recent(points, current, now)
-    cards = [use_of(each, power.get(each), used.get(each)) for each in sorted(holdings, key=lambda each: (each.rank, each.span.first))]
+    holdings = sorted(holdings, key=lambda each: (each.rank, each.span.first))
+    cards = [use_of(each, power.get(each), used.get(each)) for each in holdings]
     return JobUsage(
         job_id=job.id,
         slot_hours=sum(each.seconds for each in holdings) / 3600,
-        energy_joules=total_energy(cards),
+        energy_joules=_total_energy(holdings, power),
         cards=cards,
     )
 
@@ -47,17 +50,22 @@ async def energy_of_jobs(
     power = await _readings(points, [each for held in holdings.values() for each in held], POWER, now, keep, MOST_BUCKETS_OF_JOBS)
     found: dict[str, float] = {}
     for job_id, held in holdings.items():
-        energy = total_energy([use_of(each, power.get(each), None) for each in held])
+        energy = _total_energy(held, power)
         if energy is not None:
             found[job_id] = energy
     return found
 
 
-def total_energy(cards: Sequence[CardUse]) -> float | None:
-    """The energy of all; None where the power of one was never read: a sum without it would look like the whole."""
-    told = [each.energy_joules for each in cards if each.held_seconds > 0]
+def _total_energy(holdings: Sequence[CardHolding], power: Mapping[CardHolding, ReadingBucket]) -> float | None:
+    """The energy of all; None where the power of one was never read: a sum without it would look like the whole. One that has just begun has
+    no part in it yet."""
+    told = [_energy(each, power.get(each)) for each in holdings if each.seconds > (FRESH_SECONDS if each.now and each not in power else 0)]
     known = [energy for energy in told if energy is not None]
     return sum(known) if told and len(known) == len(told) else None
+
+
+def _energy(holding: CardHolding, power: ReadingBucket | None) -> float | None:
+    return None if power is None else power.sum / power.count * CARD_METRICS[POWER].step * holding.seconds
 
 
 async def _readings(
@@ -103,7 +111,6 @@ def _of_holdings(buckets: Buckets, holdings: Sequence[CardHolding], name: str, s
 
 
 def use_of(holding: CardHolding, power: ReadingBucket | None, used: ReadingBucket | None) -> CardUse:
-    watts = None if power is None else power.sum / power.count * CARD_METRICS[POWER].step
     percent = None if used is None else used.sum / used.count * CARD_METRICS[UTILIZATION].step
     return CardUse(
         rank=holding.rank,
@@ -112,7 +119,7 @@ def use_of(holding: CardHolding, power: ReadingBucket | None, used: ReadingBucke
         card=holding.card,
         held_seconds=holding.seconds,
         measured_ratio=0.0 if power is None or not holding.seconds else min(1.0, power.count / holding.seconds),
-        energy_joules=None if watts is None else watts * holding.seconds,
+        energy_joules=_energy(holding, power),
         utilization_percent=percent,
         idle=used is not None and percent is not None and used.count >= LEAST_READINGS and percent < IDLE_PERCENT,
     )

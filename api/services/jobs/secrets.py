@@ -25,6 +25,7 @@ from paceline.cluster.states import TERMINAL_JOB_STATES
 from paceline.db.models.jobs import JobRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.secrets import SecretRow
+from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import rank_marks
 from paceline.db.repositories import secrets as rows
@@ -141,7 +142,8 @@ async def for_node(session: AsyncSession, vault: Vault, node: NodeRow, job_id: s
     job = await job_rows.get(session, job_id)
     if job is None or not await rank_marks.ranks_of(session, node.id, {job_id}):
         raise not_found("job on this node", job_id)
-    project, names = names_of(job.spec)
+    names = names_of(job.spec)[1]
+    project = await _project_of_ranks(session, job)
     found = await rows.of_names(session, project, names)
     unchanged = {row.name for row in found if row.retired_at is None and row.updated_at <= job.created_at}
     if unchanged != set(names) and not any(rank.job_id == job_id for rank in await job_rows.open_ranks_of_node(session, node.id)):
@@ -153,6 +155,14 @@ async def for_node(session: AsyncSession, vault: Vault, node: NodeRow, job_id: s
     values = {row.name: value for row, value in opened if row.retired_at is None}
     former = tuple(value for row, value in opened if row.retired_at is not None)
     return JobSecrets(values=values, former=former, missing=tuple(name for name in names if name not in values))
+
+
+async def _project_of_ranks(session: AsyncSession, job: JobRow) -> str:
+    """The project that the job's newest ranks had their secrets from: they may have ended since, and the job been moved to another one."""
+    for edit in await event_rows.edits(session, job.id, job.generation):
+        if (moved := edit.data["changes"].get("project")) is not None:
+            return str(moved["from"])
+    return names_of(job.spec)[0]
 
 
 # --- housekeeping

@@ -14,12 +14,14 @@ import httpx
 import pytest
 from fastapi import FastAPI, WebSocket
 
+from paceline.api.core import bus
 from paceline.api.core.context import Services
 from paceline.api.websocket import exec_sessions as module
 from paceline.api.websocket.exec_broker import NO_COMMANDS, ExecBroker
 from paceline.cluster.exec_frames import ELSEWHERE, KEEPER_PATH, MOST_FRAME_BYTES, NO_IDENTITY, REFUSED
 from paceline.cluster.protocol import OpenExec, ToAgent
 from paceline.cluster.states import RankState
+from paceline.db.models.identity import UserRow
 from paceline.db.models.jobs import RankRow
 from tests import factories
 from tests.asgi_socket import AsgiSocket, SocketClosedError
@@ -192,6 +194,16 @@ async def test_a_key_that_is_revoked_ends_the_session(site: Site, client: httpx.
         (key,) = (await client.get("/api/v1/keys")).json()["items"]
         await client.delete(f"/api/v1/keys/{key['id']}")
         assert await ended(user) == "forbidden"
+
+
+async def test_an_admin_who_becomes_a_member_leaves_the_jobs_of_others(site: Site, services: Services) -> None:
+    async with services.write() as session:
+        user, site.key = await factories.create_user(session, name="ben")
+    async with site.pair() as (ben, _):
+        async with services.write() as session:
+            (await session.get_one(UserRow, user.id)).role = "member"
+        services.bus.publish(bus.IDENTITY)
+        assert await ended(ben) == "forbidden"
 
 
 async def test_who_is_not_signed_in_or_comes_from_another_page_is_refused(site: Site) -> None:

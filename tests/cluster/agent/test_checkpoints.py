@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -85,12 +86,23 @@ def test_a_folder_that_is_gone_with_its_parents_is_gone(tmp_path: Path) -> None:
     assert delete(order(tmp_path / "job" / "step-100.g1"))
 
 
+def test_an_agents_credentials_go_to_no_endpoint_that_only_a_job_names(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deleted: list[str] = []
+    monkeypatch.setattr("paceline.training.saving.object_manifests.delete", lambda client, name: deleted.append(name))
+    doomed = CheckpointToDelete(id="c", directory="s3://bucket/runs/step-1.g1", options={"endpoint": "https://minio.example"})
+    assert (delete(doomed, {"https://another.example"}), deleted) == (False, [])
+    assert "PACELINE_STORE_ENDPOINTS=https://minio.example" in caplog.text
+    assert (delete(doomed, {"https://minio.example"}), deleted) == (True, ["step-1.g1"])
+
+
 async def test_a_checkpoint_that_takes_long_to_delete_is_not_deleted_again_beside_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """And once that has failed, it is tried again."""
     begun: list[str] = []
     succeeds = threading.Semaphore(0)
 
-    def delete(checkpoint: CheckpointToDelete) -> bool:
+    def delete(checkpoint: CheckpointToDelete, store_endpoints: Collection[str]) -> bool:
         begun.append(checkpoint.id)
         succeeds.acquire(timeout=TIMEOUT_SECONDS)
         return len(begun) > 1

@@ -17,6 +17,12 @@ def test_defaults() -> None:
     assert settings.name
 
 
+def test_endpoints_of_stores_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings(REQUIRED).store_endpoints == frozenset()
+    monkeypatch.setenv("PACELINE_STORE_ENDPOINTS", "https://minio.example:9000")
+    assert read_settings(REQUIRED).store_endpoints == {"https://minio.example:9000"}
+
+
 def test_https_means_wss_and_its_port() -> None:
     settings = read_settings(["--server", "https://paceline.example", "--data", "/data"])
     assert (settings.channel_server, settings.server_port) == ("wss://paceline.example", 443)

@@ -14,9 +14,11 @@ import msgspec
 import pytest
 from torch.distributed.checkpoint.api import CheckpointException
 
+from paceline.monitoring.sealed import File
 from paceline.training.errors import CheckpointCorruptError
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving import shards
+from paceline.training.saving.manifest import Manifest
 from paceline.training.saving.storage import SIGN
 from scripts.torture.damage import Spoiler
 from tests.gangs import Job, RankEnd
@@ -262,3 +264,21 @@ def test_a_manifest_of_a_later_format_is_not_guessed_at(tmp_path: Path) -> None:
     (tmp_path / manifests.MANIFEST).write_bytes(msgspec.json.encode(fields | {"best": None, "metrics": {}, "files": {}}))
     with pytest.raises(CheckpointCorruptError, match="format 3; this version reads 2"):
         manifests.read(tmp_path)
+
+
+def test_a_checkpoint_of_pipes_and_devices_is_damaged_and_never_waited_for(tmp_path: Path) -> None:
+    """A rank of another job may have left them: they would hang a restore, or fill the memory."""
+    folder = tmp_path / "step-1.g1"
+    folder.mkdir()
+    os.mkfifo(folder / "data")
+    fields: dict[str, Any] = {"step": 1, "generation": 1, "world_size": 1, "seed": 0, "spec_sha256": "", "created": 0.0}
+    described = File(bytes=0, sha256=hashlib.sha256().hexdigest())
+    manifests.write(folder, Manifest(**fields, job_id="", best=None, metrics={}, files={"data": described}))
+    with pytest.raises(CheckpointCorruptError, match="data: "):
+        manifests.verify(folder, manifests.read(folder), ["data"])
+    manifest = folder / manifests.MANIFEST
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir):
+        manifest.unlink()
+        make(manifest)
+        with pytest.raises(CheckpointCorruptError, match="no readable manifest"):
+            manifests.read(folder)

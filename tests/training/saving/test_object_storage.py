@@ -15,7 +15,13 @@ from paceline.distributed.solo_group import SoloGroup
 from paceline.objects.client import Patience
 from paceline.objects.location import parse
 from paceline.training import build
-from paceline.training.errors import CheckpointSaveError, CheckpointUnreachableError, InvalidInputError, NoUsableCheckpointError
+from paceline.training.errors import (
+    CheckpointCorruptError,
+    CheckpointSaveError,
+    CheckpointUnreachableError,
+    InvalidInputError,
+    NoUsableCheckpointError,
+)
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving import checkpoint, object_manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory, clear_debris, open_directory, require_visible
@@ -94,6 +100,15 @@ def test_the_manifest_is_the_last_request_of_a_save_that_changes_anything(store:
     changes = [request.path.rpartition("/")[2] for request in store.seen if request.method in ("PUT", "POST", "DELETE")]
     assert changes[-1] == "manifest.json"
     assert changes.count("manifest.json") == 1
+
+
+def test_a_manifest_of_more_bytes_than_one_can_have_is_not_read(
+    store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = checkpoint.save(opened(store, tmp_path), state_at(1), {})
+    monkeypatch.setattr("paceline.training.saving.object_manifests.MAX_MANIFEST_BYTES", 100)
+    with pytest.raises(CheckpointCorruptError, match="of 100 at most"):
+        object_manifests.read(parse(str(saved.directory)), store.options, QUICK)
 
 
 def test_large_files_go_up_in_parts(store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
 import tarfile
+import threading
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from paceline.api.core.context import Services
+from paceline.api.core.daemon_calls import DaemonCalls
+from paceline.api.errors import ProblemError
 from paceline.api.services.artifacts import checkpoint_files
 from paceline.api.services.artifacts.checkpoint_files import DamagedWhileSentError, PackedFile
 from paceline.db.models.checkpoints import CheckpointRow
@@ -89,7 +94,15 @@ async def test_nothing_is_read_but_the_checkpoint_that_was_announced(services: S
     plain = tmp_path / "c"
     plain.mkdir()
     (plain / "passwd").write_text("x")
-    for folder, digest in ((replaced, "0" * 64), (leads_out, outside), (plain, "0" * 64)):
+    endless, piped, huge = (tmp_path / name / "step-5.g1" for name in "def")
+    for folder in (endless, piped, huge):
+        folder.mkdir(parents=True)
+    (endless / "manifest.json").symlink_to("/dev/zero")
+    os.mkfifo(piped / "manifest.json")
+    (huge / "manifest.json").touch()
+    os.truncate(huge / "manifest.json", 1 << 40)
+    announcements = [(folder, "0" * 64) for folder in (replaced, plain, endless, piped, huge)]
+    for folder, digest in (*announcements, (leads_out, outside)):
         row = await announced(services, folder, digest)
         answer = await client.get(f"{ALL}/{row.id}/download")
         assert (answer.status_code, answer.json()["code"]) == (409, "checkpoint_not_usable")
@@ -111,3 +124,97 @@ async def test_a_link_or_a_changed_file_breaks_the_download_off(tmp_path: Path) 
     file.symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic links"):
         [piece async for piece in checkpoint_files.content(good)]
+
+
+async def test_a_folder_that_is_put_in_the_place_of_a_checkpoint_while_it_is_sent_is_not_read(
+    services: Services, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    """The coordinator may read what the rank may not: a link to its data folder, put there after the manifest was read, sent its files."""
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "secrets.key").write_bytes(b"secret" * 1000)
+    folder = tmp_path / "step-5.g1"
+    claimed = File(bytes=10**12, sha256="0" * 64)
+    row = await announced(services, folder, save(folder, {"a": b"first"}, **{"secrets.key": claimed}))
+    files = await checkpoint_files.files_of(services, row, "node", {})
+    first, second = files[0], files[1]
+    assert [piece async for piece in checkpoint_files.content(first)] == [b"first"]
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(private)
+    assert [piece async for piece in checkpoint_files.content(first)] == [b"first"]
+    with pytest.raises(OSError, match="No such file"):
+        await anext(checkpoint_files.content(second))
+    (tmp_path / "moved" / "secrets.key").write_bytes(b"secret" * 1000)
+    with pytest.raises(DamagedWhileSentError):
+        await anext(checkpoint_files.content(second))
+
+
+async def test_file_systems_that_hang_take_none_of_the_threads_that_the_coordinator_needs(services: Services, tmp_path: Path) -> None:
+    folder = tmp_path / "step-5.g1"
+    row, released = await announced(services, folder, save(folder, CONTENTS)), threading.Event()
+    looks = DaemonCalls(1)
+    object.__setattr__(services, "checkpoint_looks", looks)
+    with pytest.raises(TimeoutError):
+        await looks.run(lambda: released.wait(30), 0.01)
+    with pytest.raises(ProblemError) as raised:
+        await checkpoint_files.files_of(services, row, "node", {})
+    assert raised.value.code == "busy"
+    released.set()
+
+
+async def test_credentials_go_to_no_endpoint_that_only_a_job_names(
+    services: Services, client: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member's endpoint got the coordinator's tokens, and requests within its network."""
+    connections = list[str]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append((await reader.readline()).decode())
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "of-the-coordinator")
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        policy = {"directory": "s3://bucket/runs", "options": {"endpoint": endpoint}}
+        async with services.write() as session:
+            node, _ = await factories.create_node(session)
+            job = await factories.create_running_job(session, node, spec=factories.job_spec(checkpoint=policy))
+            row = factories.checkpoint(job, node, step=5, directory="s3://bucket/runs/step-5.g1")
+            session.add(row)
+        listed = (await client.get(f"{ALL}/{row.id}/files")).json()
+        assert (listed["readable"], connections) == (False, [])
+        assert f"set PACELINE_STORE_ENDPOINTS={endpoint}, where it is started" in listed["reason"]
+        for format in ("checkpoint", "safetensors"):
+            refused = await client.get(f"{ALL}/{row.id}/download", params={"format": format})
+            assert (refused.json()["code"], connections) == ("checkpoint_not_here", [])
+        object.__setattr__(services, "settings", services.settings.model_copy(update={"store_endpoints": endpoint}))
+        listed = (await client.get(f"{ALL}/{row.id}/files")).json()
+        assert "PACELINE_STORE_ENDPOINTS" not in listed["reason"]
+        assert connections
+
+
+async def test_an_export_that_cannot_be_sent_leaves_nothing_behind(
+    app: FastAPI, services: Services, client: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights filled the temporary folder each time that other downloads took all turns between the export and its own."""
+    folder, scratch = tmp_path / "step-5.g1", tmp_path / "scratch"
+    row = await announced(services, folder, save(folder, CONTENTS))
+
+    async def export(*_: object) -> tuple[Path, list[PackedFile]]:
+        scratch.mkdir(exist_ok=True)
+        (scratch / "model.safetensors").write_bytes(b"weights")
+        return scratch, [PackedFile(scratch / "model.safetensors", "model.safetensors", 7, None)]
+
+    monkeypatch.setattr(checkpoint_files, "export", export)
+    answer = await client.get(f"{ALL}/{row.id}/download", params={"format": "safetensors"})
+    assert (answer.content, scratch.exists()) == (b"weights", False)
+
+    async def export_and_lose_the_turn(*_: object) -> tuple[Path, list[PackedFile]]:
+        app.state.downloads.limit, app.state.downloads.wait_seconds = 0, 0.05
+        return await export()
+
+    monkeypatch.setattr(checkpoint_files, "export", export_and_lose_the_turn)
+    answer = await client.get(f"{ALL}/{row.id}/download", params={"format": "safetensors"})
+    assert (answer.json()["code"], scratch.exists()) == ("busy", False)

@@ -23,6 +23,7 @@ from paceline.db.models.bundles import BundleRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import bundles as rows
 from tests import factories
+from tests.api.test_experiments import EXPERIMENTS, JOB, post
 from tests.api.test_jobs import JOBS, SCRIPT
 from tests.conftest import Connect
 
@@ -183,6 +184,17 @@ async def test_bundles_that_no_job_names_are_deleted_after_a_day(sent: Sent, ser
     assert (await sent.client.get(sent.path)).status_code == 404
     async with services.metrics.read() as points:
         assert await rows.chunks(points, sent.packed.digest) == 0
+
+
+async def test_the_code_of_an_experiment_that_waits_for_days_is_kept_until_it_ends(sent: Sent, services: Services) -> None:
+    """Its trials were refused, for the code was gone before the first of them could start."""
+    await sent.send_all()
+    experiment = await post(sent.client, job=JOB | {"environment": {"code": {"bundle": sent.packed.digest}}})
+    await bundles.drop_unused(services, services.now() + timedelta(days=7))
+    assert (await sent.client.get(sent.path)).json()["state"] == "ready"
+    assert (await sent.client.delete(f"{EXPERIMENTS}/{experiment['id']}")).json()["state"] == "cancelled"
+    await bundles.drop_unused(services, services.now() + timedelta(days=7))
+    assert (await sent.client.get(sent.path)).status_code == 404
 
 
 async def test_one_that_never_arrived_goes_within_hours(sent: Sent, services: Services) -> None:

@@ -14,8 +14,9 @@ from fastapi import FastAPI
 
 from paceline.api.core.context import Services
 from paceline.api.services.history.card_curves import within
-from paceline.db.models.jobs import GenerationRow, JobRow
+from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.monitoring.packed import ReadingBucket
 from paceline.monitoring.points import MetricRecord, RankBatch
@@ -122,6 +123,32 @@ async def test_usage_has_slot_hours_energy_and_names_the_idle_card(client: httpx
     assert first["measured_ratio"] == pytest.approx(SECONDS / (SECONDS + 60), rel=0.1)
     assert (first["idle"], second["idle"]) == (False, True)
     assert second["utilization_percent"] == 0
+
+
+async def test_the_energy_of_a_job_that_has_just_been_restarted_is_still_told(
+    client: httpx.AsyncClient, services: Services, job: JobRow
+) -> None:
+    """Its cards have no reading in the new generation yet."""
+    path, now = f"/api/v1/training/jobs/{job.id}/usage", services.now()
+    async with services.write() as session:
+        before = await session.get_one(GenerationRow, (job.id, 1))
+        before.ended_at = now - timedelta(seconds=50)
+    energy = (await client.get(path)).json()["energy_joules"]
+    assert energy > 0
+    async with services.write() as session:
+        started = now - timedelta(seconds=1)
+        session.add(GenerationRow(job_id=job.id, generation=2, world_size=2, started_at=started, store_token="t"))
+        await session.flush()
+        for rank in (await job_rows.ranks(session, [(job.id, 1)]))[job.id, 1]:
+            again = {column.key: getattr(rank, column.key) for column in RankRow.__mapper__.columns} | {"generation": 2}
+            session.add(RankRow(**again))
+        (await session.get_one(JobRow, job.id)).generation = 2
+    usage = (await client.get(path)).json()
+    assert [card["energy_joules"] is None for card in usage["cards"]] == [False, True, False, True]
+    assert usage["energy_joules"] == pytest.approx(energy)
+    async with services.write() as session:
+        (await session.get_one(GenerationRow, (job.id, 2))).started_at = now - timedelta(seconds=40)
+    assert (await client.get(path)).json()["energy_joules"] is None, "a reading should have come by now"
 
 
 async def test_where_no_power_is_read_the_energy_is_unknown_and_never_zero(client: httpx.AsyncClient, services: Services) -> None:

@@ -18,7 +18,7 @@ from paceline.api.core.context import Services
 from paceline.api.loops import housekeeping
 from paceline.api.services.jobs import secrets
 from paceline.cluster.protocol import SECRETS_PATH, JobSecrets
-from paceline.cluster.states import RankState
+from paceline.cluster.states import JobState, RankState
 from paceline.db import backup
 from paceline.db.models.secrets import SecretRow
 from paceline.db.repositories import jobs as job_rows
@@ -214,6 +214,26 @@ async def test_a_job_stays_in_the_project_whose_secrets_its_ranks_have(
         for rank in (await job_rows.ranks(session, [(running.id, 1)]))[running.id, 1]:
             rank.drained, rank.state = True, RankState.EXITED
     assert (await move(client, running.id, "archive")).json()["project"] == "archive"
+
+
+async def test_files_of_an_ended_job_that_was_moved_are_masked_by_the_values_that_its_ranks_had(
+    client: httpx.AsyncClient, services: Services, connect: Connect
+) -> None:
+    """The other project's value of that name left the real one readable in what its node had still to send."""
+    await put(client)
+    await put(client, value="of-another-project", project="archive")
+    async with services.write() as session:
+        node, key = await factories.create_node(session)
+        ended = await factories.create_running_job(session, node, spec=factories.job_spec(**job("TOKEN")))
+        for rank in (await job_rows.ranks(session, [(ended.id, 1)]))[ended.id, 1]:
+            rank.drained, rank.state = True, RankState.EXITED
+        ended.state, ended.ended_at = JobState.COMPLETED, services.now()
+        for project in ("vision", "archive"):
+            (row,) = await rows.of_names(session, project, ["TOKEN"])
+            row.updated_at = ended.created_at
+    for project in ("archive", "without-secrets"):
+        assert (await move(client, ended.id, project)).json()["project"] == project
+        assert msgspec.json.decode((await asked(connect, key, ended.id)).content, type=JobSecrets).values == {"TOKEN": VALUE}
 
 
 async def test_a_job_is_not_moved_where_it_could_not_start(client: httpx.AsyncClient) -> None:
