@@ -18,6 +18,7 @@ from paceline.api.core.last_uses import LastUses
 from paceline.api.core.node_identities import NodeIdentities
 from paceline.api.core.planner import Planner
 from paceline.api.core.troubles import Troubles
+from paceline.api.core.uptime import Uptime
 from paceline.api.core.vault import Vault
 from paceline.api.settings import Settings
 from paceline.db.session import Database
@@ -42,6 +43,7 @@ class Services:
     planner: Planner = field(default_factory=Planner)
     folders: FolderLooks = field(default_factory=FolderLooks)
     troubles: Troubles = field(default_factory=Troubles)
+    uptime: Uptime = field(default_factory=Uptime)
     guest: GuestPass = field(default_factory=GuestPass)
     now: Callable[[], datetime] = utc_now
     node_identities: NodeIdentities = field(init=False)

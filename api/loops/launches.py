@@ -97,7 +97,7 @@ class LaunchKeeper:
             if row.id in self._asking:
                 await launch_lifecycle.note(session, row, now, progress.LOOK_SECONDS)
                 continue
-            view = _view(row, states)
+            view = _view(row, states, self.services.uptime.since)
             move = progress.before_call(view, now)
             if move is not None:
                 await _settle(session, row, move, now)
@@ -177,7 +177,7 @@ class LaunchKeeper:
             if row is None or row.state in OVER_LAUNCH_STATES:
                 return
             states = await rows.node_states(session, [row.node_id] if row.node_id is not None else [])
-            drain = await change(session, row, _view(row, states), now)
+            drain = await change(session, row, _view(row, states, self.services.uptime.since), now)
             node_id = row.node_id
         if drain and node_id is not None:
             await self._drain(node_id, drain, now)
@@ -204,9 +204,9 @@ async def _called(call: Awaitable[T]) -> T:
         raise ProvisionerError(f"{type(error).__name__}: {error}"[:MOST_CHARACTERS], "see the coordinator's log") from error
 
 
-def _view(row: LaunchRow, states: Mapping[str, NodeState]) -> LaunchView:
+def _view(row: LaunchRow, states: Mapping[str, NodeState], up_since: datetime | None) -> LaunchView:
     node = states.get(row.node_id) if row.node_id is not None else None
-    return LaunchView(row.state, row.state_since, row.wanted, row.asked, row.handle is not None, row.failures, node)
+    return LaunchView(row.state, row.state_since, row.wanted, row.asked, row.handle is not None, row.failures, node, up_since)
 
 
 async def _settle(session: AsyncSession, row: LaunchRow, move: LaunchMove, now: datetime, **values: Any) -> None:

@@ -64,7 +64,10 @@ class LeaseLoop:
 
     async def step_once(self, now: datetime) -> bool:
         """Take one step, if the lease is ours."""
-        if not await self._hold_lease(now):
+        led = self.leads
+        leads = await self._hold_lease(now)
+        self.services.uptime.note(now, anew=leads and not led)
+        if not leads:
             return False
         await self.step(now)
         self._succeeded_at = time.monotonic()

@@ -7,7 +7,7 @@ fresh term before anything is held against it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.core.troubles import Subject
+from paceline.api.core.uptime import Uptime
 from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import node_lifecycle
 from paceline.api.services.nodes import notices
@@ -30,8 +31,6 @@ LOST_SECONDS = 45.0
 #: A node that redeemed its join token but never said hello.
 JOIN_SECONDS = 3600.0
 INTERVAL_SECONDS = 1.0
-#: A longer pause between two steps is our own stall.
-STALL_SECONDS = 3.0
 #: How long a node of each state may be silent before anything follows from it; for the others, UNREACHABLE_SECONDS.
 _PATIENCE = {NodeState.JOINING: JOIN_SECONDS, NodeState.DRAINING: 0.0, NodeState.UNREACHABLE: LOST_SECONDS}
 
@@ -39,14 +38,11 @@ _PATIENCE = {NodeState.JOINING: JOIN_SECONDS, NodeState.DRAINING: 0.0, NodeState
 @dataclass
 class NodeWatch:
     services: Services
-    _last_step: datetime | None = None
-    #: No silence is counted from before this moment: that of this loop's start, or of the end of its last stall.
-    fresh_since: datetime | None = None
+    #: Of this loop: no silence is counted from before its start, or the end of its last stall.
+    uptime: Uptime = field(default_factory=Uptime)
 
     async def step_once(self, now: datetime) -> None:
-        if self._last_step is None or now - self._last_step > timedelta(seconds=STALL_SECONDS):
-            self.fresh_since = now
-        self._last_step = now
+        self.uptime.note(now)
         async with self.services.control.read() as session:
             silent_since = await node_rows.silent_since(session, now - timedelta(seconds=UNREACHABLE_SECONDS))
         node_ids = [each.node_id for each in silent_since if self._needs_attention(each, now)]
@@ -69,7 +65,7 @@ class NodeWatch:
 
     def _silence(self, node: NodeRow | Silence, now: datetime) -> float:
         """Seconds in which a heartbeat of the node could have arrived, and did not."""
-        heard = max(moment for moment in (node.heartbeat_at, node.joined_at, self.fresh_since) if moment is not None)
+        heard = max(moment for moment in (node.heartbeat_at, node.joined_at, self.uptime.since) if moment is not None)
         return (now - heard).total_seconds()
 
 
