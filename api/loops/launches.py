@@ -64,14 +64,15 @@ class LaunchKeeper:
     factory: ProvisionerFactory = make_provisioner
     _calls: set[asyncio.Task[None]] = field(default_factory=set)
     _asking: set[str] = field(default_factory=set)  # launches that a provider is being asked for: what was started is known in a moment
-    _began: bool = False
+    _last_step: datetime | None = None
 
     async def step_once(self, now: datetime) -> None:
         """Look at the launches that are due, and wait a moment for their providers."""
-        if not self._began and self.services.control.is_sqlite:
-            async with self.services.write() as session:  # claims of a process that was killed: it was the only one
+        began, set_back = self._last_step is None, self._last_step is not None and now < self._last_step
+        if set_back or (began and self.services.control.is_sqlite):  # claims of a process that was killed, and was the only one
+            async with self.services.write() as session:
                 await rows.look_at_all(session, now)
-        self._began = True
+        self._last_step = now
         groups: dict[str, list[ClaimedLaunch]] = {}
         for each in await self._claimed(now):
             groups.setdefault(json.dumps(each.row.settings, sort_keys=True), []).append(each)

@@ -97,8 +97,9 @@ class LeaseLoop:
 
     async def _hold_lease(self, now: datetime) -> bool:
         """Renew the lease when a third of it has passed. With SQLite this is the only process: a lease from before a crash is ours, and
-        is not waited for."""
-        if self._held_until is not None and (self._is_only_process or self._held_until - now > self._lease_seconds * 2 / 3):
+        is not waited for. One that seems to hold for longer than any does was taken before the clock was set back."""
+        left = None if self._held_until is None else self._held_until - now
+        if left is not None and (self._is_only_process or self._lease_seconds * 2 / 3 < left <= self._lease_seconds):
             return True
         expires = now + self._lease_seconds
         async with self.services.write() as session:

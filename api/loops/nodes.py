@@ -1,7 +1,7 @@
 """Watches over nodes: silent ones become unreachable, then lost; drained ones leave.
 
 Failing to hear from a node is no evidence that it failed: after this loop's own start, or a stall of it, every node gets a
-fresh term before anything is held against it.
+fresh term before anything is held against it. So it is when the clock was set back.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import node_lifecycle
 from paceline.api.services.nodes import notices
 from paceline.cluster.states import NodeState
+from paceline.cluster.waiting import AHEAD, waited
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
@@ -44,7 +45,7 @@ class NodeWatch:
     async def step_once(self, now: datetime) -> None:
         self.uptime.note(now)
         async with self.services.control.read() as session:
-            silent_since = await node_rows.silent_since(session, now - timedelta(seconds=UNREACHABLE_SECONDS))
+            silent_since = await node_rows.silent_since(session, now - timedelta(seconds=UNREACHABLE_SECONDS), now + AHEAD)
         node_ids = [each.node_id for each in silent_since if self._needs_attention(each, now)]
         turns = PhaseTurns(self.services, "watch over it", now)
         for node_id in node_ids:
@@ -64,9 +65,10 @@ class NodeWatch:
         return self._silence(node, now) >= _PATIENCE.get(node.state, UNREACHABLE_SECONDS)
 
     def _silence(self, node: NodeRow | Silence, now: datetime) -> float:
-        """Seconds in which a heartbeat of the node could have arrived, and did not."""
-        heard = max(moment for moment in (node.heartbeat_at, node.joined_at, self.uptime.since) if moment is not None)
-        return (now - heard).total_seconds()
+        """Seconds in which a heartbeat of the node could have arrived, and did not. A moment from before the clock was set back counts for
+        nothing."""
+        signs = [moment for moment in (node.heartbeat_at, node.joined_at) if moment is not None]
+        return min(waited(sign, self.uptime.since, now) for sign in signs).total_seconds()
 
 
 async def _carry_out(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from paceline.cluster.policy.culprits import is_awaited
-from paceline.cluster.policy.decide import decide, wants_slots
+from paceline.cluster.policy.decide import PAUSE_SECONDS, decide, wants_slots
 from paceline.cluster.policy.decisions import Decision, Restart
 from paceline.cluster.policy.views import RECONNECT_SECONDS, JobView, RankView
 from paceline.cluster.states import EndReason, JobState, RankState
@@ -76,3 +76,10 @@ def test_a_job_that_waits_only_for_its_agents_to_come_back_waits_for_no_longer(v
     assert found(RECONNECT_SECONDS) == decide(view, NOW)
     placed_since = replace(view, generation_since=NOW - timedelta(seconds=110))
     assert decide(up(placed_since, timedelta(seconds=200)), NOW) == decide(placed_since, NOW)
+
+
+def test_a_job_does_not_wait_for_the_old_time_to_come_again_after_the_clock_was_set_back() -> None:
+    ahead = NOW + timedelta(hours=2)
+    view = stopping(EndReason.PAUSED, replace(RUNNING, updated_at=ahead), state_since=ahead, generation_since=ahead)
+    assert decide(up(view, timedelta(seconds=PAUSE_SECONDS - 1)), NOW) is None
+    assert decide(up(view, timedelta(seconds=PAUSE_SECONDS)), NOW) is not None
