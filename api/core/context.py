@@ -20,6 +20,7 @@ from paceline.api.core.last_uses import LastUses
 from paceline.api.core.node_identities import NodeIdentities
 from paceline.api.core.planner import Planner
 from paceline.api.core.troubles import Troubles
+from paceline.api.core.uptime import Uptime
 from paceline.api.core.vault import Vault
 from paceline.api.settings import Settings
 from paceline.db.session import Database
@@ -49,6 +50,7 @@ class Services:
     folders: FolderLooks = field(default_factory=FolderLooks)
     checkpoint_looks: DaemonCalls = field(default_factory=lambda: DaemonCalls(MOST_CHECKPOINT_LOOKS))
     troubles: Troubles = field(default_factory=Troubles)
+    uptime: Uptime = field(default_factory=Uptime)
     guest: GuestPass = field(default_factory=GuestPass)
     unpacking: Admission = field(default_factory=lambda: Admission("reads of what ranks have logged", 2, UNPACKING_WAIT_SECONDS))
     now: Callable[[], datetime] = utc_now

@@ -45,7 +45,11 @@ class Troubles:
 
     def is_due(self, task: str, subject: Subject, now: datetime) -> bool:
         known = self._held_up.get((task, subject.kind, subject.id))
-        return known is None or known.version != subject.version or now >= known.retry_at
+        if known is None or known.version != subject.version:
+            return True
+        return (
+            not timedelta() < known.retry_at - now <= timedelta(seconds=LONGEST_RETRY_SECONDS)
+        )  # no wait is longer: the clock was set back
 
     def has_failed(self, task: str, subject: Subject) -> bool:
         """Whether the subject failed when it was last tried."""

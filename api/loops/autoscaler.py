@@ -33,7 +33,7 @@ class Autoscaler:
             self._count_at = now + COUNT_EVERY
             await self._count_hours(now)
         async with self.services.control.read() as session:
-            facts = await read_facts(session, self._memory, now)
+            facts = await read_facts(session, self._memory, self.services.uptime.since, now)
         decision = ScalingDecision() if facts is None else decide(facts, now)
         for each in await withheld.store(self.services, decision.withheld):
             logger.info("no node is launched for job %s: %s", each.job_id, each.reason)

@@ -54,7 +54,7 @@ class Elasticity:
     async def step_once(self, now: datetime) -> None:
         turns = PhaseTurns(self.services, "let it grow or shrink", now)
         async with self.services.control.read() as session:
-            known = await load(session)
+            known = await load(session, self.services.uptime.since)
             self.services.troubles.forget_all_but(turns.task, {each.job.id for each in known})
             steady = [each for each in sorted(known, key=_turn) if await turns.look(each.subject, each.can_change_members)]
             if not steady:

@@ -35,7 +35,7 @@ async def step_once(services: Services, now: datetime) -> None:
 
 async def _update(services: Services, incidents: Sequence[IncidentRow], ranks: Gangs, names: Mapping[str, str], now: datetime) -> None:
     for known in incidents:
-        finding = culprits.examine(known, ranks.get((known.job_id, known.generation), []), names, now)
+        finding = culprits.examine(known, ranks.get((known.job_id, known.generation), []), names, services.uptime.since, now)
         if finding is not None:
             await _carry_out(services, known, finding, now)
 

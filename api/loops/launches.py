@@ -64,14 +64,15 @@ class LaunchKeeper:
     factory: ProvisionerFactory = make_provisioner
     _calls: set[asyncio.Task[None]] = field(default_factory=set)
     _asking: set[str] = field(default_factory=set)  # launches that a provider is being asked for: what was started is known in a moment
-    _began: bool = False
+    _last_step: datetime | None = None
 
     async def step_once(self, now: datetime) -> None:
         """Look at the launches that are due, and wait a moment for their providers."""
-        if not self._began and self.services.control.is_sqlite:
-            async with self.services.write() as session:  # claims of a process that was killed: it was the only one
+        began, set_back = self._last_step is None, self._last_step is not None and now < self._last_step
+        if set_back or (began and self.services.control.is_sqlite):  # claims of a process that was killed, and was the only one
+            async with self.services.write() as session:
                 await rows.look_at_all(session, now)
-        self._began = True
+        self._last_step = now
         groups: dict[str, list[ClaimedLaunch]] = {}
         for each in await self._claimed(now):
             groups.setdefault(json.dumps(each.row.settings, sort_keys=True), []).append(each)
@@ -97,7 +98,7 @@ class LaunchKeeper:
             if row.id in self._asking:
                 await launch_lifecycle.note(session, row, now, progress.LOOK_SECONDS)
                 continue
-            view = _view(row, states)
+            view = _view(row, states, self.services.uptime.since)
             move = progress.before_call(view, now)
             if move is not None:
                 await _settle(session, row, move, now)
@@ -177,7 +178,7 @@ class LaunchKeeper:
             if row is None or row.state in OVER_LAUNCH_STATES:
                 return
             states = await rows.node_states(session, [row.node_id] if row.node_id is not None else [])
-            drain = await change(session, row, _view(row, states), now)
+            drain = await change(session, row, _view(row, states, self.services.uptime.since), now)
             node_id = row.node_id
         if drain and node_id is not None:
             await self._drain(node_id, drain, now)
@@ -204,9 +205,9 @@ async def _called(call: Awaitable[T]) -> T:
         raise ProvisionerError(f"{type(error).__name__}: {error}"[:MOST_CHARACTERS], "see the coordinator's log") from error
 
 
-def _view(row: LaunchRow, states: Mapping[str, NodeState]) -> LaunchView:
+def _view(row: LaunchRow, states: Mapping[str, NodeState], up_since: datetime | None) -> LaunchView:
     node = states.get(row.node_id) if row.node_id is not None else None
-    return LaunchView(row.state, row.state_since, row.wanted, row.asked, row.handle is not None, row.failures, node)
+    return LaunchView(row.state, row.state_since, row.wanted, row.asked, row.handle is not None, row.failures, node, up_since)
 
 
 async def _settle(session: AsyncSession, row: LaunchRow, move: LaunchMove, now: datetime, **values: Any) -> None:

@@ -64,7 +64,10 @@ class LeaseLoop:
 
     async def step_once(self, now: datetime) -> bool:
         """Take one step, if the lease is ours."""
-        if not await self._hold_lease(now):
+        led = self.leads
+        leads = await self._hold_lease(now)
+        self.services.uptime.note(now, anew=leads and not led)
+        if not leads:
             return False
         await self.step(now)
         self._succeeded_at = time.monotonic()
@@ -94,8 +97,9 @@ class LeaseLoop:
 
     async def _hold_lease(self, now: datetime) -> bool:
         """Renew the lease when a third of it has passed. With SQLite this is the only process: a lease from before a crash is ours, and
-        is not waited for."""
-        if self._held_until is not None and (self._is_only_process or self._held_until - now > self._lease_seconds * 2 / 3):
+        is not waited for. One that seems to hold for longer than any does was taken before the clock was set back."""
+        left = None if self._held_until is None else self._held_until - now
+        if left is not None and (self._is_only_process or self._lease_seconds * 2 / 3 < left <= self._lease_seconds):
             return True
         expires = now + self._lease_seconds
         async with self.services.write() as session:

@@ -1,13 +1,13 @@
 """Watches over nodes: silent ones become unreachable, then lost; drained ones leave.
 
 Failing to hear from a node is no evidence that it failed: after this loop's own start, or a stall of it, every node gets a
-fresh term before anything is held against it.
+fresh term before anything is held against it. So it is when the clock was set back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -16,10 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.core.troubles import Subject
+from paceline.api.core.uptime import Uptime
 from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import node_lifecycle
 from paceline.api.services.nodes import notices
 from paceline.cluster.states import NodeState
+from paceline.cluster.waiting import AHEAD, waited
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
@@ -30,8 +32,6 @@ LOST_SECONDS = 45.0
 #: A node that redeemed its join token but never said hello.
 JOIN_SECONDS = 3600.0
 INTERVAL_SECONDS = 1.0
-#: A longer pause between two steps is our own stall.
-STALL_SECONDS = 3.0
 #: How long a node of each state may be silent before anything follows from it; for the others, UNREACHABLE_SECONDS.
 _PATIENCE = {NodeState.JOINING: JOIN_SECONDS, NodeState.DRAINING: 0.0, NodeState.UNREACHABLE: LOST_SECONDS}
 
@@ -39,16 +39,13 @@ _PATIENCE = {NodeState.JOINING: JOIN_SECONDS, NodeState.DRAINING: 0.0, NodeState
 @dataclass
 class NodeWatch:
     services: Services
-    _last_step: datetime | None = None
-    #: No silence is counted from before this moment: that of this loop's start, or of the end of its last stall.
-    fresh_since: datetime | None = None
+    #: Of this loop: no silence is counted from before its start, or the end of its last stall.
+    uptime: Uptime = field(default_factory=Uptime)
 
     async def step_once(self, now: datetime) -> None:
-        if self._last_step is None or now - self._last_step > timedelta(seconds=STALL_SECONDS):
-            self.fresh_since = now
-        self._last_step = now
+        self.uptime.note(now)
         async with self.services.control.read() as session:
-            silent_since = await node_rows.silent_since(session, now - timedelta(seconds=UNREACHABLE_SECONDS))
+            silent_since = await node_rows.silent_since(session, now - timedelta(seconds=UNREACHABLE_SECONDS), now + AHEAD)
         node_ids = [each.node_id for each in silent_since if self._needs_attention(each, now)]
         turns = PhaseTurns(self.services, "watch over it", now)
         for node_id in node_ids:
@@ -68,9 +65,10 @@ class NodeWatch:
         return self._silence(node, now) >= _PATIENCE.get(node.state, UNREACHABLE_SECONDS)
 
     def _silence(self, node: NodeRow | Silence, now: datetime) -> float:
-        """Seconds in which a heartbeat of the node could have arrived, and did not."""
-        heard = max(moment for moment in (node.heartbeat_at, node.joined_at, self.fresh_since) if moment is not None)
-        return (now - heard).total_seconds()
+        """Seconds in which a heartbeat of the node could have arrived, and did not. A moment from before the clock was set back counts for
+        nothing."""
+        signs = [moment for moment in (node.heartbeat_at, node.joined_at) if moment is not None]
+        return min(waited(sign, self.uptime.since, now) for sign in signs).total_seconds()
 
 
 async def _carry_out(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:

@@ -55,7 +55,8 @@ class Placing:
 
     async def step_once(self, now: datetime) -> None:
         async with self.services.control.read() as session:
-            recovering = [known.job for known in await load_recovering(session) if known.wants_slots(now) and known.decide(now) is None]
+            known = await load_recovering(session, self.services.uptime.since)
+            recovering = [each.job for each in known if each.wants_slots(now) and each.decide(now) is None]
             queue = await job_rows.queue_mark(session)
             if not queue and not recovering:
                 return
@@ -124,7 +125,7 @@ async def start_placed(services: Services, placed: Sequence[tuple[JobRow, Placem
     shares = [share for verdict in verdicts.values() for share in verdict.shares]
     async with services.write() as session:
         with session.no_autoflush:  # what is written for all of them goes in a few statements
-            locked = await load_all_locked(session, verdicts.keys(), {share.node_id for share in shares})
+            locked = await load_all_locked(session, verdicts.keys(), services.uptime.since, {share.node_id for share in shares})
             free = await free_slots(session, shares)
             # How the last ranks of a job ended may have become known since, and that it would meet the same again.
             same = [known.job for known in locked if known.job.version == versions[known.job.id] and known.decide(now) is None]

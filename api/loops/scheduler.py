@@ -98,7 +98,8 @@ class MovingJob:
 async def _moving(services: Services, now: datetime, among: Collection[str] | None = None) -> list[MovingJob]:
     """The jobs, or those `among` these, that something is decided about, as they are now."""
     async with services.control.read() as session:
-        known = await (load(session) if among is None else load_among(session, among))
+        up_since = services.uptime.since
+        known = await (load(session, up_since) if among is None else load_among(session, among, up_since))
     turns = _turns(services, now)
     if among is None:
         services.troubles.forget_all_but(turns.task, {each.job.id for each in known})
@@ -127,7 +128,7 @@ async def _decide(services: Services, jobs: Sequence[JobSnapshot], now: datetime
     that waits for this transaction."""
     async with services.write() as session:
         with session.no_autoflush:  # what is written for all of them goes in a few statements
-            locked = await load_all_locked(session, [each.job.id for each in jobs])
+            locked = await load_all_locked(session, [each.job.id for each in jobs], services.uptime.since)
             decided = [(known, decision) for known in locked if (decision := known.decide(now)) is not None]
             if len(jobs) > 1:
                 decided = [(known, decision) for known, decision in decided if isinstance(decision, KEEPS_MEMBERS)]

@@ -123,6 +123,7 @@ class Agent:
         self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
         self._expect_any_revision = True
         self._namespaces: list[StoreNamespace] = []
+        self._serving = asyncio.Lock()
         self._deletions = CheckpointDeletions(self._changed.set, settings.store_endpoints)
         self._observe_seconds = self._heartbeat_seconds = 5.0
         self._last_observed: Observed | None = None
@@ -218,7 +219,7 @@ class Agent:
         if self._desired is not None and desired.revision < self._desired.revision and not self._expect_any_revision:
             return  # overtaken on its way
         self._desired, self._expect_any_revision = desired, False
-        await self._serve_stores(desired)
+        await self._serve_stores()
         self._changed.set()
         if desired.leave:
             log.info("%s", LEFT_UPON_NOTICE if self._notices.notice is not None else REMOVED)
@@ -228,15 +229,18 @@ class Agent:
         if not self._going:
             self._sessions.start(order)
 
-    async def _serve_stores(self, desired: Desired) -> None:
-        namespaces = store_namespaces(desired, self._ranks.ranks)
-        for new in namespaces:
-            await self._store.admit(new.job_id, new.generation, new.token, at_boundary=new.at_boundary)
-        for old in self._namespaces:
-            if old not in namespaces:
-                await self._store.retire(old.job_id, old.generation)
-        self._namespaces = namespaces
-        self._ranks.serve_stores_of({GenerationKey(each.job_id, each.generation) for each in namespaces})
+    async def _serve_stores(self) -> None:
+        """Serve the stores of what is desired by now. The channel and reconciling take turns: one that is slow with what was desired before would end
+        the stores that the other has opened since."""
+        async with self._serving:
+            namespaces = [] if self._desired is None else store_namespaces(self._desired, self._ranks.ranks)
+            for new in namespaces:
+                await self._store.admit(new.job_id, new.generation, new.token, at_boundary=new.at_boundary)
+            for old in self._namespaces:
+                if old not in namespaces:
+                    await self._store.retire(old.job_id, old.generation)
+            self._namespaces = namespaces
+            self._ranks.serve_stores_of({GenerationKey(each.job_id, each.generation) for each in namespaces})
 
     async def _send_heartbeats(self) -> None:
         while True:
@@ -273,7 +277,7 @@ class Agent:
             for action in reconcile(self._desired, self._ranks.ranks, time.time()):
                 with self._isolation.of(_described(action)):
                     self._carry_out(action, self._desired)
-            await self._serve_stores(self._desired)
+            await self._serve_stores()
         self._sessions.end_without_rank()
         await self._tell_notice()
         await self._report()

@@ -318,7 +318,7 @@ class NodeRanks:
 
     def terminate(self, key: RankKey, grace_seconds: float) -> None:
         task = self._launches.pop(key, None)
-        if task is not None:
+        if task is not None and not task.done():  # done: the spawner has its order, though the next turn of the event loop is yet to tell
             task.cancel()
             self._refuse(key, "stopped before it was started")
         elif self._spawners.send(Terminate(key=key, grace_seconds=grace_seconds), self.ranks[key].order.interpreter.spawner):

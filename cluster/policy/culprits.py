@@ -24,4 +24,4 @@ def is_awaited(view: JobView, decision: Decision, now: datetime) -> bool:
     only_victims = all(rank.failure is not None and is_victim(rank.failure) for rank in failed)
     unheard = any(not rank.stopped for rank in view.ranks)
     heard_at = min(rank.updated_at for rank in failed)
-    return only_victims and unheard and now - heard_at < timedelta(seconds=CULPRIT_SECONDS)
+    return only_victims and unheard and view.waited(heard_at, now) < timedelta(seconds=CULPRIT_SECONDS)

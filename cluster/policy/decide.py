@@ -4,7 +4,8 @@
 a new generation. A generation that has *ended* only has ranks that are being stopped; its reports no longer move the job on.
 The consequences of a fault are decided in `recovery.py`, the ranks that a running gang gains and gives up in `elastic.py`.
 
-Deadlines, by state (in each the job leaves by itself or by the rule named here):
+Deadlines, by state (in each the job leaves by itself or by the rule named here). All of them wait for reports, so each starts anew when
+the coordinator comes back from an outage or a stall (`JobView.up_since`):
     queued      none: a job may wait for slots for ever, and `pending` says what is missing
     starting    START_SECONDS until every rank has joined, then a restart; PACKAGES_SECONDS more while nodes install packages for its ranks
     running     none: a step may take as long as it takes; a dead rank, a lost node or a hang (`cluster.policy.hangs`) ends it;
@@ -67,7 +68,7 @@ def _queued(view: JobView, now: datetime) -> Decision | None:
 def _starting(view: JobView, now: datetime) -> Decision | None:
     ended = _obey_cancel(view) or _finished(view) or recovery.failed(view)
     joining = _joined(view) or recovery.broken_group(view, now) or recovery.joiners_overdue(view, now)
-    return ended or joining or _pause_unjoined(view) or time_limit.reached_unjoined(view, now) or _start_overdue(view, now)
+    return ended or joining or _pause_unjoined(view, now) or time_limit.reached_unjoined(view, now) or _start_overdue(view, now)
 
 
 def _running(view: JobView, now: datetime) -> Decision | None:
@@ -155,10 +156,10 @@ def _requeue_for_resize(view: JobView) -> Decision | None:
     return None
 
 
-def _pause_unjoined(view: JobView) -> Decision | None:
+def _pause_unjoined(view: JobView, now: datetime) -> Decision | None:
     """Pause a job before every rank has joined: no step was taken, so there is nothing to save, and the ranks may wait for one that
     never comes. Ranks from an earlier generation do have something to save: they join first."""
-    if view.desired is Intent.PAUSE and not any(rank.carried for rank in view.ranks):
+    if view.desired is Intent.PAUSE and not any(rank.carried for rank in view.ranks) and not view.may_have_joined(now):
         return Stop(EndReason.PAUSED, "paused by its user before its first step", stops_ranks=True)
     return None
 
@@ -191,7 +192,7 @@ def _start_overdue(view: JobView, now: datetime) -> Decision | None:
         since = max([since, *(rank.updated_at for rank in view.ranks if rank.state is not RankState.ASSIGNED)])
         if preparing := [rank for rank in missing if rank.state is RankState.ASSIGNED]:
             since, limit, late, missing = view.generation_since, START_SECONDS + PACKAGES_SECONDS, "did not get its packages", preparing
-    if since is None or now - since < timedelta(seconds=limit):
+    if since is None or view.waited(since, now) < timedelta(seconds=limit):
         return None
     what = f"rank {listed(missing)} {late} within {limit:.0f} s"
     return recovery.restart_or_give_up(view, EndReason.START_TIMEOUT, what)
@@ -199,7 +200,7 @@ def _start_overdue(view: JobView, now: datetime) -> Decision | None:
 
 def _old_ranks_overdue(view: JobView, now: datetime) -> Decision | None:
     ended, patience = view.generation_ended_at, view.grace_seconds + STOP_SECONDS
-    if view.is_finished(now) or ended is None or now - ended < timedelta(seconds=patience):
+    if view.is_finished(now) or ended is None or view.waited(ended, now) < timedelta(seconds=patience):
         return None
     alive = [rank for rank in view.ranks if not rank.stopped]
     why = f"rank {listed(alive)} of generation {view.generation} did not end within {patience:.0f} s"

@@ -125,13 +125,17 @@ def distance_to_target(gang: RunningGang) -> str:
 
 
 def gangs_to_shrink(gangs: Sequence[RunningGang], waiting: Sequence[Request], nodes: Sequence[NodeView]) -> frozenset[str]:
-    """The gangs whose extra ranks keep a waiting job from its slots: the first of them alone if that is enough, else all."""
+    """The gangs whose extra ranks keep a waiting job from its slots: the first of them alone if that is enough, else all. A job that fits
+    beside them needs nothing of theirs: it is about to be placed."""
     extras = {gang.job_id: found for gang in gangs if (found := _beyond_target(gang))}
+    if not extras or not waiting:
+        return frozenset()
+    fitting = _fitting(waiting, nodes)
     for job_id, new_slots in extras.items():
-        if _fits_any(waiting, nodes, new_slots):
+        if _fitting(waiting, nodes, new_slots) - fitting:
             return frozenset({job_id})
     everything = [process for new_slots in extras.values() for process in new_slots]
-    return frozenset(extras) if everything and _fits_any(waiting, nodes, everything) else frozenset()
+    return frozenset(extras) if _fitting(waiting, nodes, everything) - fitting else frozenset()
 
 
 def _beyond_target(gang: RunningGang) -> list[SlotAssignment]:
@@ -140,7 +144,8 @@ def _beyond_target(gang: RunningGang) -> list[SlotAssignment]:
     return [*(process for process in gang.staying if process not in stay), *parked]
 
 
-def _fits_any(waiting: Sequence[Request], nodes: Sequence[NodeView], freed: Sequence[SlotAssignment]) -> bool:
+def _fitting(waiting: Sequence[Request], nodes: Sequence[NodeView], freed: Sequence[SlotAssignment] = ()) -> set[str]:
+    """The waiting jobs that fit, once these slots are free too."""
     given: Mapping[str, list[int]] = {node.id: [process.slot for process in freed if process.node_id == node.id] for node in nodes}
     emptier = [replace(node, free=tuple(sorted({*node.free, *given[node.id]}))) for node in nodes]
-    return any(isinstance(verdict, Placement) for verdict in place(waiting, emptier))
+    return {verdict.job_id for verdict in place(waiting, emptier) if isinstance(verdict, Placement)}

@@ -53,8 +53,7 @@ def failed(view: JobView) -> Decision | None:
 
 def broken_group(view: JobView, now: datetime) -> Decision | None:
     """A connection broke and no rank died of it: all ranks go on in a new generation."""
-    long_ago = now - timedelta(seconds=BROKEN_SECONDS)
-    broken = [rank for rank in view.ranks if rank.broken and rank.updated_at <= long_ago]
+    broken = [rank for rank in view.ranks if rank.broken and rank.waited(now) >= timedelta(seconds=BROKEN_SECONDS)]
     if view.min_ranks is None or not broken:
         return None
     what = f"rank {listed(broken)} lost a connection, and every rank is alive"
@@ -67,7 +66,7 @@ def joiners_overdue(view: JobView, now: datetime) -> Decision | None:
     late = [rank for rank in view.ranks if rank.newcomer and rank.carried and rank.state is not RankState.RUNNING]
     there = all(rank.state in (RankState.STARTING, RankState.RUNNING) for rank in stayers)
     entered = max((rank.updated_at for rank in stayers), default=now)
-    if not late or not stayers or not there or now - entered < timedelta(seconds=ENTER_SECONDS):
+    if not late or not stayers or not there or view.waited(entered, now) < timedelta(seconds=ENTER_SECONDS):
         return None
     what = f"rank {listed(late)} did not join within {ENTER_SECONDS:.0f} s"
     if view.plan.spreads_state:

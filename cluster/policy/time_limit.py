@@ -22,14 +22,14 @@ def reached(view: JobView, now: datetime) -> Stop | None:
 def reached_unjoined(view: JobView, now: datetime) -> Stop | None:
     """The decision about a job at its limit that takes no step yet, or whose ranks have all been told to end: there is nothing to save.
     Ranks from an earlier generation do have something to save: they join first."""
-    if not _is_over(view, now) or (not view.generation_ended and any(rank.carried for rank in view.ranks)):
+    if not _is_over(view, now) or view.may_have_joined(now) or (not view.generation_ended and any(rank.carried for rank in view.ranks)):
         return None
     return Stop(EndReason.TIME_LIMIT, f"{_limit_text(view)}, and was not at work", stops_ranks=True)
 
 
 def long_reached(view: JobView, now: datetime, patience: float) -> Stop | None:
     """The decision about a job that changes its members at its limit: they have `patience` seconds to do so, and would save then."""
-    if not _is_over(view, now, patience):
+    if not _is_over(view, now, patience) or view.may_have_joined(now):
         return None
     why = f"{_limit_text(view)}, and did not change its members within {patience:.0f} s of it"
     return Stop(EndReason.TIME_LIMIT, why, stops_ranks=True)

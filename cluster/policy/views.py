@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from paceline.cluster.policy.hangs import HangVerdict
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
+from paceline.cluster.waiting import waited
 from paceline.training.link import FailureReport, Outcome, Stalled
 from paceline.training.schema.amounts import written_time
 from paceline.training.schema.parallelism import REPLICAS, Parallelism
@@ -15,6 +16,8 @@ from paceline.training.schema.parallelism import REPLICAS, Parallelism
 DRAIN_SECONDS = 10.0
 #: The same before a job starts again, while the rank's node says that it is behind with its reports: a checkpoint may be among them.
 BACKLOG_SECONDS = 30.0
+#: How long agents may take to connect again and report, once the coordinator is back.
+RECONNECT_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class RankView:
     suspended: bool = False  # its process is stopped by a signal
     stall: Stalled | None = None  # what it is at for too long
     behind: bool = False  # its node has reports that have not been sent
+    up_since: datetime | None = None  # as the job's
 
     @property
     def stopped(self) -> bool:
@@ -56,13 +60,17 @@ class RankView:
     def is_finished(self, now: datetime) -> bool:
         """Whether the rank is stopped, and all it left behind is stored or has been waited for long enough."""
         if self.state is RankState.EXITED:
-            return self.drained or now - self.updated_at >= timedelta(seconds=DRAIN_SECONDS)
+            return self.drained or self.waited(now) >= timedelta(seconds=DRAIN_SECONDS)
         return self.stopped
 
     def saves_are_known(self, now: datetime) -> bool:
         """Whether all saves of the rank are known, or have been waited for long enough."""
         waits = self.state is RankState.EXITED and not self.drained and self.behind and self.reachable
-        return not waits or now - self.updated_at >= timedelta(seconds=BACKLOG_SECONDS)
+        return not waits or self.waited(now) >= timedelta(seconds=BACKLOG_SECONDS)
+
+    def waited(self, now: datetime) -> timedelta:
+        """How long another report of the rank has been waited for."""
+        return waited(self.updated_at, self.up_since, now)
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,7 @@ class JobView:
     grace_seconds: float = 0.0  # how long its ranks may take to end once they are told to
     time_limit: float | None = None  # seconds that it may hold slots
     ran_before: float = 0.0  # seconds that the generations before the one under way held slots
+    up_since: datetime | None = None  # the coordinator has been up without a break since then: it could hear no report before
 
     @property
     def generation_ended(self) -> bool:
@@ -135,4 +144,14 @@ class JobView:
         return bool(self.ranks) and all(rank.state is RankState.EXITED and rank.outcome == outcome for rank in self.ranks)
 
     def in_state_longer_than(self, seconds: float, now: datetime) -> bool:
-        return now - self.state_since >= timedelta(seconds=seconds)
+        return self.waited(self.state_since, now) >= timedelta(seconds=seconds)
+
+    def waited(self, since: datetime, now: datetime) -> timedelta:
+        """How long reports of its ranks have been waited for since a moment."""
+        return waited(since, self.up_since, now)
+
+    def may_have_joined(self, now: datetime) -> bool:
+        """Whether all its ranks may have joined while the coordinator was away, and their agents have had no time to say so."""
+        if self.up_since is None or self.generation_since is None or self.generation_ended:
+            return False
+        return self.generation_since < self.up_since and now - self.up_since < timedelta(seconds=RECONNECT_SECONDS)

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from paceline.cluster.provisioners.provisioner import LaunchPhase, SeenLaunch
 from paceline.cluster.states import LaunchState, NodeState
+from paceline.cluster.waiting import waited
 
 CANCELLED_EARLY = "it was cancelled before anything of it was started"
 MOST_TRIES = 5
@@ -45,6 +46,7 @@ class LaunchView:
     has_handle: bool
     failures: int = 0  # calls that failed in a row
     node: NodeState | None = None  # of the node that has joined as it, though it may have left again
+    up_since: datetime | None = None  # the coordinator has been up without a break since then: no node could join before
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,14 @@ def before_call(view: LaunchView, now: datetime) -> LaunchMove | None:
         if view.state is LaunchState.JOINED and view.node not in (NodeState.GONE, None):
             return LaunchMove(LaunchState.JOINED, "its node is being drained")
         return LaunchMove(LaunchState.TERMINATING, "it is wanted no more") if view.has_handle else None
-    waited = (now - view.since).total_seconds()
-    if view.state is LaunchState.RUNNING and waited >= JOIN_SECONDS:
+    if view.state is LaunchState.RUNNING and waited(view.since, view.up_since, now) >= timedelta(seconds=JOIN_SECONDS):
+        ago = max((now - view.since).total_seconds(), JOIN_SECONDS)
         return LaunchMove(
             LaunchState.TERMINATING,
-            failure=f"its agent was started {waited:.0f} s ago and has not joined",
+            failure=f"its agent was started {ago:.0f} s ago and has not joined",
             remedy="look at the agent's log there, and whether that machine reaches the coordinator's URL",
         )
-    if view.state is LaunchState.PENDING and waited >= PENDING_SECONDS:
+    if view.state is LaunchState.PENDING and now - view.since >= timedelta(seconds=PENDING_SECONDS):
         return LaunchMove(
             LaunchState.TERMINATING, failure=f"it has waited for {timedelta(seconds=PENDING_SECONDS).days} days", remedy="ask for it again"
         )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Select, Table, bindparam, func, null, or_, select, update
+from sqlalchemy import Select, Table, and_, bindparam, func, null, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import NodeState
@@ -99,8 +99,9 @@ async def marks(session: AsyncSession, node_ids: Collection[str] | None = None) 
 
 
 def _silent_since() -> Select[*tuple[Any, ...]]:
-    since = bindparam("since", type_=UtcDateTime)
-    heard = or_(NodeRow.heartbeat_at > since, NodeRow.joined_at > since)
+    since, until = bindparam("since", type_=UtcDateTime), bindparam("until", type_=UtcDateTime)
+    signs = (NodeRow.heartbeat_at, NodeRow.joined_at)
+    heard = or_(*(and_(sign > since, sign <= until) for sign in signs))
     drained = or_(NodeRow.state == NodeState.DRAINING, NodeRow.state_before_unreachable == NodeState.DRAINING)
     columns = (NodeRow.id, NodeRow.state, NodeRow.state_before_unreachable, NodeRow.heartbeat_at, NodeRow.joined_at)
     query = select(*columns).where(NodeRow.state != NodeState.GONE, or_(drained, func.coalesce(heard, False).is_(False)))
@@ -111,9 +112,10 @@ def _silent_since() -> Select[*tuple[Any, ...]]:
 _SILENT_SINCE = _silent_since()
 
 
-async def silent_since(session: AsyncSession, since: datetime) -> list[Silence]:
-    """Nodes without a heartbeat since then, and those that drain, or were lost while they drained."""
-    return [Silence(*row) for row in await session.execute(_SILENT_SINCE, {"since": since})]
+async def silent_since(session: AsyncSession, since: datetime, until: datetime) -> list[Silence]:
+    """Nodes without a heartbeat since then, and those that drain, or were lost while they drained. `until`: a heartbeat that is noted
+    as of later does not count, since the clock was set back."""
+    return [Silence(*row) for row in await session.execute(_SILENT_SINCE, {"since": since, "until": until})]
 
 
 async def heartbeats(session: AsyncSession, node_ids: Collection[str]) -> list[datetime]:

@@ -97,12 +97,12 @@ class Cluster:
         Where the machine stalls meanwhile, every node gets a fresh term, and the time is counted from there.
         """
         self.alive = alive
-        end, fresh_since = timedelta(seconds=seconds), self.watch and self.watch.fresh_since
+        end, fresh_since = timedelta(seconds=seconds), self.watch and self.watch.uptime.since
         while self.ahead < end:
             self.ahead += timedelta(seconds=1)
             await self.step_alive()
-            if self.watch and self.watch.fresh_since != fresh_since:
-                end, fresh_since = self.ahead + timedelta(seconds=seconds), self.watch.fresh_since
+            if self.watch and self.watch.uptime.since != fresh_since:
+                end, fresh_since = self.ahead + timedelta(seconds=seconds), self.watch.uptime.since
 
     async def step_alive(self) -> None:
         """One turn of every loop, however slow the machine is: what is alive is heard, at most once a second."""

@@ -100,9 +100,11 @@ class Finding:
     settled: bool
 
 
-def examine(incident: IncidentRow, ranks: Sequence[RankRow], node_names: Mapping[str, str], now: datetime) -> Finding | None:
-    """The new knowledge about the cause of an incident; None where nothing is new."""
-    settled = all(rank.state is RankState.MOVED or rank_view(rank).is_finished(now) for rank in ranks)
+def examine(
+    incident: IncidentRow, ranks: Sequence[RankRow], node_names: Mapping[str, str], up_since: datetime | None, now: datetime
+) -> Finding | None:
+    """The new knowledge about the cause of an incident; None where nothing is new. `up_since`: see `JobView`."""
+    settled = all(rank.state is RankState.MOVED or rank_view(rank, up_since=up_since).is_finished(now) for rank in ranks)
     known = incident.cause in _KNOWN_FROM_THE_START or (incident.cause in _OF_A_LOSS and not _is_trainer_report(incident.culprit))
     failure = None if known else describe_failure(ranks, node_names)
     if failure is None or not _is_culprit_report(failure, ranks) or failure == incident.culprit:

@@ -37,6 +37,7 @@ class JobSnapshot:
     draining: Collection[str]  # nodes
     behind: Collection[str] = ()  # nodes
     left: GenerationRow | None = None  # by a gang that changes its members
+    up_since: datetime | None = None  # see `JobView`
 
     @property
     def subject(self) -> Subject:
@@ -44,7 +45,7 @@ class JobSnapshot:
 
     @cached_property
     def view(self) -> JobView:
-        return job_view(self.job, self.generation, self.ranks, self.silent, self.draining, self.behind, self.left)
+        return job_view(self.job, self.generation, self.ranks, self.silent, self.draining, self.behind, self.left, self.up_since)
 
     @property
     def members(self) -> list[RankRow]:
@@ -85,19 +86,19 @@ def subject_of(job: JobRow) -> Subject:
     return Subject("job", job.id, job.version)
 
 
-async def load(session: AsyncSession) -> list[JobSnapshot]:
+async def load(session: AsyncSession, up_since: datetime | None) -> list[JobSnapshot]:
     """Load every job that may move by itself. Jobs that only wait for slots are not among them: see `loops/placing.py`."""
-    return await _known(session, await job_rows.undecided(session))
+    return await _known(session, await job_rows.undecided(session), up_since)
 
 
-async def load_among(session: AsyncSession, job_ids: Collection[str]) -> list[JobSnapshot]:
+async def load_among(session: AsyncSession, job_ids: Collection[str], up_since: datetime | None) -> list[JobSnapshot]:
     """Load the jobs among these that may move by themselves."""
-    return await _known(session, await job_rows.undecided(session, job_ids))
+    return await _known(session, await job_rows.undecided(session, job_ids), up_since)
 
 
-async def load_recovering(session: AsyncSession) -> list[JobSnapshot]:
+async def load_recovering(session: AsyncSession, up_since: datetime | None) -> list[JobSnapshot]:
     """Load every job that is between two generations; some of them wait for slots."""
-    return await _known(session, await job_rows.in_state(session, JobState.RECOVERING))
+    return await _known(session, await job_rows.in_state(session, JobState.RECOVERING), up_since)
 
 
 async def load_smaller(session: AsyncSession) -> list[JobSnapshot]:
@@ -126,12 +127,14 @@ async def load_locked(session: AsyncSession, job_id: str) -> JobSnapshot | None:
     return (await _known_apart(session, [job]))[0]
 
 
-async def load_all_locked(session: AsyncSession, job_ids: Collection[str], nodes: Collection[str] = ()) -> list[JobSnapshot]:
+async def load_all_locked(
+    session: AsyncSession, job_ids: Collection[str], up_since: datetime | None, nodes: Collection[str] = ()
+) -> list[JobSnapshot]:
     """Load the jobs among these that are still there, as `load_locked` does: a handful of queries for any number. `nodes`: of which the
     caller will want the locks too, which are taken in one order with those of the ranks."""
     jobs = await job_rows.all_locked(session, job_ids)
     await lock_ranks(session, *jobs, nodes=nodes)
-    return await _known_apart(session, jobs)
+    return await _known_apart(session, jobs, up_since)
 
 
 async def lock_ranks(session: AsyncSession, *jobs: JobRow, nodes: Collection[str] = ()) -> None:
@@ -141,15 +144,15 @@ async def lock_ranks(session: AsyncSession, *jobs: JobRow, nodes: Collection[str
         await node_rows.lock(session, {*nodes, *await job_rows.nodes_with_open_ranks(session, [job.id for job in jobs])})
 
 
-async def _known_apart(session: AsyncSession, jobs: Sequence[JobRow]) -> list[JobSnapshot]:
+async def _known_apart(session: AsyncSession, jobs: Sequence[JobRow], up_since: datetime | None = None) -> list[JobSnapshot]:
     """The snapshots of jobs, with ranks that this transaction's changes do not reach."""
-    found = await _known(session, jobs)
+    found = await _known(session, jobs, up_since)
     for rank in [rank for known in found for rank in known.ranks]:
         session.expunge(rank)
     return found
 
 
-async def _known(session: AsyncSession, jobs: Sequence[JobRow]) -> list[JobSnapshot]:
+async def _known(session: AsyncSession, jobs: Sequence[JobRow], up_since: datetime | None = None) -> list[JobSnapshot]:
     keys = [(job.id, job.generation) for job in jobs if job.generation]
     left = {job.id: (job.id, job.generation - 1) for job in jobs if job.state is JobState.RESIZING}
     generations, ranks = await job_rows.generations(session, [*keys, *left.values()]), await job_rows.ranks(session, keys)
@@ -165,6 +168,7 @@ async def _known(session: AsyncSession, jobs: Sequence[JobRow]) -> list[JobSnaps
             draining,
             behind,
             generations.get(left[job.id]) if job.id in left else None,
+            up_since,
         )
         for job in jobs
     ]

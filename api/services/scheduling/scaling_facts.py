@@ -51,8 +51,8 @@ class ScalingMemory:
         self.idle_since = {node: self.idle_since.get(node, max(now, earliest)) for node, earliest in idle.items()}
 
 
-async def read_facts(session: AsyncSession, memory: ScalingMemory, now: datetime) -> ScalingFacts | None:
-    """The facts of this moment; None where no pool is the autoscaler's."""
+async def read_facts(session: AsyncSession, memory: ScalingMemory, up_since: datetime | None, now: datetime) -> ScalingFacts | None:
+    """The facts of this moment; None where no pool is the autoscaler's. `up_since`: see `JobView`."""
     pools = await rows.autoscaled(session)
     if not pools:
         return None
@@ -72,7 +72,7 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, now: datetime
     return ScalingFacts(
         pools=[_pool_facts(row, launches[row.name], mine, ends, memory, tools[row.name], now) for row in pools],
         nodes=[_node_facts(node, held[node.id], memory, unwanted) for node in nodes],
-        pending=await _pending(session, now),
+        pending=await _pending(session, up_since, now),
         growing=await read_growing(session, memory.growth, all_nodes, now),
         launching={name: under_way[name] for name in launches},
         ending={name: sum(not _is_coming(each) and each.node_id not in present for each in group) for name, group in launches.items()},
@@ -145,9 +145,10 @@ async def held_by_pools(session: AsyncSession, job_ids: Collection[str], now: da
     return {each.request.job_id for each in found if any(may_hold(pool, each) for pool in facts)}
 
 
-async def _pending(session: AsyncSession, now: datetime) -> list[PendingJob]:
+async def _pending(session: AsyncSession, up_since: datetime | None, now: datetime) -> list[PendingJob]:
     """Jobs that wait for slots, those that were stopped by a fault included."""
-    recovering = [known.job for known in await load_recovering(session) if known.wants_slots(now) and known.decide(now) is None]
+    known = await load_recovering(session, up_since)
+    recovering = [each.job for each in known if each.wants_slots(now) and each.decide(now) is None]
     found = [_pending_job(job) for job in (*await job_rows.queued(session), *recovering)]
     return [job for job in found if job is not None]
 

@@ -48,15 +48,23 @@ def job_view(
     draining: Collection[str] = (),
     behind: Collection[str] = (),
     left: GenerationRow | None = None,
+    up_since: datetime | None = None,
 ) -> JobView:
     """The view of a job. `silent`: nodes whose agent is not connected; `behind`: nodes that have reports to send; `left`: the generation
-    that a gang leaves by changing its members. A job whose spec cannot be read neither closes up nor runs out of restarts: see
+    that a gang leaves by changing its members; `up_since`: see `JobView`. A job whose spec cannot be read neither closes up nor runs out of restarts: see
     `job_snapshots.JobSnapshot.decide`."""
     spec = readable_spec_of(job)
     is_script = spec is not None and isinstance(spec.workload, ScriptWorkload)
     begun, awaited = job.state is JobState.RUNNING, () if spec is None or is_script else behind
     views = [
-        rank_view(rank, begun=begun, reachable=rank.node_id not in silent, leaving=rank.node_id in draining, behind=rank.node_id in awaited)
+        rank_view(
+            rank,
+            begun=begun,
+            reachable=rank.node_id not in silent,
+            leaving=rank.node_id in draining,
+            behind=rank.node_id in awaited,
+            up_since=up_since,
+        )
         for rank in ranks
     ]
     return JobView(
@@ -86,6 +94,7 @@ def job_view(
         grace_seconds=grace_of(job.spec.document),
         time_limit=spec.time_limit if spec else None,
         ran_before=job.ran_seconds,
+        up_since=up_since,
     )
 
 
@@ -96,7 +105,15 @@ def own_pause_of(spec: JobSpec | None, ranks: Sequence[RankRow]) -> int | None:
     return ends.pop() if len(ends) == 1 and ends <= set(pauses) else None
 
 
-def rank_view(rank: RankRow, *, begun: bool = False, reachable: bool = True, leaving: bool = False, behind: bool = False) -> RankView:
+def rank_view(
+    rank: RankRow,
+    *,
+    begun: bool = False,
+    reachable: bool = True,
+    leaving: bool = False,
+    behind: bool = False,
+    up_since: datetime | None = None,
+) -> RankView:
     """The view of a rank. `begun`: its generation has joined, so that a rank that came to it as a newcomer is none any more."""
     return RankView(
         rank=rank.rank,
@@ -112,6 +129,7 @@ def rank_view(rank: RankRow, *, begun: bool = False, reachable: bool = True, lea
         stall=stall_of(rank),
         leaving=leaving,
         behind=behind,
+        up_since=up_since,
         started=rank.pid is not None or rank.outcome is not None or rank.failure is not None or rank.exit_code is not None,
     )
 

@@ -247,3 +247,10 @@ async def test_readyz_and_metrics_tell_of_a_loop_that_keeps_failing(
     assert f'paceline_loop_failures{{loop="scheduler"}} {MANY_FAILURES}.0' in (await client.get("/metrics")).text
     await loop._take_turn()
     assert (await client.get("/readyz")).json() == {"status": "ready"}
+
+
+def test_what_is_held_up_is_tried_again_though_the_clock_was_set_back() -> None:
+    known, subject = troubles.Troubles(), Subject("job", "j")
+    known.note("do it", subject, "planned", START)
+    assert not known.is_due("do it", subject, START)
+    assert known.is_due("do it", subject, START - timedelta(hours=2))

@@ -190,7 +190,7 @@ async def test_a_coordinator_that_is_killed_while_it_asks_launches_nothing_twice
 async def test_two_replicas_ask_once(machinery: Machinery) -> None:
     await machinery.ask(2)
     other = LaunchKeeper(machinery.services, machinery.provider.factory)
-    machinery.keeper._began = other._began = True
+    machinery.keeper._last_step = other._last_step = machinery.now
     machinery.now += timedelta(seconds=1)
     await asyncio.gather(machinery.keeper.step_once(machinery.now), other.step_once(machinery.now))
     assert machinery.provider.count("launch") == 2
@@ -337,3 +337,13 @@ async def test_deleting_a_pool_with_nodes_is_refused_or_drains_them(machinery: M
     assert (await machinery.client.get(f"{NODES}/{node_id}")).json()["state"] == "draining"
     assert (await machinery.row(launch_id)).wanted is False
     assert (await machinery.client.get(POOLS)).json()["items"] == []
+
+
+async def test_a_launch_is_carried_on_though_the_clock_was_set_back(machinery: Machinery) -> None:
+    """Its provider was asked no more until the old time had come again."""
+    (launch,) = await machinery.ask()
+    await machinery.step(1)
+    machinery.provider.seen[HANDLE] = SeenLaunch(LaunchPhase.RUNNING)
+    machinery.now -= timedelta(hours=2)
+    await machinery.step()
+    assert (await machinery.row(launch["id"])).state is LaunchState.RUNNING

@@ -98,3 +98,14 @@ async def test_a_step_that_hangs_is_cut_off_when_stopped(services: Services) -> 
         await started.wait()
         stop.set()
         await running
+
+
+@pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
+async def test_a_lease_is_renewed_though_the_clock_was_set_back(services: Services) -> None:
+    """It was renewed no more until the old time had come again, and another replica took it over."""
+    one, two = loop(services, Steps(), "one", interval_seconds=1.0), loop(services, Steps(), "two", interval_seconds=1.0)
+    assert await one.step_once(START)
+    set_back = START - timedelta(hours=2)
+    assert await one.step_once(set_back)
+    assert not await two.step_once(set_back + timedelta(seconds=1))
+    assert await two.step_once(set_back + timedelta(seconds=LEASE_SECONDS + 1))

@@ -19,7 +19,7 @@ from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.agent.ports import free_port
 from paceline.cluster.agent.settings import read_settings
 from paceline.cluster.agent.vitals import RankHeartbeats
-from paceline.cluster.protocol import ConnectionRefused, FromAgent, Inventory
+from paceline.cluster.protocol import ConnectionRefused, Desired, FromAgent, Inventory
 from paceline.cluster.states import RankState
 from paceline.distributed.store_server import StoreServer
 from paceline.monitoring.host import HostSampler
@@ -209,21 +209,64 @@ class StandingStill:
         return self.tries > 1
 
 
-async def test_heartbeats_go_on_after_one_that_was_not_sent_in_time(tmp_path: Path) -> None:
+def make_agent(tmp_path: Path, store: StoreServer, vitals: RankHeartbeats) -> Agent:
+    """An agent in this process, which is not connected and has no ranks."""
     folder = AgentFolder(tmp_path)
     folder.create()
     settings = read_settings(["--server", "http://127.0.0.1:9", "--data", str(tmp_path)])
     credential = Credential(server=settings.server, node_id="node-1", credential="lasting")
     inventory = Inventory(slots=1, device="cpu", cpu_count=1, memory_bytes=1, hostname="host", platform="linux")
     offer = NodeOffer((), slots=1, locks=CardLocks(tmp_path), sampler=None, gpu_error="no GPU", hides_cards=False)
+    return Agent(settings, folder, credential, AgentContext(offer, inventory, "127.0.0.1", None, 1), store, vitals)
+
+
+async def test_heartbeats_go_on_after_one_that_was_not_sent_in_time(tmp_path: Path) -> None:
     vitals = RankHeartbeats(HostSampler(tmp_path, 0.0), None, "no GPU")
-    agent = Agent(settings, folder, credential, AgentContext(offer, inventory, "127.0.0.1", None, 1), StoreServer(), vitals)
+    agent = make_agent(tmp_path, StoreServer(), vitals)
     channel = StandingStill()
     agent._channel, agent._heartbeat_seconds = channel, 0.01  # type: ignore[assignment]
     agent._welcomed.set()
     beating = asyncio.create_task(agent._send_heartbeats())
     await until(lambda: channel.tries >= 3, "the heartbeats after it")
     beating.cancel()
+    vitals.close()
+
+
+class BusyStore(StoreServer):
+    """A store whose first opening of job y's namespace takes until `go_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+        self.open: set[tuple[str, int]] = set()
+
+    async def admit(self, job_id: str, generation: int, token: str, *, at_boundary: bool = False) -> None:
+        if job_id == "y" and not self.reached.is_set():
+            self.reached.set()
+            await self.go_on.wait()
+        await super().admit(job_id, generation, token, at_boundary=at_boundary)
+        self.open.add((job_id, generation))
+
+    async def retire(self, job_id: str, generation: int) -> None:
+        await super().retire(job_id, generation)
+        self.open.discard((job_id, generation))
+
+
+async def test_the_store_of_a_new_generation_stays_open_while_the_one_before_is_yet_to_be_served(tmp_path: Path) -> None:
+    """It was ended by the one that had waited: ranks that had met there were told that their generation was over."""
+    vitals, store = RankHeartbeats(HostSampler(tmp_path, 0.0), None, "no GPU"), BusyStore()
+    agent = make_agent(tmp_path, store, vitals)
+    y = assignment("y", action="stop")
+    agent._desired = Desired(revision=1, assignments=(assignment("x", action="stop"), y))
+    reconciling = asyncio.create_task(agent._serve_stores())
+    await store.reached.wait()
+    newer = Desired(revision=2, assignments=(assignment("x", world("x", generation=2), action="stop"), y))
+    heard = asyncio.create_task(agent.on_desired(newer))
+    for _ in range(20):  # turns of the event loop, as many as the newer one needs where nothing holds it
+        await asyncio.sleep(0)
+    store.go_on.set()
+    await asyncio.gather(reconciling, heard)
+    assert ("x", 2) in store.open
     vitals.close()
 
 

@@ -106,6 +106,15 @@ def test_only_gangs_in_the_way_give_slots_back() -> None:
     assert gangs_to_shrink([gang(member(0, "a"), target=1)], [request("one")], nodes) == frozenset()
 
 
+def test_a_gang_keeps_its_extra_ranks_where_the_jobs_that_wait_fit_beside_it() -> None:
+    """It lost half of its ranks to a job that was submitted between two phases of a step, or was held up, with free slots for it."""
+    big = gang(*(SlotAssignment(number, "a", 4 + number) for number in range(4)), target=2, most=4, most_per_node=None)
+    nodes = [node("a", 8, free=4)]
+    assert gangs_to_shrink([big], [request("one")], nodes) == frozenset()
+    assert gangs_to_shrink([big], [request("one"), request("four", 4)], nodes) == {"job"}
+    assert one(big, nodes, request("one")).change is None
+
+
 def test_parked_ranks_that_are_there_to_grow_are_given_back_too() -> None:
     growing = gang(member(0, "a"), parked=(warm(1),), target=1, most=2)
     nodes = [node("a", 1, free=0), node("n1", 1, free=0)]

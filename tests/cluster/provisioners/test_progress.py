@@ -75,3 +75,12 @@ def test_a_provider_that_fails_is_asked_ever_more_seldom() -> None:
     waits = [progress.seconds_to_next_look(LaunchState.PENDING, failures) for failures in range(9)]
     assert waits == sorted(waits)
     assert waits[-1] == progress.LONGEST_WAIT_SECONDS
+
+
+def test_a_node_that_could_not_join_while_the_coordinator_was_away_is_not_given_up() -> None:
+    running = replace(VIEW, state=LaunchState.RUNNING)
+    now = NOW + timedelta(seconds=progress.JOIN_SECONDS)
+    late = progress.before_call(running, now)
+    assert late is not None
+    assert late.failure == "its agent was started 300 s ago and has not joined"
+    assert progress.before_call(replace(running, up_since=now - timedelta(seconds=1)), now) is None

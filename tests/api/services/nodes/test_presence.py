@@ -6,6 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
+from sqlalchemy import update
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services
@@ -146,3 +147,16 @@ async def test_a_change_that_no_nudge_told_of_is_found(services: Services) -> No
         await watch.look()
         assert await one.wait(SOON_SECONDS)
         assert not await other.wait(0.01)
+
+
+async def test_a_node_that_dies_is_lost_though_the_clock_was_set_back(services: Services) -> None:
+    """It stayed ready until the old time had come again, and jobs were placed on it."""
+    dead, alive = await create(services, NodeState.READY, NodeState.READY)
+    watch, set_back = NodeWatch(services), factories.START - timedelta(hours=2)
+    await watch.step_once(factories.START)
+    for seconds in range(0, 60, 2):
+        now = set_back + timedelta(seconds=seconds)
+        async with services.write() as session:
+            await session.execute(update(NodeRow).where(NodeRow.id == alive).values(heartbeat_at=now))
+        await watch.step_once(now)
+    assert [row.state for row in await rows(services, [dead, alive])] == [NodeState.LOST, NodeState.READY]
