@@ -51,7 +51,7 @@ class RunningStatistics:
     @torch.no_grad()
     def changes(self, micro_batches: int) -> list[Tensor]:
         """Return one micro-batch's share of the mean change of each buffer, and its change of each counter."""
-        parts = [(buffer - before).div_(micro_batches) for buffer, before in zip(self._averaged, self._before, strict=False)]
+        parts = [change_of(buffer, before).div_(micro_batches) for buffer, before in zip(self._averaged, self._before, strict=False)]
         before_counters = self._before[len(self._averaged) :]
         counts = [(counter.double() - before.double()).float() for counter, before in zip(self._counters, before_counters, strict=True)]
         return parts + counts
@@ -63,7 +63,13 @@ class RunningStatistics:
             if is_inexact(buffer):
                 torch.add(before, change, out=buffer)
             else:
-                buffer.copy_(before.double() + (change.double() / micro_batches).round())
+                counted = before.double() + (change.double() / micro_batches).round()
+                buffer.copy_(torch.where(change == 0, before, counted.to(before.dtype)))  # double precision ends at 2^53
+
+
+def change_of(buffer: Tensor, before: Tensor) -> Tensor:
+    """Return what was added to `before`: nothing where both are equal, infinities too, as those of an attention mask."""
+    return torch.where(buffer == before, torch.zeros_like(buffer), buffer - before)
 
 
 def is_inexact(tensor: Tensor) -> bool:
