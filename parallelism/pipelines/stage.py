@@ -21,7 +21,7 @@ from paceline.parallelism.own_gradients import GradientObserver, show_gradients,
 from paceline.parallelism.pipelines.chain import Chain
 from paceline.parallelism.pipelines.deferred_weight_grads import DeferredWeightGrad, Product
 from paceline.parallelism.plan import MicroBatchAssignment
-from paceline.parallelism.reproducible import or_zeros, trainable
+from paceline.parallelism.reproducible import laid_out_as, or_zeros, trainable
 from paceline.parallelism.running_statistics import RunningStatistics
 from paceline.parallelism.tree_exchange import TreeExchange
 
@@ -216,5 +216,6 @@ class TreeAccumulator(GradientAccumulator):
     def finish_step(self) -> None:
         sums = self._tree.finish_step()
         for parameter, sum_ in zip(self._parameters, sums, strict=False):
-            parameter.grad = sum_ if parameter.grad is None else parameter.grad + sum_  # a parameter may be in two stages of this rank
+            gradient = laid_out_as(parameter, sum_)
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient  # it may be in two stages of this rank
         self._statistics.apply(sums[len(self._parameters) :], self._tree.leaves)

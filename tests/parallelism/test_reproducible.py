@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any
 
@@ -16,6 +17,8 @@ from paceline.parallelism.plan import assign_evenly, degrees
 from paceline.parallelism.reproducible import Reproducible
 from paceline.parallelism.running_statistics import RunningStatistics
 from paceline.training.link import World
+from paceline.training.optim.optimizers import build_optimizer
+from paceline.training.schema.optimizer import AdamW
 from tests.ranks import run_ranks
 
 MICRO_BATCHES = 6
@@ -139,3 +142,30 @@ def test_a_causal_mask_in_a_buffer_stays_so_through_training() -> None:
         optimizer.zero_grad()
         assert torch.isfinite(loss)
     assert torch.equal(model.get_buffer("mask"), mask)
+
+
+def test_a_model_in_another_memory_order_trains_to_the_same_losses() -> None:
+    model = convolution().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    torch.testing.assert_close(losses_of(model, Reproducible(model, SoloGroup())), losses_of(convolution(), None), rtol=1e-5, atol=0)
+
+
+def convolution() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Conv2d(3, 4, 3)
+
+
+def losses_of(model: nn.Module, wrapped: Reproducible | None) -> list[float]:
+    optimizer, losses = build_optimizer(AdamW(lr=0.01), model), []
+    inputs = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    for _ in range(4):
+        if wrapped:
+            wrapped.begin_step(assign_evenly(1, 1), {})
+        with wrapped.accumulate(0, final=True) if wrapped else contextlib.nullcontext():
+            loss = model(inputs).square().mean()
+            loss.backward()
+        if wrapped:
+            wrapped.finish_step()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
