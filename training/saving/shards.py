@@ -61,7 +61,8 @@ def quiet_when_alone() -> Iterator[None]:
 def tensors_of(state: Trained) -> Tensors:
     """Model and optimizer by parameter name, so that any plan can load them. Tied parameters are there once, by their first name."""
     if learns(state):
-        model, optimizer = get_state_dict(state.model, state.optimizer, options=OPTIONS)
+        with without_empty_groups(state.optimizer):
+            model, optimizer = get_state_dict(state.model, state.optimizer, options=OPTIONS)
     else:
         model, optimizer = get_model_state_dict(state.model, options=OPTIONS), {}
     return {"model": without_aliases(model, state.model), "optimizer": optimizer}
@@ -78,10 +79,23 @@ def put_tensors(state: Trained, tensors: Tensors) -> None:
     if not learns(state):
         set_model_state_dict(state.model, with_aliases(tensors["model"], state.model), options=OPTIONS)
         return
-    set_state_dict(
-        state.model,
-        state.optimizer,
-        model_state_dict=with_aliases(tensors["model"], state.model),
-        optim_state_dict=tensors["optimizer"],
-        options=OPTIONS,
-    )
+    with without_empty_groups(state.optimizer):
+        set_state_dict(
+            state.model,
+            state.optimizer,
+            model_state_dict=with_aliases(tensors["model"], state.model),
+            optim_state_dict=tensors["optimizer"],
+            options=OPTIONS,
+        )
+
+
+@contextlib.contextmanager
+def without_empty_groups(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Hide groups without parameters, which torch's functions cannot load: a parameter server's shard, or a model without biases, has such."""
+    groups = optimizer.param_groups
+    optimizer.param_groups = [group for group in groups if group["params"]]
+    try:
+        yield
+    finally:
+        trained = iter(optimizer.param_groups)  # loading has put new ones in their place
+        optimizer.param_groups = [next(trained) if group["params"] else group for group in groups]
