@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -22,15 +22,18 @@ from paceline.training.own_loop.retention import CheckpointRetention, Saved
 from paceline.training.saving import checkpoint, shards
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import open_directory
-from paceline.training.saving.collective_work import run_on_all_ranks
+from paceline.training.saving.collective_work import run_on_all_ranks, run_on_each_rank
 from paceline.training.saving.manifest import Manifest
 from paceline.training.saving.parts import SavePlanner
+from paceline.training.saving.safe_reading import read_index
 from paceline.training.saving.storage import FolderStorage
 from paceline.training.saving.uncommitted import draft_of
 from paceline.training.saving.writers import BlockingWriter
 
 #: In place of a job's id.
 OWN_LOOP = "own-loop"
+#: Below the name of a scheduler or a loader: its state, as one value.
+STATE = "state_dict"
 
 
 class Stateful(Protocol):
@@ -48,13 +51,19 @@ class TrainingObjects:
     optimizer: torch.optim.Optimizer
     others: Mapping[str, Stateful] = field(default_factory=dict)
 
-    def tensors(self) -> shards.Tensors:
-        return shards.tensors_of(self) | {name: other.state_dict() for name, other in self.others.items()}
+    def tensors(self, piecewise: Collection[str] = ()) -> shards.Tensors:
+        """Return everything by name. `piecewise`: those of `others` whose state an older checkpoint has value by value.
 
-    def put(self, tensors: shards.Tensors) -> None:
+        torch makes strings of the keys of a dictionary, and loads no more of it than it has already: the state of a scheduler or a loader is in a
+        tuple, which torch takes for one value.
+        """
+        others = {name: other.state_dict() for name, other in self.others.items()}
+        return shards.tensors_of(self) | {name: state if name in piecewise else {STATE: (state,)} for name, state in others.items()}
+
+    def put(self, tensors: shards.Tensors, piecewise: Collection[str] = ()) -> None:
         shards.put_tensors(self, tensors)
         for name, other in self.others.items():
-            other.load_state_dict(tensors[name])
+            other.load_state_dict(tensors[name] if name in piecewise else tensors[name][STATE][0])
 
 
 class OwnCheckpointDirectory:
@@ -133,10 +142,17 @@ def load(training: TrainingObjects, folder: Path, group: Group) -> Manifest:
     """Load the checkpoint into `training`, and return its manifest. Collective. Raises CheckpointCorruptError on every rank."""
     folder = folder.resolve()  # `best` is a link to one
     manifest = checkpoint.verify(group, folder)
-    tensors = training.tensors()
+    saved = run_on_each_rank(group, lambda: names_in(folder, manifest), CheckpointCorruptError)
+    piecewise = {name for name in training.others if f"{name}.{STATE}" not in saved}
+    tensors = training.tensors(piecewise)
     run_on_all_ranks(group, lambda: shards.read(tensors, folder), CheckpointCorruptError)
-    training.put(tensors)
+    training.put(tensors, piecewise)
     return manifest
+
+
+def names_in(folder: Path, manifest: Manifest) -> set[str]:
+    """Return the names of all values in a checkpoint. Raises CheckpointCorruptError."""
+    return set(read_index(folder, manifest.files).state_dict_metadata)
 
 
 def generations(directory: Path) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
+from paceline.training.own_loop.saves import TrainingObjects
 from paceline.training.own_loop.trainer import Trainer
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
@@ -180,3 +182,63 @@ def statistics(directory: str) -> list[float]:
         trainer.load_checkpoint(optimizer_of(trainer.model))
         found: list[float] = trainer.model.get_buffer("norm.running_mean").tolist()
     return found
+
+
+class Notes:
+    """A user's own object in a checkpoint, whose dictionary may grow, and have any keys."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Any] = {}
+
+    def state_dict(self) -> dict[str, object]:
+        return {"kept": dict(self.kept)}
+
+    def load_state_dict(self, state_dict: dict[str, object], /) -> None:
+        self.kept = state_dict["kept"]  # type: ignore[assignment]
+
+
+def one_step(trainer: Trainer, optimizer: torch.optim.Optimizer) -> None:
+    trainer.train_step(own_batch(0, 1), optimizer, torch.nn.functional.mse_loss, trainer.next_step)
+
+
+def test_a_schedule_of_milestones_can_be_saved_after_each_load(tmp_path: Path) -> None:
+    states = []
+    for start in range(3):
+        with Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+            optimizer = optimizer_of(trainer.model)
+            scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 5])
+            assert trainer.load_checkpoint(optimizer, scheduler=scheduler) == start
+            assert not states or scheduler.state_dict() == states[-1]
+            one_step(trainer, optimizer)
+            scheduler.step()
+            trainer.save_checkpoint(optimizer, scheduler=scheduler)
+            states.append(scheduler.state_dict())
+    assert states[-1]["milestones"] == {2: 1, 5: 1}
+
+
+def test_an_object_of_any_keys_that_has_grown_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
+    saved, loaded = Notes(), Notes()
+    saved.kept = {"best": torch.tensor([1.0]), 3: {4: 0.5}, "history": [1, {"loss": 2.0}]}
+    for notes in (saved, loaded):
+        with Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+            optimizer = optimizer_of(trainer.model)
+            if notes is loaded:
+                trainer.load_checkpoint(optimizer, scheduler=notes)
+            one_step(trainer, optimizer)
+            trainer.save_checkpoint(optimizer, scheduler=notes)
+    assert loaded.kept == saved.kept
+
+
+def test_a_schedule_that_was_saved_value_by_value_is_still_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older, Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+        older.setattr(TrainingObjects, "tensors", functools.partialmethod(TrainingObjects.tensors, ("scheduler",)))
+        optimizer = optimizer_of(trainer.model)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+        one_step(trainer, optimizer)
+        scheduler.step()
+        trainer.save_checkpoint(optimizer, scheduler=scheduler)
+    with Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        again = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+        trainer.load_checkpoint(optimizer, scheduler=again)
+        assert again.state_dict() == scheduler.state_dict()
