@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
 from paceline.training.own_loop.saves import TrainingObjects
@@ -16,7 +17,7 @@ from paceline.training.own_loop.trainer import Trainer
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
 from tests.launched import run_launched
-from tests.training.own_loop.loops import Normed, bare, build, folder_of, optimizer_of, own_batch, train
+from tests.training.own_loop.loops import Normed, Small, bare, build, folder_of, optimizer_of, own_batch, train
 
 UPDATES = 8
 HALFWAY = 4
@@ -242,3 +243,26 @@ def test_a_schedule_that_was_saved_value_by_value_is_still_loaded(tmp_path: Path
         again = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
         trainer.load_checkpoint(optimizer, scheduler=again)
         assert again.state_dict() == scheduler.state_dict()
+
+
+class HalfUsed(Small):
+    """With a layer that no loss depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Linear(4, 4)
+
+
+def half_used() -> nn.Module:
+    torch.manual_seed(0)
+    return HalfUsed()
+
+
+def test_a_model_whose_loss_does_not_use_every_parameter_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    settings = {"checkpoint_dir": str(tmp_path), "strategy": "single"}
+    straight = train(settings | {"checkpoint_dir": str(tmp_path / "straight")}, 4, make=half_used)
+    train(settings, 2, save_at=2, make=half_used)
+    resumed = train(settings, 3, save_at=3, load=True, make=half_used)
+    again = train(settings, 4, load=True, make=half_used)
+    assert resumed.losses + again.losses == straight.losses[2:]
+    assert again.parameters == straight.parameters

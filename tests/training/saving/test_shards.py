@@ -59,3 +59,18 @@ def test_a_parameter_servers_shard_of_matrices_alone_can_be_loaded_again() -> No
     put_tensors(training, tensors_of(training))
     assert [len(group["params"]) for group in training.optimizer.param_groups] == [1, 0]
     assert training.optimizer.state[weight]["step"] == 1
+
+
+def test_an_optimizer_keeps_nothing_of_parameters_of_which_nothing_was_saved() -> None:
+    training = trained(3)
+    first, *others = training.model.parameters()
+    tensors = tensors_of(training)
+    absent = [name for name in tensors["optimizer"] if name.startswith("state.0.")]
+    for name in absent:
+        del tensors["optimizer"][name]
+    put_tensors(training, tensors)
+    assert len(absent) == 3
+    assert set(training.optimizer.state) == set(others)
+    assert "state.0.weight.step" not in tensors_of(training)["optimizer"]
+    step(training)
+    assert training.optimizer.state[first]["step"] == 1
