@@ -24,6 +24,7 @@ from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import open_directory
 from paceline.training.saving.collective_work import run_on_all_ranks, run_on_each_rank
 from paceline.training.saving.manifest import Manifest
+from paceline.training.saving.optimizer_names import kept_of
 from paceline.training.saving.parts import SavePlanner
 from paceline.training.saving.safe_reading import read_index
 from paceline.training.saving.storage import FolderStorage
@@ -60,6 +61,20 @@ class TrainingObjects:
         others = {name: other.state_dict() for name, other in self.others.items()}
         return shards.tensors_of(self) | {name: state if name in piecewise else {STATE: (state,)} for name, state in others.items()}
 
+    def tensors_to_save(self) -> shards.Tensors:
+        """Return everything by name as it is now, before the first update too.
+
+        To read an optimizer's state, torch makes it by a step with gradients and learning rate zero, which counts: the training that goes on would
+        be one step ahead of one that was not saved.
+        """
+        starts = not self.optimizer.state
+        tensors = self.tensors()
+        if starts:
+            for name in kept_of(tensors["optimizer"]):
+                del tensors["optimizer"][name]
+            self.optimizer.state.clear()
+        return tensors
+
     def put(self, tensors: shards.Tensors, piecewise: Collection[str] = ()) -> None:
         shards.put_tensors(self, tensors)
         for name, other in self.others.items():
@@ -92,7 +107,7 @@ class OwnCheckpointDirectory:
             raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
         described = self._describe(step, scale, metrics)
         made = draft_of(
-            self.group, self._planner, self.storage.target(final.name), training.tensors(), described, BlockingWriter().snapshot
+            self.group, self._planner, self.storage.target(final.name), training.tensors_to_save(), described, BlockingWriter().snapshot
         )
         checkpoint.commit(self.group, made)
         self._best = described.best
@@ -143,6 +158,7 @@ def load(training: TrainingObjects, folder: Path, group: Group) -> Manifest:
     folder = folder.resolve()  # `best` is a link to one
     manifest = checkpoint.verify(group, folder)
     saved = run_on_each_rank(group, lambda: names_in(folder, manifest), CheckpointCorruptError)
+    training.optimizer.zero_grad()  # an update under way is dropped; with its gradients torch would not make the state to be read into
     piecewise = {name for name in training.others if f"{name}.{STATE}" not in saved}
     tensors = training.tensors(piecewise)
     run_on_all_ranks(group, lambda: shards.read(tensors, folder), CheckpointCorruptError)

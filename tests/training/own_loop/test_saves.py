@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
+from paceline.training.own_loop.faces import DistributedTrainer
 from paceline.training.own_loop.saves import TrainingObjects
 from paceline.training.own_loop.trainer import Trainer
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
 from tests.launched import run_launched
-from tests.training.own_loop.loops import Normed, Small, bare, build, folder_of, optimizer_of, own_batch, train
+from tests.training.own_loop.loops import Normed, Small, bare, build, folder_of, optimizer_of, own_batch, train, whole
 
 UPDATES = 8
 HALFWAY = 4
@@ -266,3 +267,35 @@ def test_a_model_whose_loss_does_not_use_every_parameter_goes_on_from_its_checkp
     again = train(settings, 4, load=True, make=half_used)
     assert resumed.losses + again.losses == straight.losses[2:]
     assert again.parameters == straight.parameters
+
+
+def test_a_save_before_the_first_update_that_was_not_skipped_changes_nothing(tmp_path: Path) -> None:
+    """The first one overflows in fp16, as is usual. Saved then, or saved and loaded, or not: the same training."""
+    found = []
+    for name in ("not saved", "saved", "loaded"):
+        settings: dict[str, Any] = {"mixed_precision": "fp16", "checkpoint_dir": tmp_path / name}
+        with Trainer(build(), **settings) as trainer:
+            optimizer = optimizer_of(trainer.model)
+            trainer.train_step(own_batch(0, 1), optimizer, lambda outputs, _: outputs.float().mean() * torch.inf, 0)
+            if name != "not saved":
+                trainer.save_checkpoint(optimizer)
+            if name == "loaded":
+                optimizer = optimizer_of(trainer.model)
+                trainer.load_checkpoint(optimizer)
+            for _ in range(3):
+                one_step(trainer, optimizer)
+            found.append((whole(trainer.model), {state["step"].item() for state in optimizer.state.values()}))
+    assert found[0] == found[1] == found[2]
+    assert found[0][1] == {2}  # the second one has overflowed too
+
+
+def test_a_loop_that_was_saved_within_its_first_update_goes_on(tmp_path: Path) -> None:
+    """An epoch of two batches, and an update after four."""
+    settings: dict[str, Any] = {"checkpoint_dir": tmp_path, "gradient_accumulation_steps": 4}
+    for epoch in range(2):
+        with DistributedTrainer(build(), **settings) as trainer:
+            optimizer = optimizer_of(trainer.model)
+            assert trainer.load_checkpoint(optimizer) == 2 * epoch
+            for step in range(2 * epoch, 2 * epoch + 2):
+                loss = trainer.train_step(own_batch(step, 4), optimizer, torch.nn.functional.mse_loss, step)
+            trainer.save_checkpoint(epoch, optimizer, loss)
