@@ -114,6 +114,10 @@ def unfit_model(model: object) -> Iterator[str]:
         yield f"Task.model is of type {type(model).__name__}; give a torch.nn.Module"
     elif not any(parameter.requires_grad for parameter in model.parameters()):
         yield "Task.model has nothing to train: no parameter with requires_grad=True; unfreeze at least one"
+    else:
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse and module.weight.requires_grad:
+                yield f"Task.model has an embedding with sparse gradients, {name or type(module).__name__}, which are not summed here; give it sparse=False"
 
 
 def unfit_dataset(data: object, name: str, wanted: str = DATASET) -> Iterator[str]:
