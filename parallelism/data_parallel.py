@@ -25,6 +25,7 @@ from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.communication.reducers import Reducer
 from paceline.parallelism.own_gradients import GradientObserver, show_gradients
 from paceline.parallelism.plan import MicroBatchAssignment
+from paceline.parallelism.running_statistics import saved_buffers
 from paceline.parallelism.tree import TreeNode
 
 #: By subtree of micro-batches: the sums over them of all gradients, followed by those of all changes to buffers.
@@ -225,7 +226,8 @@ def average_buffers(model: nn.Module, group: Group) -> None:
     """Replace running statistics by their mean over all ranks. The mean of moving averages does not depend on when it is taken.
     Collective.
     """
-    for buffer in model.buffers():
+    for buffer in saved_buffers(model):
         if group.world_size > 1 and buffer.is_floating_point():
-            group.sum(buffer).wait()
-            buffer.div_(group.world_size)
+            sum_ = buffer.double()  # a mask may be filled with the least number of its type
+            group.sum(sum_).wait()
+            buffer.copy_(sum_.div_(group.world_size))

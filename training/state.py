@@ -21,6 +21,7 @@ from paceline.parallelism.data_parallel import Sums
 from paceline.parallelism.deferred import Build, at_once, defer
 from paceline.parallelism.parameter_server.served_model import ShardUpdate
 from paceline.parallelism.plan import StateShard
+from paceline.parallelism.running_statistics import restore_buffers
 from paceline.parallelism.tree import TreeNode
 from paceline.training.builtin import builtin_task
 from paceline.training.data.feed import Feed, open_feed
@@ -192,8 +193,7 @@ class TrainState:
         """
         self.clear_gradients()
         if self.buffers_before:
-            for buffer, before in zip(self.task.model.buffers(), self.buffers_before, strict=True):
-                buffer.copy_(before)
+            restore_buffers(self.task.model, self.buffers_before)
         self.buffers_before = ()
         self.task.model.train()
 

@@ -61,6 +61,21 @@ def test_running_statistics_are_averaged_over_the_ranks() -> None:
     assert run_ranks(running_mean, 3) == [1.0, 1.0, 1.0]
 
 
+def averaged(world: World) -> tuple[int, list[float]]:
+    """A cache that has grown as far as this rank's longest batch, and a mask of the least number of its type."""
+    group, model = join(world, GroupAborter()), nn.Module()
+    model.register_buffer("cache", torch.zeros(5 + world.rank), persistent=False)
+    model.register_buffer("mask", torch.tensor([0.0, torch.finfo(torch.float32).min]))
+    average_buffers(model, group)
+    group.close()
+    return len(model.get_buffer("cache")), model.get_buffer("mask").tolist()
+
+
+def test_caches_and_masks_stay_as_they_are_on_each_rank() -> None:
+    mask = [0.0, torch.finfo(torch.float32).min]
+    assert run_ranks(averaged, 3) == [(5, mask), (6, mask), (7, mask)]
+
+
 def test_alone_nothing_is_wrapped() -> None:
     model = make_model()
     wrapped = parallelize(model, degrees("ddp", 1), CPU, SoloGroup(), reproducible=False)
