@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -299,3 +300,14 @@ def test_a_loop_that_was_saved_within_its_first_update_goes_on(tmp_path: Path) -
             for step in range(2 * epoch, 2 * epoch + 2):
                 loss = trainer.train_step(own_batch(step, 4), optimizer, torch.nn.functional.mse_loss, step)
             trainer.save_checkpoint(epoch, optimizer, loss)
+
+
+def test_metrics_may_be_tensors_and_what_is_no_number_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        one_step(trainer, optimizer)
+        metrics: dict[str, Any] = {"accuracy": torch.tensor(0.5), "loss": np.float32(0.25)}
+        with pytest.raises(TypeError, match="metric recall: 'high' .* is not one real number"):
+            trainer.save_checkpoint(optimizer, metrics=metrics | {"recall": "high"})
+        assert not list(tmp_path.iterdir())
+        assert manifests.read(trainer.save_checkpoint(optimizer, metrics=metrics)).metrics == {"accuracy": 0.5, "loss": 0.25}
