@@ -40,6 +40,7 @@ def load_entrypoint(entrypoint: str, spec: JobSpec) -> Task:
     if problem is not None:
         raise InvalidInputError(f"entrypoint {entrypoint}: {problem}")
     assert isinstance(task, Task)
+    give_own_memory(task.model)
     return watched(task)
 
 
@@ -141,6 +142,13 @@ def uncallable(function: object, name: str, *arguments: str) -> Iterator[str]:
         return  # in C, without a signature: the call will tell
     except TypeError as error:
         yield f"{name} cannot be called as {call}: {error}"
+
+
+def give_own_memory(model: nn.Module) -> None:
+    """Give each element of a buffer memory of its own: of one that `expand` has made, many are one, which nothing can be copied into."""
+    for buffer in model.buffers():
+        if any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True)):
+            buffer.data = buffer.data.clone(memory_format=torch.contiguous_format)
 
 
 def watched(task: Task) -> Task:

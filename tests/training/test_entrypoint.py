@@ -122,6 +122,18 @@ def test_sparse_gradients_are_refused_before_they_fail_in_the_first_step() -> No
     assert not list(unfit_model(model))
 
 
+def test_a_buffer_whose_elements_share_memory_is_given_its_own(folder: Path) -> None:
+    body = """
+    def make(spec):
+        model = linear()
+        model.register_buffer("factor", torch.tensor(2.0).expand(3))
+        return task(model=model)
+    """
+    factor = load(folder, textwrap.dedent(body)).model.get_buffer("factor")
+    factor.copy_(factor.clone())
+    assert factor.tolist() == [2.0, 2.0, 2.0]
+
+
 def test_a_function_that_takes_no_spec_is_refused(folder: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"make cannot be called as make\(spec\): too many positional arguments"):
         load(folder, "def make(): return task()")

@@ -28,7 +28,7 @@ from paceline.monitoring.checks import checked_value
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.precision import autocast
-from paceline.training.entrypoint import unfit_model
+from paceline.training.entrypoint import give_own_memory, unfit_model
 from paceline.training.errors import InvalidInputError
 from paceline.training.own_loop.alike import broadcast_model
 from paceline.training.own_loop.batch_size import BatchTrials, largest_batch, memory_of
@@ -108,6 +108,7 @@ class Trainer:
         if place.world_size > 1:  # ranks of one machine share its cores
             torch.set_num_threads(intra_op_threads())
         self._group = meeting.join(self.device, mesh.axis_group_ranks(sizes))
+        give_own_memory(model)
         broadcast_model(model, self._group)
         self.model = model
         wrapped = parallelize(model, sizes, self.device, self._group, reproducible=False, choices=self._options.choices)

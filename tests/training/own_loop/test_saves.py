@@ -311,3 +311,14 @@ def test_metrics_may_be_tensors_and_what_is_no_number_is_refused_before_anything
             trainer.save_checkpoint(optimizer, metrics=metrics | {"recall": "high"})
         assert not list(tmp_path.iterdir())
         assert manifests.read(trainer.save_checkpoint(optimizer, metrics=metrics)).metrics == {"accuracy": 0.5, "loss": 0.25}
+
+
+def expanded() -> nn.Module:
+    model = build()
+    model.register_buffer("factor", torch.tensor(2.0).expand(3))
+    return model
+
+
+def test_a_model_with_a_buffer_whose_elements_share_memory_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    train({"checkpoint_dir": str(tmp_path)}, 1, save_at=1, make=expanded)
+    assert train({"checkpoint_dir": str(tmp_path)}, 2, load=True, make=expanded).parameters["factor"] == [2.0, 2.0, 2.0]
