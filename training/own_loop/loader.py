@@ -29,10 +29,12 @@ class ShardedLoader:
 
     loader = paceline.loader(dataset, batch_size=32)
     trainer.load_checkpoint(optimizer, loader=loader)
-    for epoch in range(loader.epoch, epochs):
+    while loader.epoch < epochs:
         for batch in loader:
             trainer.train_step(batch, optimizer, criterion, trainer.next_step)
         trainer.save_checkpoint(optimizer, loader=loader)
+
+    Ask `epoch` anew each time, as here: a batch of a small data set may go over the end of more than one epoch.
     """
 
     def __init__(

@@ -120,6 +120,22 @@ def test_a_data_set_with_items_and_batches_of_our_form_is_read_in_batches(monkey
     assert indices.tolist() == [0, 1]
 
 
+def test_the_documented_loop_trains_as_much_with_an_interruption_where_a_batch_is_larger_than_an_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for interrupted in (None, 1, 2):
+        batches, batches_of = 0, of_rank(monkeypatch, 0, 1, batch_size=16)
+        while batches_of.epoch < 3:
+            for _ in batches_of:
+                batches += 1
+            if batches == interrupted:
+                saved, batches_of = batches_of.state_dict(), of_rank(monkeypatch, 0, 1, batch_size=16)
+                batches_of.load_state_dict(saved)
+        found.append(batches)
+    assert found == [2, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("dataset", "batch_size", "problem"),
     [
