@@ -180,7 +180,7 @@ class Replicated(AxisParallelModel):
         self._wrap()
 
     def _wrap(self) -> None:
-        self._bucket_mb = self.reducer.bucket_mb
+        self._bucket_mb, self._trained = self.reducer.bucket_mb, self._what_is_trained()
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
         self._ddp = DistributedDataParallel(
             self._model,
@@ -196,9 +196,13 @@ class Replicated(AxisParallelModel):
 
     def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
         super().begin_step(assignment, sums)
-        if self.reducer.bucket_mb != self._bucket_mb:
+        # DDP knows the parameters that could be trained when it was made: those that a loop unfreezes later it would not sum.
+        if self.reducer.bucket_mb != self._bucket_mb or self._what_is_trained() != self._trained:
             del self.module, self._ddp  # with its hooks on the parameters
             self._wrap()
+
+    def _what_is_trained(self) -> tuple[bool, ...]:
+        return tuple(parameter.requires_grad for parameter in self._model.parameters())
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
         return contextlib.nullcontext() if final else self._ddp.no_sync()
