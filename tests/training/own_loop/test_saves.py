@@ -307,7 +307,7 @@ def test_metrics_may_be_tensors_and_what_is_no_number_is_refused_before_anything
         optimizer = optimizer_of(trainer.model)
         one_step(trainer, optimizer)
         metrics: dict[str, Any] = {"accuracy": torch.tensor(0.5), "loss": np.float32(0.25)}
-        with pytest.raises(TypeError, match="metric recall: 'high' .* is not one real number"):
+        with pytest.raises(TypeError, match=r"metric recall: 'high' .* is not one real number"):
             trainer.save_checkpoint(optimizer, metrics=metrics | {"recall": "high"})
         assert not list(tmp_path.iterdir())
         assert manifests.read(trainer.save_checkpoint(optimizer, metrics=metrics)).metrics == {"accuracy": 0.5, "loss": 0.25}
