@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from paceline.distributed import torch_private
+from paceline.parallelism.running_statistics import restore_buffers
 
 Contexts = tuple[AbstractContextManager[object], AbstractContextManager[object]]
 
@@ -84,6 +85,4 @@ def unchanged_buffers(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        with torch.no_grad():
-            for buffer, value in zip(module.buffers(), before, strict=True):
-                buffer.copy_(value)
+        restore_buffers(module, before)

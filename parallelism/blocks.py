@@ -10,10 +10,10 @@ from torch import nn
 def blocks_of(model: nn.Module) -> list[nn.Module]:
     """Return the members of the outermost ModuleLists, in order, or those of the largest Sequential if there is no ModuleList.
 
-    Members without parameters are left out.
+    Members without parameters are left out, and a member that is used several times is there once.
     """
     members = list(members_of_lists(model)) or members_of_largest_sequential(model)
-    return [member for member in members if parameters_in(member)]
+    return list(dict.fromkeys(member for member in members if parameters_in(member)))
 
 
 def members_of_lists(module: nn.Module) -> Iterator[nn.Module]:

@@ -25,6 +25,7 @@ from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.communication.reducers import Reducer
 from paceline.parallelism.own_gradients import GradientObserver, show_gradients
 from paceline.parallelism.plan import MicroBatchAssignment
+from paceline.parallelism.running_statistics import saved_buffers
 from paceline.parallelism.tree import TreeNode
 
 #: By subtree of micro-batches: the sums over them of all gradients, followed by those of all changes to buffers.
@@ -179,7 +180,7 @@ class Replicated(AxisParallelModel):
         self._wrap()
 
     def _wrap(self) -> None:
-        self._bucket_mb = self.reducer.bucket_mb
+        self._bucket_mb, self._trained = self.reducer.bucket_mb, self._what_is_trained()
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
         self._ddp = DistributedDataParallel(
             self._model,
@@ -195,9 +196,13 @@ class Replicated(AxisParallelModel):
 
     def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
         super().begin_step(assignment, sums)
-        if self.reducer.bucket_mb != self._bucket_mb:
+        # DDP knows the parameters that could be trained when it was made: those that a loop unfreezes later it would not sum.
+        if self.reducer.bucket_mb != self._bucket_mb or self._what_is_trained() != self._trained:
             del self.module, self._ddp  # with its hooks on the parameters
             self._wrap()
+
+    def _what_is_trained(self) -> tuple[bool, ...]:
+        return tuple(parameter.requires_grad for parameter in self._model.parameters())
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
         return contextlib.nullcontext() if final else self._ddp.no_sync()
@@ -225,7 +230,8 @@ def average_buffers(model: nn.Module, group: Group) -> None:
     """Replace running statistics by their mean over all ranks. The mean of moving averages does not depend on when it is taken.
     Collective.
     """
-    for buffer in model.buffers():
+    for buffer in saved_buffers(model):
         if group.world_size > 1 and buffer.is_floating_point():
-            group.sum(buffer).wait()
-            buffer.div_(group.world_size)
+            sum_ = buffer.double()  # a mask may be filled with the least number of its type
+            group.sum(sum_).wait()
+            buffer.copy_(sum_.div_(group.world_size))

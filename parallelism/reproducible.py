@@ -94,7 +94,7 @@ class Reproducible(WholeModel):
         if self._began and not self._alone:
             self.trial.timed(ended - self._began)
         for parameter, sum_ in zip(self._parameters, sums, strict=False):
-            parameter.grad = sum_
+            parameter.grad = laid_out_as(parameter, sum_)
         self._statistics.apply(sums[len(self._parameters) :], self._tree.leaves)
         return 0.0 if self._alone else time.perf_counter() - started
 
@@ -173,6 +173,12 @@ def take_gradient(parameter: nn.Parameter) -> Tensor:
 def or_zeros(gradient: Tensor | None, parameter: nn.Parameter) -> Tensor:
     """Return `gradient`, or zeros for a parameter that was not used."""
     return torch.zeros_like(parameter) if gradient is None else gradient
+
+
+def laid_out_as(parameter: nn.Parameter, gradient: Tensor) -> Tensor:
+    """Return `gradient`, which is row-major, in the parameter's own memory order, such as `channels_last`: torch's fused optimizers on a CPU go by
+    memory, and would update each element with the gradient of another one."""
+    return gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)
 
 
 def as_sharded(parameter: nn.Parameter, part: Tensor) -> DTensor:

@@ -19,8 +19,7 @@ class RunningStatistics:
     """The buffers of a model that checkpoints hold, with their values at the start of the step."""
 
     def __init__(self, model: nn.Module) -> None:
-        saved = model.state_dict().keys()  # buffers that checkpoints leave out are constants or caches
-        buffers = [buffer for name, buffer in model.named_buffers() if name in saved]
+        buffers = saved_buffers(model)
         self._averaged = [buffer for buffer in buffers if is_inexact(buffer)]
         self._counters = [buffer for buffer in buffers if not is_inexact(buffer)]
         self._all = [*self._averaged, *self._counters]
@@ -51,7 +50,7 @@ class RunningStatistics:
     @torch.no_grad()
     def changes(self, micro_batches: int) -> list[Tensor]:
         """Return one micro-batch's share of the mean change of each buffer, and its change of each counter."""
-        parts = [(buffer - before).div_(micro_batches) for buffer, before in zip(self._averaged, self._before, strict=False)]
+        parts = [change_of(buffer, before).div_(micro_batches) for buffer, before in zip(self._averaged, self._before, strict=False)]
         before_counters = self._before[len(self._averaged) :]
         counts = [(counter.double() - before.double()).float() for counter, before in zip(self._counters, before_counters, strict=True)]
         return parts + counts
@@ -63,7 +62,27 @@ class RunningStatistics:
             if is_inexact(buffer):
                 torch.add(before, change, out=buffer)
             else:
-                buffer.copy_(before.double() + (change.double() / micro_batches).round())
+                counted = before.double() + (change.double() / micro_batches).round()
+                buffer.copy_(torch.where(change == 0, before, counted.to(before.dtype)))  # double precision ends at 2^53
+
+
+def saved_buffers(model: nn.Module) -> list[Tensor]:
+    """Return the buffers that checkpoints hold. Those that they leave out are constants or caches, of another size on each rank."""
+    saved = model.state_dict().keys()
+    return [buffer for name, buffer in model.named_buffers() if name in saved]
+
+
+@torch.no_grad()
+def restore_buffers(model: nn.Module, before: Sequence[Tensor]) -> None:
+    """Reset the model's buffers to copies that were made of all of them. A cache that has grown since then stays as it is."""
+    for buffer, copy in zip(model.buffers(), before, strict=True):
+        if buffer.shape == copy.shape:
+            buffer.copy_(copy)
+
+
+def change_of(buffer: Tensor, before: Tensor) -> Tensor:
+    """Return what was added to `before`: nothing where both are equal, infinities too, as those of an attention mask."""
+    return torch.where(buffer == before, torch.zeros_like(buffer), buffer - before)
 
 
 def is_inexact(tensor: Tensor) -> bool:

@@ -208,7 +208,7 @@ COVERS = {
     "training/reporting/test_agent_link.py": "training/rank_folder",
     "paceline/test_logged_media.py": "training/own_loop/recorders",
     "training/reporting/test_profiling.py": "monitoring/artifacts",
-    "training/saving/test_checkpoint.py": "training/saving/manifest training/saving/shards",
+    "training/saving/test_checkpoint.py": "training/saving/manifest",
     "training/saving/test_object_storage.py": "paceline/objects/client paceline/objects/node_copies training/saving/object_manifests training/saving/storage",
     "training/saving/test_saves.py": "training/saving/checkpoint_directory training/saving/uncommitted",
     "training/saving/test_weights.py": "training/saving/export",

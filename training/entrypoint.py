@@ -40,6 +40,7 @@ def load_entrypoint(entrypoint: str, spec: JobSpec) -> Task:
     if problem is not None:
         raise InvalidInputError(f"entrypoint {entrypoint}: {problem}")
     assert isinstance(task, Task)
+    give_own_memory(task.model)
     return watched(task)
 
 
@@ -114,6 +115,10 @@ def unfit_model(model: object) -> Iterator[str]:
         yield f"Task.model is of type {type(model).__name__}; give a torch.nn.Module"
     elif not any(parameter.requires_grad for parameter in model.parameters()):
         yield "Task.model has nothing to train: no parameter with requires_grad=True; unfreeze at least one"
+    else:
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse and module.weight.requires_grad:
+                yield f"Task.model has an embedding with sparse gradients, {name or type(module).__name__}, which are not summed here; give it sparse=False"
 
 
 def unfit_dataset(data: object, name: str, wanted: str = DATASET) -> Iterator[str]:
@@ -137,6 +142,13 @@ def uncallable(function: object, name: str, *arguments: str) -> Iterator[str]:
         return  # in C, without a signature: the call will tell
     except TypeError as error:
         yield f"{name} cannot be called as {call}: {error}"
+
+
+def give_own_memory(model: nn.Module) -> None:
+    """Give each element of a buffer memory of its own: of one that `expand` has made, many are one, which nothing can be copied into."""
+    for buffer in model.buffers():
+        if any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True)):
+            buffer.data = buffer.data.clone(memory_format=torch.contiguous_format)
 
 
 def watched(task: Task) -> Task:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -21,11 +22,13 @@ from paceline.parallelism.data_parallel import Sums
 from paceline.parallelism.deferred import Build, at_once, defer
 from paceline.parallelism.parameter_server.served_model import ShardUpdate
 from paceline.parallelism.plan import StateShard
+from paceline.parallelism.running_statistics import restore_buffers
 from paceline.parallelism.tree import TreeNode
 from paceline.training.builtin import builtin_task
 from paceline.training.data.feed import Feed, open_feed
 from paceline.training.data.sampler import derive_seed, total_steps
 from paceline.training.entrypoint import load_entrypoint, own_optimizer
+from paceline.training.modes import frozen_in_evaluation
 from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import UNSCALED, Unscaled, loss_scale_for
@@ -124,8 +127,10 @@ class TrainState:
     peak_rates: tuple[float, ...] = field(init=False)  # of the optimizer's groups, which the schedule scales
     compiled: bool = True  # all that training needs, where the job asks for it
     optimizer_starts_empty: bool = field(init=False)  # the optimizer has no state before its first update
+    in_evaluation: WeakSet[nn.Module] = field(init=False)  # parts of the model that stay in evaluation mode; a pipeline drops some
 
     def __post_init__(self) -> None:
+        self.in_evaluation = WeakSet(frozen_in_evaluation(self.model))
         self.set_optimizer(self.optimizer)
 
     def set_optimizer(self, fresh: torch.optim.Optimizer) -> None:
@@ -205,10 +210,15 @@ class TrainState:
         """
         self.clear_gradients()
         if self.buffers_before:
-            for buffer, before in zip(self.task.model.buffers(), self.buffers_before, strict=True):
-                buffer.copy_(before)
+            restore_buffers(self.task.model, self.buffers_before)
         self.buffers_before = ()
-        self.task.model.train()
+        self.set_training_mode()
+
+    def set_training_mode(self) -> None:
+        """Put the model into training mode, but for what its user has frozen and put into evaluation mode."""
+        self.model.train()
+        for module in self.in_evaluation:
+            module.eval()
 
     def update_best(self, policy: CheckpointPolicy, metrics: dict[str, float]) -> None:
         value = metrics.get(policy.metric)

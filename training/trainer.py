@@ -77,7 +77,7 @@ def train(generation: JoinedGeneration) -> Literal["completed", "paused", "left"
     telemetry.joined(state.step, state.total_steps, state.task, state.feed.epoch_samples)
     if generation.rebuilt is not None:
         telemetry.record_unreported(generation.rebuilt.agreement)
-    state.task.model.train()
+    state.set_training_mode()
     if not state.compiled:
         telemetry.activity.enter("step", state.step + 1)
         compile_ahead(generation.step_runner)

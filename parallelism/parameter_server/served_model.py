@@ -85,7 +85,7 @@ class ShardUpdate:
     def put(self, statistics: RunningStatistics) -> None:
         """Put copies of the gradients into the model, and apply the changes to its running statistics."""
         for parameter, gradient in self.gradients:
-            parameter.grad = gradient.to(parameter.device, copy=True)
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)  # in its own memory order: fused optimizers go by memory
         changes = [torch.zeros_like(change) for change in statistics.changes(1)]
         for index, change in enumerate(self.changes):
             changes[self.first_buffer + index].copy_(change)

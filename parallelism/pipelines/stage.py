@@ -21,8 +21,8 @@ from paceline.parallelism.own_gradients import GradientObserver, show_gradients,
 from paceline.parallelism.pipelines.chain import Chain
 from paceline.parallelism.pipelines.deferred_weight_grads import DeferredWeightGrad, Product
 from paceline.parallelism.plan import MicroBatchAssignment
-from paceline.parallelism.reproducible import or_zeros, trainable
-from paceline.parallelism.running_statistics import RunningStatistics
+from paceline.parallelism.reproducible import laid_out_as, or_zeros, trainable
+from paceline.parallelism.running_statistics import RunningStatistics, saved_buffers
 from paceline.parallelism.tree_exchange import TreeExchange
 
 
@@ -148,11 +148,11 @@ class InPlaceAccumulation:
     @torch.no_grad()
     def sync_buffers(self) -> None:
         """Replace running statistics by their mean over the ranks with the same stages, as plain data parallelism does. Collective."""
-        buffers = [buffer for chain in self._chains for buffer in chain.buffers()]
+        buffers = [buffer for chain in self._chains for buffer in saved_buffers(chain)]
         for axis, axis_group in self._axis_groups.items():
             for buffer in buffers:
                 if axis != "pipeline" and buffer.is_floating_point():
-                    axis_group.sum(buffer).div_(axis_group.size)
+                    buffer.copy_(axis_group.sum(buffer.double()).div_(axis_group.size))  # in double precision as in `average_buffers`
 
 
 class TreeAccumulation:
@@ -216,5 +216,6 @@ class TreeAccumulator(GradientAccumulator):
     def finish_step(self) -> None:
         sums = self._tree.finish_step()
         for parameter, sum_ in zip(self._parameters, sums, strict=False):
-            parameter.grad = sum_ if parameter.grad is None else parameter.grad + sum_  # a parameter may be in two stages of this rank
+            gradient = laid_out_as(parameter, sum_)
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient  # it may be in two stages of this rank
         self._statistics.apply(sums[len(self._parameters) :], self._tree.leaves)

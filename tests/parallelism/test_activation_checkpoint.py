@@ -81,6 +81,11 @@ def test_blocks_are_found_by_how_a_model_is_built() -> None:
     assert blocks_of(nn.Linear(2, 2)) == []
 
 
+def test_a_block_that_a_model_uses_several_times_is_sharded_once() -> None:
+    shared = nn.Linear(2, 2)
+    assert blocks_of(nn.Sequential(nn.ModuleList([shared] * 4))) == [shared]
+
+
 def test_small_blocks_share_a_unit_and_the_rest_is_left_to_the_root() -> None:
     blocks = [nn.Linear(10, 10, bias=False) for _ in range(5)]
     assert units(blocks, 200) == [blocks[0:2], blocks[2:4]]

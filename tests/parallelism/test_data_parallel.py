@@ -61,6 +61,47 @@ def test_running_statistics_are_averaged_over_the_ranks() -> None:
     assert run_ranks(running_mean, 3) == [1.0, 1.0, 1.0]
 
 
+def unfrozen(world: World) -> list[list[float]]:
+    """The gradients of a second step, before which the first layer was unfrozen and the last one frozen."""
+    group, model = join(world, GroupAborter()), make_model()
+    first, last = model[0].requires_grad_(False), model[2]
+    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, group, reproducible=False)
+    for step in range(2):
+        if step:
+            first.requires_grad_(True)
+            last.requires_grad_(False)
+        model.zero_grad()
+        wrapped.begin_step(assign_evenly(world.world_size, world.world_size, world.rank), {})
+        with wrapped.accumulate(world.rank, final=True):
+            wrapped.module(torch.full((1, 4), float(world.rank))).sum().backward()
+        wrapped.finish_step()
+    result = [parameter.grad.flatten().tolist() for parameter in model.parameters() if parameter.grad is not None]
+    del wrapped
+    group.close()
+    return result
+
+
+def test_parameters_that_are_unfrozen_later_have_the_gradients_of_all_ranks() -> None:
+    first, second = run_ranks(unfrozen, 2)
+    assert len(first) == 2
+    assert first == second
+
+
+def averaged(world: World) -> tuple[int, list[float]]:
+    """A cache that has grown as far as this rank's longest batch, and a mask of the least number of its type."""
+    group, model = join(world, GroupAborter()), nn.Module()
+    model.register_buffer("cache", torch.zeros(5 + world.rank), persistent=False)
+    model.register_buffer("mask", torch.tensor([0.0, torch.finfo(torch.float32).min]))
+    average_buffers(model, group)
+    group.close()
+    return len(model.get_buffer("cache")), model.get_buffer("mask").tolist()
+
+
+def test_caches_and_masks_stay_as_they_are_on_each_rank() -> None:
+    mask = [0.0, torch.finfo(torch.float32).min]
+    assert run_ranks(averaged, 3) == [(5, mask), (6, mask), (7, mask)]
+
+
 def test_alone_nothing_is_wrapped() -> None:
     model = make_model()
     wrapped = parallelize(model, degrees("ddp", 1), CPU, SoloGroup(), reproducible=False)

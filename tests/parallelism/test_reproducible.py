@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any
 
@@ -14,7 +15,10 @@ from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.plan import assign_evenly, degrees
 from paceline.parallelism.reproducible import Reproducible
+from paceline.parallelism.running_statistics import RunningStatistics
 from paceline.training.link import World
+from paceline.training.optim.optimizers import build_optimizer
+from paceline.training.schema.optimizer import AdamW
 from tests.ranks import run_ranks
 
 MICRO_BATCHES = 6
@@ -106,3 +110,62 @@ def test_alone_nothing_is_said_to_be_communication() -> None:
     with wrapped.accumulate(0, final=True):
         model(torch.ones(1, 2)).sum().backward()
     assert wrapped.finish_step() == 0.0
+
+
+def test_buffers_that_nothing_changes_keep_their_bits_infinities_and_large_integers_too() -> None:
+    model = nn.Module()
+    constants = {"mask": torch.tensor([[0.0, float("-inf")]]), "limit": torch.tensor(float("inf")), "nothing": torch.tensor(float("nan"))}
+    constants |= {"multiplier": torch.tensor(6364136223846793005), "flag": torch.tensor([True, False])}
+    for name, value in constants.items():
+        model.register_buffer(name, value.clone())
+    statistics = RunningStatistics(model)
+    statistics.begin_step()
+    first, second = statistics.changes(2), statistics.changes(2)
+    statistics.apply([one + other for one, other in zip(first, second, strict=True)], 2)
+    for name, value in constants.items():
+        torch.testing.assert_close(model.get_buffer(name), value, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_causal_mask_in_a_buffer_stays_so_through_training() -> None:
+    model = nn.Linear(2, 2)
+    mask = torch.full((2, 2), float("-inf")).triu(1)
+    model.register_buffer("mask", mask.clone())
+    wrapped = Reproducible(model, SoloGroup())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        wrapped.begin_step(assign_evenly(1, 1), {})
+        with wrapped.accumulate(0, final=True):
+            loss = (model(torch.ones(2, 2)) + model.get_buffer("mask")).softmax(1).square().sum()
+            loss.backward()
+        wrapped.finish_step()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert torch.isfinite(loss)
+    assert torch.equal(model.get_buffer("mask"), mask)
+
+
+def test_a_model_in_another_memory_order_trains_to_the_same_losses() -> None:
+    model = convolution().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    torch.testing.assert_close(losses_of(model, Reproducible(model, SoloGroup())), losses_of(convolution(), None), rtol=1e-5, atol=0)
+
+
+def convolution() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Conv2d(3, 4, 3)
+
+
+def losses_of(model: nn.Module, wrapped: Reproducible | None) -> list[float]:
+    optimizer, losses = build_optimizer(AdamW(lr=0.01), model), []
+    inputs = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    for _ in range(4):
+        if wrapped:
+            wrapped.begin_step(assign_evenly(1, 1), {})
+        with wrapped.accumulate(0, final=True) if wrapped else contextlib.nullcontext():
+            loss = model(inputs).square().mean()
+            loss.backward()
+        if wrapped:
+            wrapped.finish_step()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from paceline.training.entrypoint import load_entrypoint, own_optimizer
+from paceline.training.entrypoint import load_entrypoint, own_optimizer, unfit_model
 from paceline.training.errors import InvalidInputError
 from paceline.training.spec.job import JobSpec
 from paceline.training.task import Task
@@ -111,6 +111,27 @@ def load(folder: Path, body: str, name: str = "make") -> Task:
 def test_a_task_that_is_none_is_refused_before_it_trains(folder: Path, returned: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=f"entrypoint my_task:make: .*{message}"):
         load(folder, f"def make(spec): return {returned}")
+
+
+def test_sparse_gradients_are_refused_before_they_fail_in_the_first_step() -> None:
+    model = torch.nn.Sequential(torch.nn.Embedding(2, 2, sparse=True), torch.nn.Linear(2, 1))
+    assert next(unfit_model(model)) == (
+        "Task.model has an embedding with sparse gradients, 0, which are not summed here; give it sparse=False"
+    )
+    model[0].requires_grad_(False)
+    assert not list(unfit_model(model))
+
+
+def test_a_buffer_whose_elements_share_memory_is_given_its_own(folder: Path) -> None:
+    body = """
+    def make(spec):
+        model = linear()
+        model.register_buffer("factor", torch.tensor(2.0).expand(3))
+        return task(model=model)
+    """
+    factor = load(folder, textwrap.dedent(body)).model.get_buffer("factor")
+    factor.copy_(factor.clone())
+    assert factor.tolist() == [2.0, 2.0, 2.0]
 
 
 def test_a_function_that_takes_no_spec_is_refused(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.training.modes import frozen_in_evaluation
 from paceline.training.optim.optimizers import set_learning_rates
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state
@@ -57,6 +58,11 @@ def forgotten(spec):
 def at_rest(spec):
     make = lambda model: torch.optim.SGD([{"params": model[3].parameters(), "lr": 0.05}, {"params": model[:3].parameters(), "lr": 0.0}])
     return Task(build().requires_grad_(), Points(), loss, optimizer=make)
+
+def backbone(spec):
+    model = build()
+    model[:3].requires_grad_(False).eval()
+    return Task(model, Points(), loss, evaluation=Points())
 """
 FROZEN = {"0.weight", "3.bias"}
 
@@ -138,6 +144,23 @@ def test_trainable_parameters_that_the_optimizer_does_not_hold_collect_no_gradie
     assert (forgotten.exit_code, at_rest.exit_code) == (0, 0), forgotten.output
     assert forgotten.curve("loss") == at_rest.curve("loss")
     assert forgotten.curve("gradient_norm") == at_rest.curve("gradient_norm")
+
+
+def test_a_frozen_backbone_in_evaluation_mode_stays_in_it(make_job: MakeJob, spec: dict[str, Any], tmp_path: Path) -> None:
+    own = spec | {"entrypoint": "frozen_task:backbone"}
+    job = make_job(own)
+    (end,) = job.run(1)
+    assert end.exit_code == 0, end.output
+    before, after = initial(own, tmp_path), final_state(job)
+    assert {name for name, value in after.items() if not torch.equal(value, before[name])} == {"3.weight"}
+
+
+def test_a_model_that_is_given_in_evaluation_mode_and_can_be_trained_is_trained_in_training_mode() -> None:
+    trainable = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout()).eval()
+    assert not list(frozen_in_evaluation(trainable))
+    frozen = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout()).requires_grad_(False)
+    assert not list(frozen_in_evaluation(torch.nn.Sequential(frozen, trainable)))
+    assert list(frozen_in_evaluation(torch.nn.Sequential(frozen.eval(), trainable))) == [frozen]
 
 
 def test_groups_have_the_rates_they_were_born_with(spec: dict[str, Any], tmp_path: Path) -> None:

@@ -180,3 +180,15 @@ def test_a_paused_job_goes_on_with_other_ranks_under_other_plans_and_back(make_j
         assert [end.exit_code for end in ends] == [0] * ranks, ends[0].output
         found |= ends[0].curve("loss")
     assert found == curve
+
+
+def test_a_paused_job_whose_servers_have_matrices_alone_goes_on(make_job: MakeJob) -> None:
+    """To the last bit. Three servers of this model have: a matrix and its bias, a matrix, and the rest."""
+    length = {"steps": 4, "global_batch_size": 8, "micro_batch_size": 2}
+    spec = {"name": "mlp", "model": {"kind": "mlp", "hidden": [128, 128]}, "data": {"kind": "digits"}, "training": length}
+    spec |= {"optimizer": {"kind": "adamw", "lr": 0.01}, "checkpoint": {"every_steps": 2}}
+    (alone,) = make_job(spec, "alone").run(1)
+    job = make_job(served(spec | {"training": length | {"pause_at_steps": [2]}}, 4, servers=3))
+    before, after = job.run(4)[0], job.resume(4)[0]
+    assert (before.exit_code, after.exit_code) == (0, 0), after.output
+    assert before.curve("loss") | after.curve("loss") == alone.curve("loss")

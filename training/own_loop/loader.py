@@ -7,6 +7,7 @@ fill is filled up from the next epoch. All that a checkpoint has to keep is the 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from paceline.training.data.sampler import data_generator, epoch_order
 from paceline.training.errors import InvalidInputError
 
 POSITION = "samples"
+#: Of a data set's `batch`.
+ARGUMENTS = ("indices", "generator")
 
 
 class ShardedLoader:
@@ -26,10 +29,12 @@ class ShardedLoader:
 
     loader = paceline.loader(dataset, batch_size=32)
     trainer.load_checkpoint(optimizer, loader=loader)
-    for epoch in range(loader.epoch, epochs):
+    while loader.epoch < epochs:
         for batch in loader:
             trainer.train_step(batch, optimizer, criterion, trainer.next_step)
         trainer.save_checkpoint(optimizer, loader=loader)
+
+    Ask `epoch` anew each time, as here: a batch of a small data set may go over the end of more than one epoch.
     """
 
     def __init__(
@@ -71,7 +76,7 @@ class ShardedLoader:
             yield batch
 
     def _batches(self, starts: range) -> Iterator[Any]:
-        if hasattr(self._dataset, "batch"):  # one of ours, or of the same form
+        if has_batches(self._dataset):
             for start in starts:
                 generator = data_generator(self._seed, start // self.per_step, self._rank)
                 yield self._dataset.batch(self.indices(start), generator)
@@ -102,6 +107,13 @@ class ShardedLoader:
         self.samples = found
 
 
+def has_batches(dataset: Any) -> bool:
+    """Return whether `dataset` is one of ours, or of the same form: `batch(indices, generator)`. One that has items has its `batch` for something
+    else where it takes other arguments, as those of Hugging Face's `datasets` do."""
+    batch = getattr(dataset, "batch", None)
+    return callable(batch) and (not hasattr(dataset, "__getitem__") or tuple(inspect.signature(batch).parameters)[:2] == ARGUMENTS)
+
+
 def epochs_of(places: Tensor, samples: int) -> range:
     return range(int(places[0]) // samples, int(places[-1]) // samples + 1)
 
@@ -126,7 +138,7 @@ def loader(
 
 def size_of(dataset: Any) -> int:
     """Return the number of samples. Raises InvalidInputError if there is none, or no way to choose samples by number."""
-    if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "batch")):
+    if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or has_batches(dataset)):
         raise InvalidInputError(
             f"a data set of type {type(dataset).__name__} cannot be shared out by number: it needs a length and items (__len__, __getitem__) or "
             "batch(indices, generator); let each rank read its own part of a stream instead, by paceline.world().rank"

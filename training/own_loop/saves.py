@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -22,15 +22,19 @@ from paceline.training.own_loop.retention import CheckpointRetention, Saved
 from paceline.training.saving import checkpoint, shards
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import open_directory
-from paceline.training.saving.collective_work import run_on_all_ranks
+from paceline.training.saving.collective_work import run_on_all_ranks, run_on_each_rank
 from paceline.training.saving.manifest import Manifest
+from paceline.training.saving.optimizer_names import kept_of
 from paceline.training.saving.parts import SavePlanner
+from paceline.training.saving.safe_reading import read_index
 from paceline.training.saving.storage import FolderStorage
 from paceline.training.saving.uncommitted import draft_of
 from paceline.training.saving.writers import BlockingWriter
 
 #: In place of a job's id.
 OWN_LOOP = "own-loop"
+#: Below the name of a scheduler or a loader: its state, as one value.
+STATE = "state_dict"
 
 
 class Stateful(Protocol):
@@ -48,13 +52,33 @@ class TrainingObjects:
     optimizer: torch.optim.Optimizer
     others: Mapping[str, Stateful] = field(default_factory=dict)
 
-    def tensors(self) -> shards.Tensors:
-        return shards.tensors_of(self) | {name: other.state_dict() for name, other in self.others.items()}
+    def tensors(self, piecewise: Collection[str] = ()) -> shards.Tensors:
+        """Return everything by name. `piecewise`: those of `others` whose state an older checkpoint has value by value.
 
-    def put(self, tensors: shards.Tensors) -> None:
+        torch makes strings of the keys of a dictionary, and loads no more of it than it has already: the state of a scheduler or a loader is in a
+        tuple, which torch takes for one value.
+        """
+        others = {name: other.state_dict() for name, other in self.others.items()}
+        return shards.tensors_of(self) | {name: state if name in piecewise else {STATE: (state,)} for name, state in others.items()}
+
+    def tensors_to_save(self) -> shards.Tensors:
+        """Return everything by name as it is now, before the first update too.
+
+        To read an optimizer's state, torch makes it by a step with gradients and learning rate zero, which counts: the training that goes on would
+        be one step ahead of one that was not saved.
+        """
+        starts = not self.optimizer.state
+        tensors = self.tensors()
+        if starts:
+            for name in kept_of(tensors["optimizer"]):
+                del tensors["optimizer"][name]
+            self.optimizer.state.clear()
+        return tensors
+
+    def put(self, tensors: shards.Tensors, piecewise: Collection[str] = ()) -> None:
         shards.put_tensors(self, tensors)
         for name, other in self.others.items():
-            other.load_state_dict(tensors[name])
+            other.load_state_dict(tensors[name] if name in piecewise else tensors[name][STATE][0])
 
 
 class OwnCheckpointDirectory:
@@ -83,7 +107,7 @@ class OwnCheckpointDirectory:
             raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
         described = self._describe(step, scale, metrics)
         made = draft_of(
-            self.group, self._planner, self.storage.target(final.name), training.tensors(), described, BlockingWriter().snapshot
+            self.group, self._planner, self.storage.target(final.name), training.tensors_to_save(), described, BlockingWriter().snapshot
         )
         checkpoint.commit(self.group, made)
         self._best = described.best
@@ -133,10 +157,18 @@ def load(training: TrainingObjects, folder: Path, group: Group) -> Manifest:
     """Load the checkpoint into `training`, and return its manifest. Collective. Raises CheckpointCorruptError on every rank."""
     folder = folder.resolve()  # `best` is a link to one
     manifest = checkpoint.verify(group, folder)
-    tensors = training.tensors()
+    saved = run_on_each_rank(group, lambda: names_in(folder, manifest), CheckpointCorruptError)
+    training.optimizer.zero_grad()  # an update under way is dropped; with its gradients torch would not make the state to be read into
+    piecewise = {name for name in training.others if f"{name}.{STATE}" not in saved}
+    tensors = training.tensors(piecewise)
     run_on_all_ranks(group, lambda: shards.read(tensors, folder), CheckpointCorruptError)
-    training.put(tensors)
+    training.put(tensors, piecewise)
     return manifest
+
+
+def names_in(folder: Path, manifest: Manifest) -> set[str]:
+    """Return the names of all values in a checkpoint. Raises CheckpointCorruptError."""
+    return set(read_index(folder, manifest.files).state_dict_metadata)
 
 
 def generations(directory: Path) -> list[int]:

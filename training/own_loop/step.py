@@ -14,6 +14,7 @@ from paceline.distributed.process_group import Group
 from paceline.parallelism.data_parallel import Wrapped
 from paceline.parallelism.plan import assign_evenly
 from paceline.parallelism.precision import autocast, scaled, unscale_gradients
+from paceline.parallelism.running_statistics import restore_buffers
 from paceline.training.optim.loss_scale import Unscaled, loss_scale_for
 from paceline.training.optim.optimizers import clip_gradients
 from paceline.training.own_loop.batches import Criterion, loss_of, samples_in, to_device
@@ -79,7 +80,7 @@ class OwnLoopStepRunner:
     def forget_trial(self, optimizer: torch.optim.Optimizer) -> None:
         """Drop the gradients of a trial, and put the running statistics back."""
         self._clear_gradients(optimizer)
-        self._rewind()
+        restore_buffers(self._model, self._buffers)
 
     def _forward(self, batch: Any, criterion: Criterion | None) -> Tensor:
         """This batch's part of the mean over all batches of the update."""
@@ -115,7 +116,7 @@ class OwnLoopStepRunner:
         if applied:
             optimizer.step()
         else:
-            self._rewind()
+            restore_buffers(self._model, self._buffers)
         self._clear_gradients(optimizer)
         self.scale = self.scale.after(self.step, applied=applied)
         return norm.item()
@@ -124,12 +125,6 @@ class OwnLoopStepRunner:
         """Clear all gradients: of trainable parameters that the optimizer does not hold they would add up."""
         optimizer.zero_grad()
         self._model.zero_grad()
-
-    @torch.no_grad()
-    def _rewind(self) -> None:
-        """Running statistics to what they were before this update."""
-        for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
-            buffer.copy_(before)
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[None]:

@@ -24,10 +24,11 @@ from torch import nn
 
 from paceline.distributed.env import intra_op_threads, position
 from paceline.distributed.launch import Meeting, device_of, meet
+from paceline.monitoring.checks import checked_value
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.precision import autocast
-from paceline.training.entrypoint import unfit_model
+from paceline.training.entrypoint import give_own_memory, unfit_model
 from paceline.training.errors import InvalidInputError
 from paceline.training.own_loop.alike import broadcast_model
 from paceline.training.own_loop.batch_size import BatchTrials, largest_batch, memory_of
@@ -107,6 +108,7 @@ class Trainer:
         if place.world_size > 1:  # ranks of one machine share its cores
             torch.set_num_threads(intra_op_threads())
         self._group = meeting.join(self.device, mesh.axis_group_ranks(sizes))
+        give_own_memory(model)
         broadcast_model(model, self._group)
         self.model = model
         wrapped = parallelize(model, sizes, self.device, self._group, reproducible=False, choices=self._options.choices)
@@ -205,8 +207,9 @@ class Trainer:
         """Save a checkpoint, and return its new folder in `checkpoint_dir`.
 
         `is_best` says whether the link `best` leads to it from now on; None leaves that to the metric. Collective, between updates. The checkpoint is written, hashed and published as a whole or not at all. It can be loaded under any
-        strategy, by any number of ranks. Raises InvalidInputError where no update has just been made, for an optimizer with parameters
-        that are not the model's, and without a `checkpoint_dir`; and CheckpointSaveError on every rank if any of them could not save.
+        strategy, by any number of ranks. Raises TypeError for a metric that is not one number (a float, or a tensor with one element),
+        InvalidInputError where no update has just been made, for an optimizer with parameters that are not the model's, and without a
+        `checkpoint_dir`; and CheckpointSaveError on every rank if any of them could not save.
         """
         if self.next_step == 0 or self._step_runner.pending:
             every = self._options.accumulation
@@ -227,12 +230,13 @@ class Trainer:
         Its gradients are not saved: a run that goes on from there has trained on its batches for nothing.
         """
         self._require_own(optimizer)
+        plain = {name: checked_value(name, value) for name, value in (metrics or {}).items()}
         with self._step_runner.standing_still():
             self._meter.flush()
             self._step_runner.wrapped.sync_buffers()
             training = TrainingObjects(self.model, optimizer, given(scheduler=scheduler, loader=loader))
             scale = self._step_runner.scale
-            return self._open_checkpoints().save(training, self.next_step, scale, metrics or {}, is_best=is_best)
+            return self._open_checkpoints().save(training, self.next_step, scale, plain, is_best=is_best)
 
     def load_checkpoint(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,10 +21,14 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 
 from paceline.training.errors import CheckpointCorruptError, InvalidInputError
+from paceline.training.saving.optimizer_names import kept_of, never_updated, parameters_kept
 from paceline.training.saving.safe_reading import SafePlanner, SafeReader
 from paceline.training.saving.tied import with_aliases, without_aliases
 
 Tensors = dict[str, Any]
+
+#: Before each of the optimizer's names in a checkpoint.
+OPTIMIZER = "optimizer."
 
 OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
 
@@ -37,10 +41,15 @@ class Trained(Protocol):
 
 
 def read(tensors: Tensors, folder: Path) -> None:
-    """Read this rank's part of `tensors` in place, whatever world wrote them. A failure leaves some of them overwritten."""
+    """Read this rank's part of `tensors` in place, whatever world wrote them. A failure leaves some of them overwritten.
+
+    Takes out of `tensors` what the optimizer keeps of each parameter that had not been updated yet when the checkpoint was saved.
+    """
     try:
+        reader = SafeReader(folder)
+        leave_out(tensors.get("optimizer", {}), reader.read_metadata().state_dict_metadata)
         with quiet_when_alone():
-            load_tensors(tensors, storage_reader=SafeReader(folder), planner=SafePlanner(), no_dist=True)
+            load_tensors(tensors, storage_reader=reader, planner=SafePlanner(), no_dist=True)
     except CheckpointException as error:
         cause = next(cause for cause, _ in error.failures.values())
         if isinstance(cause, CheckpointCorruptError):
@@ -48,6 +57,14 @@ def read(tensors: Tensors, folder: Path) -> None:
         if isinstance(cause, OSError):
             raise CheckpointCorruptError(f"{folder}: {cause}") from error
         raise InvalidInputError(f"{folder} does not fit this job's model and optimizer: {cause}") from error
+
+
+def leave_out(flat: dict[str, Any], saved: Iterable[str]) -> None:
+    """Take what an optimizer keeps of those parameters out of its flat form of which a checkpoint, whose values are `saved`, has nothing."""
+    absent = never_updated(name.removeprefix(OPTIMIZER) for name in saved if name.startswith(OPTIMIZER))
+    for name, owner in kept_of(flat).items():
+        if owner in absent:
+            del flat[name]
 
 
 @contextlib.contextmanager
@@ -61,7 +78,8 @@ def quiet_when_alone() -> Iterator[None]:
 def tensors_of(state: Trained) -> Tensors:
     """Model and optimizer by parameter name, so that any plan can load them. Tied parameters are there once, by their first name."""
     if learns(state):
-        model, optimizer = get_state_dict(state.model, state.optimizer, options=OPTIONS)
+        with without_empty_groups(state.optimizer):
+            model, optimizer = get_state_dict(state.model, state.optimizer, options=OPTIONS)
     else:
         model, optimizer = get_model_state_dict(state.model, options=OPTIONS), {}
     return {"model": without_aliases(model, state.model), "optimizer": optimizer}
@@ -74,14 +92,40 @@ def learns(state: Trained) -> bool:
 
 
 def put_tensors(state: Trained, tensors: Tensors) -> None:
-    """Load `tensors`, as `tensors_of` returns them, into the state."""
+    """Load `tensors`, as `tensors_of` returns them, into the state. The optimizer keeps nothing of a parameter of which they have nothing."""
     if not learns(state):
         set_model_state_dict(state.model, with_aliases(tensors["model"], state.model), options=OPTIONS)
         return
-    set_state_dict(
-        state.model,
-        state.optimizer,
-        model_state_dict=with_aliases(tensors["model"], state.model),
-        optim_state_dict=tensors["optimizer"],
-        options=OPTIONS,
-    )
+    forget_never_updated(state, tensors["optimizer"])
+    with without_empty_groups(state.optimizer):
+        set_state_dict(
+            state.model,
+            state.optimizer,
+            model_state_dict=with_aliases(tensors["model"], state.model),
+            optim_state_dict=tensors["optimizer"],
+            options=OPTIONS,
+        )
+    for parameter in [parameter for parameter, values in state.optimizer.state.items() if not values]:
+        del state.optimizer.state[parameter]
+
+
+def forget_never_updated(state: Trained, flat: Tensors) -> None:
+    """Empty what the optimizer keeps of each parameter of which `flat` has nothing. It stays known: torch makes the state of an optimizer anew that
+    knows none."""
+    absent = never_updated(flat)
+    if absent and state.optimizer.state:
+        for name, parameter in parameters_kept(state.optimizer, tensors_of(state)["optimizer"]).items():
+            if name in absent:
+                state.optimizer.state[parameter] = {}
+
+
+@contextlib.contextmanager
+def without_empty_groups(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Hide groups without parameters, which torch's functions cannot load: a parameter server's shard, or a model without biases, has such."""
+    groups = optimizer.param_groups
+    optimizer.param_groups = [group for group in groups if group["params"]]
+    try:
+        yield
+    finally:
+        trained = iter(optimizer.param_groups)  # loading has put new ones in their place
+        optimizer.param_groups = [next(trained) if group["params"] else group for group in groups]

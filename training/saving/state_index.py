@@ -18,10 +18,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from paceline.parallelism.mesh import local_tensor
+from paceline.training.saving.optimizer_names import SETTING, STATE, parameters_kept
 from paceline.training.saving.shards import Tensors, Trained, tensors_of
-
-#: Before a parameter's name, in torch's flat names of an optimizer's values.
-STATE, SETTING = "state.", "param_groups."
 
 
 @dataclass(frozen=True)
@@ -117,16 +115,8 @@ def names_of(state: Trained, found: Tensors) -> KnownNames | None:
 
 
 def optimizer_places(optimizer: torch.optim.Optimizer, flat: Mapping[str, Any], start: int) -> dict[str, int | None]:
-    """Return where each value of the flat form stands in `values_of`, where the optimizer's begin at `start`; None where it is not found.
-
-    A parameter is known by the tensors that are kept of it: torch's flat names have its own name, and the optimizer has none.
-    """
-    kept = {id(value): (parameter, key) for parameter, values in optimizer.state.items() for key, value in values.items()}
-    owners = dict[str, Tensor]()
-    for name, value in flat.items():
-        if name.startswith(STATE) and isinstance(value, Tensor) and id(value) in kept:
-            parameter, key = kept[id(value)]
-            owners[name.removeprefix(STATE).removesuffix(f".{key}")] = parameter
+    """Return where each value of the flat form stands in `values_of`, where the optimizer's begin at `start`; None where it is not found."""
+    owners = parameters_kept(optimizer, flat)
     states = [(id(parameter), key) for parameter, values in optimizer.state.items() for key in values]
     settings = [(group, key) for group, values in enumerate(optimizer.param_groups) for key in values]
     places = {what: start + place for place, what in enumerate([*states, *settings])}

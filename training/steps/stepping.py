@@ -171,7 +171,7 @@ class StepRunner(ABC):
         batches = torch.split(evaluation_indices(len(held_out), self.training.eval_samples), derived.micro_batch_size(self.spec))
         model.eval()
         names, sums = self.evaluate_assigned(held_out, batches)
-        model.train()
+        self.state.set_training_mode()
         table = torch.zeros(len(batches), len(names), dtype=torch.float64, device=self.state.device)
         for number, values in sums.items():
             table[number] = values

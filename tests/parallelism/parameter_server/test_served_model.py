@@ -9,9 +9,10 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.protocol_errors import ProtocolError
 from paceline.distributed.solo_group import SoloGroup
-from paceline.parallelism.parameter_server.served_model import ServedModel, shards_of
+from paceline.parallelism.parameter_server.served_model import ServedModel, ShardUpdate, shards_of
 from paceline.parallelism.plan import Coordinates, assign_evenly, with_servers
 from paceline.parallelism.reproducible import Reproducible
+from paceline.parallelism.running_statistics import RunningStatistics
 from paceline.training.link import World
 from tests.parallelism.test_reproducible import MICRO_BATCHES, STEPS, digest, loss_of, make_model
 from tests.ranks import run_ranks
@@ -75,3 +76,12 @@ def test_every_tensor_belongs_to_one_server_and_none_is_cut() -> None:
         assert sum(len(shard.buffers) for shard in shards) == 3
     with pytest.raises(ProtocolError, match="40 servers cannot share"):
         shards_of(model, 40)
+
+
+def test_a_server_gives_a_parameter_its_gradient_in_the_memory_order_of_that_parameter() -> None:
+    model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    gradient = torch.randn(4, 3, 3, 3)
+    ShardUpdate(1, ((model.weight, gradient),), (), 0, 1).put(RunningStatistics(model))
+    assert model.weight.grad is not None
+    assert model.weight.grad.stride() == model.weight.stride()
+    assert torch.equal(model.weight.grad, gradient)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 
 from paceline.distributed.solo_group import SoloGroup
-from paceline.parallelism.pipelines.chain import Boundary
+from paceline.parallelism.pipelines.chain import Boundary, Chain
 from paceline.parallelism.pipelines.schedules import Action, OperationKind, ScheduleName
+from paceline.parallelism.pipelines.stage import TreeAccumulator
 from paceline.parallelism.pipelines.stages import TooFewUnitsError
 from paceline.parallelism.pipelines.step import BoundaryMismatchError, LocalPipeline, PipelineStep
+from paceline.parallelism.plan import assign_evenly
 from tests.parallelism.pipelines.runs import CONTEXT, CPU, Case, Run, Step, near, one_process, require_equal, trained_all, trained_alone
 from tests.ranks import run_ranks
 
@@ -119,3 +123,17 @@ def test_samples_of_another_shape_are_refused_before_they_are_sent() -> None:
     step.require_expected(Action(OperationKind.FORWARD, 0, 0), torch.zeros(2, CONTEXT, 16))
     with pytest.raises(BoundaryMismatchError, match=r"stage 0 gives torch.float32 \[2, 5, 16\], but its neighbour expects .*\[2, 8, 16\]"):
         step.require_expected(Action(OperationKind.FORWARD, 0, 0), torch.zeros(2, 5, 16))
+
+
+def test_a_stage_gives_a_parameter_its_gradient_in_the_memory_order_of_that_parameter() -> None:
+    model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    accumulator = TreeAccumulator(cast(Chain, model), SoloGroup())
+    accumulator.begin_step(assign_evenly(1, 1))
+    with accumulator.forward(0):
+        pass
+    with accumulator.backward(0):
+        model.weight.grad = torch.arange(108.0).view(4, 3, 3, 3)
+    accumulator.done(0)
+    accumulator.finish_step()
+    assert model.weight.grad.stride() == model.weight.stride()
+    assert torch.equal(model.weight.grad, torch.arange(108.0).view(4, 3, 3, 3))

@@ -94,6 +94,48 @@ def test_a_batch_may_be_larger_than_an_epoch(monkeypatch: pytest.MonkeyPatch) ->
     assert set(Counter(batch).values()) == {2, 3}
 
 
+class Grouping(Items):
+    """As Hugging Face's data sets: `batch` groups all samples."""
+
+    def batch(self, batch_size: int, drop_last_batch: bool = False) -> list[int]:
+        raise AssertionError("called for a batch of some samples")
+
+
+class Sized(Items):
+    batch = 32
+
+
+class Both(Items, Batches):
+    """Items, and batches of Paceline's form."""
+
+
+@pytest.mark.parametrize("dataset", [Grouping(), Sized()])
+def test_a_data_set_with_items_and_another_kind_of_batch_is_read_by_its_items(monkeypatch: pytest.MonkeyPatch, dataset: Any) -> None:
+    found = [batch.tolist() for batch in of_rank(monkeypatch, 0, 1, dataset, shuffle=False)]
+    assert found == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
+def test_a_data_set_with_items_and_batches_of_our_form_is_read_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    indices, _ = next(iter(of_rank(monkeypatch, 0, 1, Both(), shuffle=False)))
+    assert indices.tolist() == [0, 1]
+
+
+def test_the_documented_loop_trains_as_much_with_an_interruption_where_a_batch_is_larger_than_an_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for interrupted in (None, 1, 2):
+        batches, batches_of = 0, of_rank(monkeypatch, 0, 1, batch_size=16)
+        while batches_of.epoch < 3:
+            for _ in batches_of:
+                batches += 1
+            if batches == interrupted:
+                saved, batches_of = batches_of.state_dict(), of_rank(monkeypatch, 0, 1, batch_size=16)
+                batches_of.load_state_dict(saved)
+        found.append(batches)
+    assert found == [2, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("dataset", "batch_size", "problem"),
     [

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
+from paceline.training.own_loop.faces import DistributedTrainer
+from paceline.training.own_loop.saves import TrainingObjects
 from paceline.training.own_loop.trainer import Trainer
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
 from tests.launched import run_launched
-from tests.training.own_loop.loops import Normed, bare, build, folder_of, optimizer_of, own_batch, train
+from tests.training.own_loop.loops import Normed, Small, bare, build, folder_of, optimizer_of, own_batch, train, whole
 
 UPDATES = 8
 HALFWAY = 4
@@ -180,3 +185,140 @@ def statistics(directory: str) -> list[float]:
         trainer.load_checkpoint(optimizer_of(trainer.model))
         found: list[float] = trainer.model.get_buffer("norm.running_mean").tolist()
     return found
+
+
+class Notes:
+    """A user's own object in a checkpoint, whose dictionary may grow, and have any keys."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Any] = {}
+
+    def state_dict(self) -> dict[str, object]:
+        return {"kept": dict(self.kept)}
+
+    def load_state_dict(self, state_dict: dict[str, object], /) -> None:
+        self.kept = state_dict["kept"]  # type: ignore[assignment]
+
+
+def one_step(trainer: Trainer, optimizer: torch.optim.Optimizer) -> None:
+    trainer.train_step(own_batch(0, 1), optimizer, torch.nn.functional.mse_loss, trainer.next_step)
+
+
+def test_a_schedule_of_milestones_can_be_saved_after_each_load(tmp_path: Path) -> None:
+    states = []
+    for start in range(3):
+        with Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+            optimizer = optimizer_of(trainer.model)
+            scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 5])
+            assert trainer.load_checkpoint(optimizer, scheduler=scheduler) == start
+            assert not states or scheduler.state_dict() == states[-1]
+            one_step(trainer, optimizer)
+            scheduler.step()
+            trainer.save_checkpoint(optimizer, scheduler=scheduler)
+            states.append(scheduler.state_dict())
+    assert states[-1]["milestones"] == {2: 1, 5: 1}
+
+
+def test_an_object_of_any_keys_that_has_grown_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
+    saved, loaded = Notes(), Notes()
+    saved.kept = {"best": torch.tensor([1.0]), 3: {4: 0.5}, "history": [1, {"loss": 2.0}]}
+    for notes in (saved, loaded):
+        with Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+            optimizer = optimizer_of(trainer.model)
+            if notes is loaded:
+                trainer.load_checkpoint(optimizer, scheduler=notes)
+            one_step(trainer, optimizer)
+            trainer.save_checkpoint(optimizer, scheduler=notes)
+    assert loaded.kept == saved.kept
+
+
+def test_a_schedule_that_was_saved_value_by_value_is_still_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older, Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+        older.setattr(TrainingObjects, "tensors", functools.partialmethod(TrainingObjects.tensors, ("scheduler",)))
+        optimizer = optimizer_of(trainer.model)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+        one_step(trainer, optimizer)
+        scheduler.step()
+        trainer.save_checkpoint(optimizer, scheduler=scheduler)
+    with Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        again = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+        trainer.load_checkpoint(optimizer, scheduler=again)
+        assert again.state_dict() == scheduler.state_dict()
+
+
+class HalfUsed(Small):
+    """With a layer that no loss depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Linear(4, 4)
+
+
+def half_used() -> nn.Module:
+    torch.manual_seed(0)
+    return HalfUsed()
+
+
+def test_a_model_whose_loss_does_not_use_every_parameter_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    settings = {"checkpoint_dir": str(tmp_path), "strategy": "single"}
+    straight = train(settings | {"checkpoint_dir": str(tmp_path / "straight")}, 4, make=half_used)
+    train(settings, 2, save_at=2, make=half_used)
+    resumed = train(settings, 3, save_at=3, load=True, make=half_used)
+    again = train(settings, 4, load=True, make=half_used)
+    assert resumed.losses + again.losses == straight.losses[2:]
+    assert again.parameters == straight.parameters
+
+
+def test_a_save_before_the_first_update_that_was_not_skipped_changes_nothing(tmp_path: Path) -> None:
+    """The first one overflows in fp16, as is usual. Saved then, or saved and loaded, or not: the same training."""
+    found = []
+    for name in ("not saved", "saved", "loaded"):
+        settings: dict[str, Any] = {"mixed_precision": "fp16", "checkpoint_dir": tmp_path / name}
+        with Trainer(build(), **settings) as trainer:
+            optimizer = optimizer_of(trainer.model)
+            trainer.train_step(own_batch(0, 1), optimizer, lambda outputs, _: outputs.float().mean() * torch.inf, 0)
+            if name != "not saved":
+                trainer.save_checkpoint(optimizer)
+            if name == "loaded":
+                optimizer = optimizer_of(trainer.model)
+                trainer.load_checkpoint(optimizer)
+            for _ in range(3):
+                one_step(trainer, optimizer)
+            found.append((whole(trainer.model), {state["step"].item() for state in optimizer.state.values()}))
+    assert found[0] == found[1] == found[2]
+    assert found[0][1] == {2}  # the second one has overflowed too
+
+
+def test_a_loop_that_was_saved_within_its_first_update_goes_on(tmp_path: Path) -> None:
+    """An epoch of two batches, and an update after four."""
+    settings: dict[str, Any] = {"checkpoint_dir": tmp_path, "gradient_accumulation_steps": 4}
+    for epoch in range(2):
+        with DistributedTrainer(build(), **settings) as trainer:
+            optimizer = optimizer_of(trainer.model)
+            assert trainer.load_checkpoint(optimizer) == 2 * epoch
+            for step in range(2 * epoch, 2 * epoch + 2):
+                loss = trainer.train_step(own_batch(step, 4), optimizer, torch.nn.functional.mse_loss, step)
+            trainer.save_checkpoint(epoch, optimizer, loss)
+
+
+def test_metrics_may_be_tensors_and_what_is_no_number_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        one_step(trainer, optimizer)
+        metrics: dict[str, Any] = {"accuracy": torch.tensor(0.5), "loss": np.float32(0.25)}
+        with pytest.raises(TypeError, match=r"metric recall: 'high' .* is not one real number"):
+            trainer.save_checkpoint(optimizer, metrics=metrics | {"recall": "high"})
+        assert not list(tmp_path.iterdir())
+        assert manifests.read(trainer.save_checkpoint(optimizer, metrics=metrics)).metrics == {"accuracy": 0.5, "loss": 0.25}
+
+
+def expanded() -> nn.Module:
+    model = build()
+    model.register_buffer("factor", torch.tensor(2.0).expand(3))
+    return model
+
+
+def test_a_model_with_a_buffer_whose_elements_share_memory_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    train({"checkpoint_dir": str(tmp_path)}, 1, save_at=1, make=expanded)
+    assert train({"checkpoint_dir": str(tmp_path)}, 2, load=True, make=expanded).parameters["factor"] == [2.0, 2.0, 2.0]

@@ -220,3 +220,24 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
         Trainer(nn.Linear(2, 2).requires_grad_(False))
     with pytest.raises(InvalidInputError, match="meta device"):
         Trainer(nn.Linear(2, 2, device="meta"))
+
+
+class Cached(Normed):
+    """With a cache that grows with the batch, as of positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(1), persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.cache = torch.zeros(len(inputs))
+        return super().forward(inputs)
+
+
+def test_an_update_that_is_skipped_leaves_a_cache_as_far_as_it_has_grown() -> None:
+    with Trainer(Cached(), mixed_precision="fp16") as trainer:
+        before = trainer.model.get_buffer("norm.running_mean").clone()
+        optimizer = optimizer_of(trainer.model)
+        trainer.train_step(own_batch(0, 1), optimizer, lambda outputs, _: outputs.float().mean() * torch.inf, 0)
+        assert trainer.model.get_buffer("norm.running_mean").equal(before)
+        assert len(trainer.model.get_buffer("cache")) == len(own_batch(0, 1)[0])
