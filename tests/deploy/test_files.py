@@ -281,31 +281,6 @@ def test_a_key_that_joins_is_out_of_reach_of_ranks() -> None:
     assert [item["key"] for item in authority["secret"]["items"]] == ["ca.crt"]
 
 
-# --- systemd
-
-
-@pytest.mark.parametrize("unit", ["paceline-coordinator.service", "paceline-agent.service"])
-def test_units_are_valid(unit: str, tmp_path: Path) -> None:
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("systemd-analyze is not installed")
-    text = (DEPLOY / "systemd" / unit).read_text()
-    (tmp_path / unit).write_text(text.replace("/opt/paceline/bin", str(Path(sys.executable).parent)))
-    done = subprocess.run([program, "verify", "--man=no", tmp_path / unit], capture_output=True, text=True, timeout=PROGRAM_SECONDS)
-    assert (done.returncode, done.stderr) == (0, "")
-    command = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
-    assert command is not None
-    known = {word for each in serve_parser()._actions for word in each.option_strings} | worker_options()
-    assert set(re.findall(r"--[a-z-]+", command[1])) <= known
-
-
-def test_an_upgrade_of_an_agent_leaves_its_ranks_alone() -> None:
-    """`systemctl kill` signals the whole unit where nothing else is said: the ranks died of it."""
-    lines = re.findall(r"systemctl kill [^`]*", (ROOT / "docs" / "deploy" / "upgrade.md").read_text())
-    assert lines
-    assert all(line.split()[2] == "--kill-whom=main" for line in lines)
-
-
 # --- Prometheus and Grafana
 
 

@@ -1,0 +1,51 @@
+"""The units: valid by systemd, and true to what the program does with signals, ends and system calls."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.api.serve import parser as serve_parser
+from tests.deploy.test_files import DEPLOY, PROGRAM_SECONDS, ROOT, worker_options
+
+UNITS = ("paceline-coordinator.service", "paceline-agent.service")
+
+
+def settings_of(unit: str) -> list[tuple[str, str]]:
+    """Each NAME=VALUE of the unit, in its order."""
+    return re.findall(r"^(\w+)=(.*)$", (DEPLOY / "systemd" / unit).read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_units_are_valid(unit: str, tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    text = (DEPLOY / "systemd" / unit).read_text()
+    (tmp_path / unit).write_text(text.replace("/opt/paceline/bin", str(Path(sys.executable).parent)))
+    done = subprocess.run([program, "verify", "--man=no", tmp_path / unit], capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    command = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    assert command is not None
+    known = {word for each in serve_parser()._actions for word in each.option_strings} | worker_options()
+    assert set(re.findall(r"--[a-z-]+", command[1])) <= known
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_system_call_that_is_not_allowed_fails_and_kills_nobody(unit: str) -> None:
+    """numpy's OpenBLAS calls mbind as it is imported: experiments were never analyzed, and a search killed the coordinator again and again."""
+    given = dict(settings_of(unit))
+    if "SystemCallFilter" in given:
+        assert given.get("SystemCallErrorNumber") == "EPERM"
+
+
+def test_an_upgrade_of_an_agent_leaves_its_ranks_alone() -> None:
+    """`systemctl kill` signals the whole unit where nothing else is said: the ranks died of it."""
+    lines = re.findall(r"systemctl kill [^`]*", (ROOT / "docs" / "deploy" / "upgrade.md").read_text())
+    assert lines
+    assert all(line.split()[2] == "--kill-whom=main" for line in lines)
