@@ -237,7 +237,7 @@ def test_pods_have_no_rights_and_mount_what_they_name() -> None:
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
             options = set(re.findall(r"--[a-z-]+", " ".join(container.get("args", []))))
             allowed = (
-                worker_options() | {"--json"}
+                worker_options() | {"--json", "--status"}
                 if kind == "StatefulSet"
                 else {word for each in serve_parser()._actions for word in each.option_strings}
             )

@@ -184,6 +184,36 @@ async def test_a_removed_node_ends_its_ranks_and_says_why(agent: AgentProcess, c
     assert agent.processes() == []
 
 
+@pytest.mark.parametrize("how", ["told to leave", "refused"])
+async def test_a_node_that_was_removed_joins_anew_with_a_new_token(agent: AgentProcess, coordinator: Coordinator, how: str) -> None:
+    """The credential that nobody takes any more was kept, and went before each new token: in a pod with a volume the agent never came back."""
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    if how == "told to leave":
+        await coordinator.desire(leave=True)
+        assert await agent.exited() == 0
+        await coordinator.desire()
+    else:
+        await agent.end()
+        coordinator.refusal = ConnectionRefused(code="removed", message="node removed by admin", final=True)
+        agent.start(token="")
+        assert await agent.exited() == 1
+        coordinator.refusal = None
+    seen = len(coordinator.hellos)
+    coordinator.tokens.add("another")
+    agent.start(token="another")
+    await coordinator.until(lambda c: len(c.hellos) > seen)
+    assert coordinator.tokens == set()
+    await agent.end()
+
+
+async def test_a_node_that_another_agent_speaks_for_keeps_its_credential(agent: AgentProcess, coordinator: Coordinator) -> None:
+    coordinator.refusal = ConnectionRefused(code="superseded", message="another agent has connected", final=True)
+    agent.start()
+    assert await agent.exited() == 1
+    assert (agent.data / "credential.json").exists()
+
+
 async def test_hangup_leaves_the_ranks_to_the_next_agent(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.desire(assignment("job"))

@@ -1,0 +1,58 @@
+"""The manifest's own programs and rules: how agents join and leave, and what their ranks reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.test_files import PROGRAM_SECONDS, by_kind
+
+#: In place of the command: prints a token, and the nodes that are gone.
+PACELINE = """#!/bin/sh
+case "$*" in
+"nodes add --json") echo '{"token": "pj_new"}' ;;
+"nodes list --status gone --json") test -z "$AWAY" && echo '[{"id": "node-gone"}]' ;;
+*) exit 64 ;;
+esac
+"""
+
+
+def agents_pod() -> dict[str, Any]:
+    pod: dict[str, Any] = by_kind("StatefulSet", "distributed-training")["spec"]["template"]["spec"]
+    return pod
+
+
+def join(folder: Path, node_id: str | None, **environment: str) -> tuple[str | None, bool]:
+    """Run the init container's script on a volume with the credential of this node. Returns the token and whether a credential is left."""
+    (folder / "paceline").write_text(PACELINE)
+    (folder / "paceline").chmod(0o755)
+    (folder / "agent").mkdir()
+    credential, token = folder / "agent" / "credential.json", folder / "token"
+    if node_id is not None:
+        credential.write_text(json.dumps({"node_id": node_id}))
+    container = agents_pod()["initContainers"][0]
+    script = container["args"][0].replace("/var/lib/paceline/", f"{folder}/").replace("/join/", f"{folder}/")
+    path = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    subprocess.run([*container["command"], script], env=path | environment, check=True, timeout=PROGRAM_SECONDS)
+    return token.read_text().strip() if token.exists() else None, credential.exists()
+
+
+@pytest.mark.parametrize(
+    ("node_id", "environment", "expected"),
+    [
+        pytest.param(None, {}, ("pj_new", False), id="a new volume"),
+        pytest.param("node-here", {}, (None, True), id="a node that is kept"),
+        pytest.param("node-gone", {}, ("pj_new", False), id="a node that was removed"),
+        pytest.param("node-gone", {"AWAY": "yes"}, (None, True), id="no coordinator that knows"),
+    ],
+)
+def test_a_pod_whose_node_was_removed_joins_anew(
+    tmp_path: Path, node_id: str | None, environment: dict[str, str], expected: tuple[str | None, bool]
+) -> None:
+    """Its volume still had the credential, so that it made no token and was refused for ever."""
+    assert join(tmp_path, node_id, **environment) == expected
