@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.deploy.test_files import PROGRAM_SECONDS, by_kind
+from paceline.cluster.provisioners.kubernetes_manifests import DRAIN_HOOK, END_SECONDS
+from tests.deploy.test_files import PROGRAM_SECONDS, by_kind, compose
 
 #: In place of the command: prints a token, and the nodes that are gone.
 PACELINE = """#!/bin/sh
@@ -25,6 +27,29 @@ esac
 def agents_pod() -> dict[str, Any]:
     pod: dict[str, Any] = by_kind("StatefulSet", "distributed-training")["spec"]["template"]["spec"]
     return pod
+
+
+def seconds_to_drain(words: Sequence[str]) -> float:
+    return float(words[words.index("--drain-seconds") + 1])
+
+
+def test_a_pod_that_is_deleted_drains_its_node_and_keeps_its_place() -> None:
+    """SIGTERM ended the ranks at once: those that do not save by themselves went back to their newest checkpoint."""
+    pod = agents_pod()
+    agent = pod["containers"][0]
+    words = agent["args"][0].split()
+    assert "--returns" in words
+    assert agent["lifecycle"]["preStop"]["exec"]["command"] == ["/bin/sh", "-c", DRAIN_HOOK]
+    assert "exec paceline worker" in agent["args"][0], "the hook signals process 1"
+    assert pod["terminationGracePeriodSeconds"] - seconds_to_drain(words) >= END_SECONDS
+
+
+@pytest.mark.parametrize("name", ["agent-1", "agent-2"])
+def test_a_container_that_is_replaced_drains_its_node_and_keeps_its_place(name: str) -> None:
+    agent = compose()["services"][name]
+    assert agent["stop_signal"] == "SIGUSR1"
+    assert "--returns" in agent["command"]
+    assert float(agent["stop_grace_period"].removesuffix("s")) - seconds_to_drain(agent["command"]) >= END_SECONDS
 
 
 def join(folder: Path, node_id: str | None, **environment: str) -> tuple[str | None, bool]:
