@@ -44,6 +44,13 @@ def test_a_system_call_that_is_not_allowed_fails_and_kills_nobody(unit: str) -> 
         assert given.get("SystemCallErrorNumber") == "EPERM"
 
 
+def test_no_folder_is_taken_from_ranks_that_outlive_their_agent() -> None:
+    """systemd removes a private /tmp when the agent ends: adopted ranks could write no temporary file."""
+    given = dict(settings_of("paceline-agent.service"))
+    assert given["KillMode"] == "process"
+    assert not {"PrivateTmp", "DynamicUser", "RuntimeDirectory"} & given.keys()
+
+
 def test_an_upgrade_of_an_agent_leaves_its_ranks_alone() -> None:
     """`systemctl kill` signals the whole unit where nothing else is said: the ranks died of it."""
     lines = re.findall(r"systemctl kill [^`]*", (ROOT / "docs" / "deploy" / "upgrade.md").read_text())
