@@ -44,6 +44,19 @@ def test_a_system_call_that_is_not_allowed_fails_and_kills_nobody(unit: str) -> 
         assert given.get("SystemCallErrorNumber") == "EPERM"
 
 
+def test_ranks_do_not_run_as_the_coordinators_user_and_each_has_a_home() -> None:
+    """Every member could read the coordinator's keys; and on a machine with an agent alone no rank could write to its cache."""
+    page = (ROOT / "docs" / "deploy" / "systemd.md").read_text()
+    users = {}
+    for unit in UNITS:
+        given = dict(settings_of(unit))
+        line = next(line for line in page.splitlines() if line.strip().startswith("useradd") and line.endswith(f" {given['User']}"))
+        assert f"--home-dir /var/lib/{given['StateDirectory']} " in line
+        users[given["User"]] = line
+    assert len(users) == len(UNITS)
+    assert "--uid " in users["paceline-agent"], "on a shared file system one agent could not write what another has made"
+
+
 def test_no_folder_is_taken_from_ranks_that_outlive_their_agent() -> None:
     """systemd removes a private /tmp when the agent ends: adopted ranks could write no temporary file."""
     given = dict(settings_of("paceline-agent.service"))
