@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import subprocess
@@ -50,6 +51,12 @@ def test_a_container_that_is_replaced_drains_its_node_and_keeps_its_place(name: 
     assert agent["stop_signal"] == "SIGUSR1"
     assert "--returns" in agent["command"]
     assert float(agent["stop_grace_period"].removesuffix("s")) - seconds_to_drain(agent["command"]) >= END_SECONDS
+
+
+def test_browsers_are_told_apart_behind_the_ingress() -> None:
+    """All had the address of the Ingress controller: ten wrong keys a minute, of anybody, kept everybody from signing in."""
+    believed = by_kind("ConfigMap", "paceline-settings")["data"]["FORWARDED_ALLOW_IPS"]
+    assert all(ipaddress.ip_network(each).prefixlen > 0 for each in believed.split(","))
 
 
 def join(folder: Path, node_id: str | None, **environment: str) -> tuple[str | None, bool]:
