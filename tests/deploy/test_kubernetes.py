@@ -59,6 +59,28 @@ def test_browsers_are_told_apart_behind_the_ingress() -> None:
     assert all(ipaddress.ip_network(each).prefixlen > 0 for each in believed.split(","))
 
 
+def test_ranks_reach_neither_databases_nor_other_pods_nor_a_clouds_keys() -> None:
+    """The policy was about the way in alone, and promised that no other pod is reached."""
+    policy = by_kind("NetworkPolicy", "distributed-training")["spec"]
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    pods = [
+        (to["podSelector"]["matchLabels"], rule.get("ports"))
+        for rule in policy["egress"]
+        for to in rule.get("to", [])
+        if "podSelector" in to
+    ]
+    coordinator = by_kind("Deployment", "paceline-coordinator")["spec"]["template"]
+    assert [labels.items() <= coordinator["metadata"]["labels"].items() for labels, _ in pods] == [False, True]
+    assert pods[1][1] == [{"protocol": "TCP", "port": coordinator["spec"]["containers"][0]["ports"][0]["containerPort"]}]
+    assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"] if "to" not in rule] == [[53, 53]]
+    blocks = [to["ipBlock"] for rule in policy["egress"] for to in rule.get("to", []) if "ipBlock" in to]
+    for address in ("10.96.0.1", "172.20.0.1", "192.168.1.1", "169.254.169.254", "fd00:ec2::254"):
+        inside = ipaddress.ip_address(address)
+        for block in blocks:
+            closed = any(inside in ipaddress.ip_network(each) for each in block["except"])
+            assert closed or inside not in ipaddress.ip_network(block["cidr"]), address
+
+
 def join(folder: Path, node_id: str | None, **environment: str) -> tuple[str | None, bool]:
     """Run the init container's script on a volume with the credential of this node. Returns the token and whether a credential is left."""
     (folder / "paceline").write_text(PACELINE)
