@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,6 +99,19 @@ def test_the_dashboards_build_takes_the_documentation_along() -> None:
     assert f"python -m scripts.docs_site --into {taken.sources[0]}" in made[-1]
     for target in ("coordinator", "agent"):
         assert not {copy_of(each).stage for each in found[target].instructions if each.word == "COPY"} - {f"build-{target}"}
+
+
+def test_the_coordinators_image_draws_figures_and_searches() -> None:
+    """It has no pip: reports as HTML and every `search` ended with "run: pip install"."""
+    installed = re.search(r"paceline-\*\.whl\)\[([a-z,]+)\]", (ROOT / "Dockerfile").read_text())
+    assert installed is not None
+    assert {"experiments", "oidc", "postgres", "redis"} <= set(installed[1].split(","))
+
+
+def test_the_readme_names_every_extra() -> None:
+    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| install it |"))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert [extra for extra in extras if f"`{extra}`" not in line and f"[{extra}]" not in line] == []
 
 
 # --- compose
