@@ -108,6 +108,15 @@ def test_the_coordinators_image_draws_figures_and_searches() -> None:
     assert {"experiments", "oidc", "postgres", "redis"} <= set(installed[1].split(","))
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/second_machine.md", "docs/deploy/systemd.md"])
+def test_pages_that_install_paceline_do_it_from_a_wheel(page: str) -> None:
+    """`pip install 'paceline[worker]'` finds nothing where there is no Paceline yet; where there is one, it adds what an extra needs."""
+    text = (ROOT / page).read_text()
+    assert "make setup && .venv/bin/pip wheel . --no-deps -w dist" in text
+    assert re.search(r'pip install "\$\(echo (dist/)?paceline-\*\.whl\)\[worker\]"', text)
+    assert "pip install 'paceline[" not in text
+
+
 def test_the_readme_names_every_extra() -> None:
     line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| install it |"))
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
