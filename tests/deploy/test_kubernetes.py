@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from paceline.cluster.provisioners.kubernetes_manifests import DRAIN_HOOK, END_SECONDS
-from tests.deploy.test_files import PROGRAM_SECONDS, by_kind, compose
+from tests.deploy.test_files import PROGRAM_SECONDS, ROOT, by_kind, compose
 
 #: In place of the command: prints a token, and the nodes that are gone.
 PACELINE = """#!/bin/sh
@@ -79,6 +80,17 @@ def test_ranks_reach_neither_databases_nor_other_pods_nor_a_clouds_keys() -> Non
         for block in blocks:
             closed = any(inside in ipaddress.ip_network(each) for each in block["except"])
             assert closed or inside not in ipaddress.ip_network(block["cidr"]), address
+
+
+def test_what_the_page_makes_has_its_namespace_first() -> None:
+    """The namespace came with the manifest, which is applied last: each secret before it was refused, or made elsewhere."""
+    page = (ROOT / "docs" / "deploy" / "kubernetes.md").read_text()
+    lines = re.findall(r"kubectl [^`\n]*", page)
+    namespace = by_kind("Namespace", "paceline")["metadata"]["name"]
+    assert lines[0] == f"kubectl create namespace {namespace} && kubectl config set-context --current --namespace {namespace}"
+    files = [word for line in lines for word in line.split() if word.endswith(".yaml")]
+    assert files
+    assert [name for name in files if not (ROOT / name).is_file()] == []
 
 
 def join(folder: Path, node_id: str | None, **environment: str) -> tuple[str | None, bool]:
