@@ -178,6 +178,17 @@ def test_agents_of_the_compose_file_are_started_with_options_that_exist(agent: s
     assert {word for word in words if word.startswith("--")} <= worker_options()
 
 
+def test_agents_of_other_machines_are_started_as_the_page_says_and_never_wait_for_those_of_the_compose_file() -> None:
+    """Their network is Docker's own: a gang over both kinds ended in time-outs."""
+    page = (ROOT / "docs" / "deploy" / "compose.md").read_text()
+    command = page[page.index("    docker run ") :].split("\n\n")[0]
+    image, _, options = command.partition(" paceline-agent:cuda ")
+    assert "--stop-signal USR1" in image
+    assert set(re.findall(r"--[a-z-]+", options)) <= worker_options()
+    agents = [name for name in compose()["services"] if name.startswith("agent-")]
+    assert f"docker compose up --detach {' '.join(f'--scale {name}=0' for name in agents)}" in page
+
+
 def test_settings_of_all_files_exist() -> None:
     known = {f"PACELINE_{name}".upper() for name in Settings.model_fields} | {"DATABASE_URL", "REDIS_URL", "FORWARDED_ALLOW_IPS"}
     told = {*compose()["services"]["coordinator-1"]["environment"], *by_kind("ConfigMap", "paceline-settings")["data"]}
