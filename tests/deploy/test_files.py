@@ -22,7 +22,10 @@ from paceline.api.core.context import Services
 from paceline.api.serve import parser as serve_parser
 from paceline.api.settings import Settings
 from paceline.bundles.archive import MOST_TAR_BYTES
+from paceline.cli.commands.pools import pools_of
 from paceline.cli.commands.worker import worker
+from paceline.cluster.provisioners.settings import PoolSpec
+from paceline.cluster.provisioners.slurm_settings import SlurmSettings
 from paceline.cluster.states import JobState, NodeState
 from paceline.monitoring.samples import THROTTLE_NAMES
 from paceline.tls.authority import RENEW_BEFORE
@@ -313,6 +316,20 @@ def test_a_key_that_joins_is_out_of_reach_of_ranks() -> None:
     assert not [each["name"] for each in pod["containers"] if "paceline-join" in json.dumps(each)]
     authority = next(volume for volume in pod["volumes"] if volume["name"] == "authority")
     assert [item["key"] for item in authority["secret"]["items"]] == ["ca.crt"]
+
+
+# --- Slurm
+
+
+def test_the_sample_of_a_pool_can_be_applied_and_its_page_has_every_field() -> None:
+    """It had no list of pools: `paceline pools apply` refused it."""
+    (sample,) = pools_of(DEPLOY / "slurm" / "pool.yaml")
+    settings = PoolSpec.model_validate(sample).provider
+    assert isinstance(settings, SlurmSettings)
+    assert settings.requeue
+    assert not settings.directory.startswith("~")  # a shared folder, or nobody comes back
+    page = (ROOT / "docs" / "nodes_slurm.md").read_text()
+    assert [name for name in SlurmSettings.model_fields if name != "type" and f"`{name}`" not in page] == []
 
 
 # --- Prometheus and Grafana
