@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from paceline.api.serve import parser as serve_parser
+from paceline.cluster.agent.main import LEFT_RANKS
 from tests.deploy.test_files import DEPLOY, PROGRAM_SECONDS, ROOT, worker_options
 
 UNITS = ("paceline-coordinator.service", "paceline-agent.service")
@@ -69,3 +70,9 @@ def test_an_upgrade_of_an_agent_leaves_its_ranks_alone() -> None:
     lines = re.findall(r"systemctl kill [^`]*", (ROOT / "docs" / "deploy" / "upgrade.md").read_text())
     assert lines
     assert all(line.split()[2] == "--kill-whom=main" for line in lines)
+
+
+def test_an_upgraded_agent_is_started_by_its_unit() -> None:
+    """`systemctl start`, pasted behind the signal, found the old agent still running and did nothing: the node was lost, its ranks ended."""
+    assert dict(settings_of("paceline-agent.service"))["RestartForceExitStatus"] == str(LEFT_RANKS)
+    assert "systemctl start" not in (ROOT / "docs" / "deploy" / "upgrade.md").read_text()

@@ -15,6 +15,7 @@ from paceline.cluster.agent.disks import disk_of
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.loop import Agent, AgentContext
+from paceline.cluster.agent.main import LEFT_RANKS
 from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.agent.ports import free_port
 from paceline.cluster.agent.settings import read_settings
@@ -219,7 +220,7 @@ async def test_hangup_leaves_the_ranks_to_the_next_agent(agent: AgentProcess, co
     await coordinator.desire(assignment("job"))
     await coordinator.until(lambda c: (rank := c.rank("job")) and rank.state == RankState.RUNNING)
     pid = coordinator.rank("job").pid  # type: ignore[union-attr]
-    assert await agent.end(signal.SIGHUP) == 0
+    assert await agent.end(signal.SIGHUP) == LEFT_RANKS
     assert pid in {process.pid for process in agent.processes()}
     agent.start()
     await coordinator.until(lambda c: len(c.hellos) == 2 and (rank := c.rank("job")) and rank.pid == pid)
