@@ -26,7 +26,7 @@ NodeRef = Annotated[str, typer.Argument(metavar="NODE", help="id or name", show_
 
 #: The new machine's own part, before its command works.
 NEEDED_FIRST = (
-    "That machine needs first: the same version of Paceline (pip install 'paceline[worker]'), and the checkpoint folder at the same path.",
+    "That machine needs first: the same version of Paceline with its extra [worker], and the checkpoint folder at the same path.",
     "Every step is in docs/second_machine.md.",
 )
 Status = Annotated[str | None, typer.Option(help="only these states, e.g. ready")]

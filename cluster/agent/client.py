@@ -131,7 +131,8 @@ class CoordinatorChannel:
                 await self._loop.on_open_exec(message)
             case ConnectionRefused(final=True):
                 text = f"the coordinator refused this node for good ({message.code}): {message.message}"
-                raise ChannelRefusedError(text, removed=message.code == "removed")
+                removed = message.code == "removed"
+                raise ChannelRefusedError(text, removed=removed, credential_is_void=removed)
             case ConnectionRefused():
                 log.warning("the coordinator ended the channel (%s): %s", message.code, message.message)
             case Welcome():

@@ -59,10 +59,11 @@ class TorchMissingError(AgentError):
 
 
 class ChannelRefusedError(AgentError):
-    def __init__(self, message: str, *, removed: bool) -> None:
-        """An error with `removed` means that the coordinator has removed the node, so that its ranks must end."""
+    def __init__(self, message: str, *, removed: bool, credential_is_void: bool = False) -> None:
+        """An error with `removed` means that the coordinator has removed the node, so that its ranks must end; with `credential_is_void`, that
+        it said so itself, where a status may be a proxy's."""
         super().__init__(message)
-        self.removed = removed
+        self.removed, self.credential_is_void = removed, credential_is_void
 
 
 class SpawnerStartError(AgentError):

@@ -73,7 +73,7 @@ TICK_SECONDS = 0.5
 #: Of ranks on a node that was removed by force: their jobs are started elsewhere already.
 REMOVED_GRACE_SECONDS = 3.0
 WARM_UP_SECONDS = 30.0
-REMOVED = "the coordinator removed this node: to come back, join anew with a new token and an empty --data"
+REMOVED = "the coordinator removed this node: to come back, join anew with a new token"
 LEFT_UPON_NOTICE = "the node is drained: leaving before its machine is taken away"
 
 log = logging.getLogger(__name__)
@@ -157,6 +157,9 @@ class Agent:
             if not abandon.is_set() and (refusal is None or refusal.removed):
                 removed = refusal is not None or (self._leave.is_set() and self._notices.notice is None)
                 await self._end_everything(reconciling, REMOVED_GRACE_SECONDS if removed else math.inf)
+                if self._is_gone(refusal):
+                    with self._isolation.of(f"{self._folder.credential}, which is void"):
+                        self._folder.credential.unlink(missing_ok=True)
             if refusal is not None:
                 raise refusal
         finally:
@@ -164,6 +167,13 @@ class Agent:
             await self._sessions.close()
             await self._ranks.close()
             await self._http.aclose()
+
+    def _is_gone(self, refusal: ChannelRefusedError | None) -> bool:
+        """Whether the coordinator has removed the node for good: the credential is void, and must not go before a new join token."""
+        if refusal is not None:
+            return refusal.credential_is_void
+        notice = self._notices.notice
+        return self._leave.is_set() and (notice is None or not notice.returns)
 
     async def _connect_when_warm(self) -> None:
         """Connect once ranks can be forked at once: a node that is ready too early keeps its first job waiting for torch."""

@@ -2,8 +2,8 @@
 
 SIGTERM or SIGINT: leave, ending ranks and spawner.  SIGHUP: end, leaving the ranks to the next agent (an upgrade).
 SIGUSR1, and SIGTERM with --drain-on-term: a notice; the node is drained, then the agent leaves (`notices`).
-Exit codes: 0 left as asked, 1 refused or impossible (the message says what to do), 2 usage, 3 left upon a notice and --returns: to be started
-again with the same --data.
+Exit codes: 0 left as asked, 1 refused or impossible (the message says what to do), 2 usage, 3 left upon a notice and --returns, and 4 after
+SIGHUP: to be started again with the same --data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from paceline.monitoring.log_file import cap_periodically
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 3.0
 PRIVATE_UMASK = 0o077
-LEFT_TO_RETURN = 3
+LEFT_TO_RETURN, LEFT_RANKS = 3, 4
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if held is None:
             raise DataFolderInUseError(f"another agent uses {folder.path}: stop it, or give this one a --data of its own")
         notices = NoticeWatch(settings.notices)
-        asyncio.run(serve(settings, folder, settle_offer(settings, folder), notices))
+        leaves_ranks = asyncio.run(serve(settings, folder, settle_offer(settings, folder), notices))
     except (AgentError, OSError) as error:
         log.error("%s", error)
         return 1
     except KeyboardInterrupt:  # while joining; later SIGINT means leave
         return 130
+    if leaves_ranks:
+        return LEFT_RANKS
     return LEFT_TO_RETURN if notices.notice is not None and notices.notice.returns else 0
 
 
@@ -115,7 +117,8 @@ def prepare_memory_limit(settings: AgentSettings) -> AgentSettings:
     return replace(settings, confinement=replace(settings.confinement, groups=divide_own_group(limit)))
 
 
-async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, notices: NoticeWatch) -> None:
+async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, notices: NoticeWatch) -> bool:
+    """Run the agent until it ends. Returns whether it has left its ranks to the next one."""
     credential = await credential_for(settings, folder)
     vitals = RankHeartbeats(HostSampler(folder.path, time.monotonic()), offer.sampler, offer.gpu_error)
     store = StoreServer()
@@ -142,6 +145,7 @@ async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, 
         logs = [folder.spawner_log, *([settings.log_file] if settings.log_file else [])]
         cutting = asyncio.create_task(cap_periodically(logs), name="log-files")
         await Agent(settings, folder, credential, context, store, vitals, notices).run(stop, abandon)
+        return abandon.is_set()
     finally:
         if cutting is not None:
             cutting.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-#: Attempts at one message, over about two hours and a half.
+#: Attempts at one message, over about an hour and a half.
 MOST_ATTEMPTS = 8
 FIRST_RETRY, RETRY_FACTOR, LONGEST_RETRY = timedelta(seconds=5), 3.0, timedelta(hours=1)
 #: A server may ask for a longer wait than ours, up to this.

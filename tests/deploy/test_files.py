@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,10 @@ from paceline.api.core.context import Services
 from paceline.api.serve import parser as serve_parser
 from paceline.api.settings import Settings
 from paceline.bundles.archive import MOST_TAR_BYTES
+from paceline.cli.commands.pools import pools_of
 from paceline.cli.commands.worker import worker
+from paceline.cluster.provisioners.settings import PoolSpec
+from paceline.cluster.provisioners.slurm_settings import SlurmSettings
 from paceline.cluster.states import JobState, NodeState
 from paceline.monitoring.samples import THROTTLE_NAMES
 from paceline.tls.authority import RENEW_BEFORE
@@ -100,6 +104,28 @@ def test_the_dashboards_build_takes_the_documentation_along() -> None:
         assert not {copy_of(each).stage for each in found[target].instructions if each.word == "COPY"} - {f"build-{target}"}
 
 
+def test_the_coordinators_image_draws_figures_and_searches() -> None:
+    """It has no pip: reports as HTML and every `search` ended with "run: pip install"."""
+    installed = re.search(r"paceline-\*\.whl\)\[([a-z,]+)\]", (ROOT / "Dockerfile").read_text())
+    assert installed is not None
+    assert {"experiments", "oidc", "postgres", "redis"} <= set(installed[1].split(","))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/second_machine.md", "docs/deploy/systemd.md"])
+def test_pages_that_install_paceline_do_it_from_a_wheel(page: str) -> None:
+    """`pip install 'paceline[worker]'` finds nothing where there is no Paceline yet; where there is one, it adds what an extra needs."""
+    text = (ROOT / page).read_text()
+    assert "make setup && .venv/bin/pip wheel . --no-deps -w dist" in text
+    assert re.search(r'pip install "\$\(echo (dist/)?paceline-\*\.whl\)\[worker\]"', text)
+    assert "pip install 'paceline[" not in text
+
+
+def test_the_readme_names_every_extra() -> None:
+    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| install it |"))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert [extra for extra in extras if f"`{extra}`" not in line and f"[{extra}]" not in line] == []
+
+
 # --- compose
 
 
@@ -153,6 +179,17 @@ def test_roots_are_read_only_and_keys_stay_with_who_needs_them() -> None:
 def test_agents_of_the_compose_file_are_started_with_options_that_exist(agent: str) -> None:
     words = compose()["services"][agent]["command"]
     assert {word for word in words if word.startswith("--")} <= worker_options()
+
+
+def test_agents_of_other_machines_are_started_as_the_page_says_and_never_wait_for_those_of_the_compose_file() -> None:
+    """Their network is Docker's own: a gang over both kinds ended in time-outs."""
+    page = (ROOT / "docs" / "deploy" / "compose.md").read_text()
+    command = page[page.index("    docker run ") :].split("\n\n")[0]
+    image, _, options = command.partition(" paceline-agent:cuda ")
+    assert "--stop-signal USR1" in image
+    assert set(re.findall(r"--[a-z-]+", options)) <= worker_options()
+    agents = [name for name in compose()["services"] if name.startswith("agent-")]
+    assert f"docker compose up --detach {' '.join(f'--scale {name}=0' for name in agents)}" in page
 
 
 def test_settings_of_all_files_exist() -> None:
@@ -237,7 +274,7 @@ def test_pods_have_no_rights_and_mount_what_they_name() -> None:
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
             options = set(re.findall(r"--[a-z-]+", " ".join(container.get("args", []))))
             allowed = (
-                worker_options() | {"--json"}
+                worker_options() | {"--json", "--status"}
                 if kind == "StatefulSet"
                 else {word for each in serve_parser()._actions for word in each.option_strings}
             )
@@ -281,29 +318,18 @@ def test_a_key_that_joins_is_out_of_reach_of_ranks() -> None:
     assert [item["key"] for item in authority["secret"]["items"]] == ["ca.crt"]
 
 
-# --- systemd
+# --- Slurm
 
 
-@pytest.mark.parametrize("unit", ["paceline-coordinator.service", "paceline-agent.service"])
-def test_units_are_valid(unit: str, tmp_path: Path) -> None:
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("systemd-analyze is not installed")
-    text = (DEPLOY / "systemd" / unit).read_text()
-    (tmp_path / unit).write_text(text.replace("/opt/paceline/bin", str(Path(sys.executable).parent)))
-    done = subprocess.run([program, "verify", "--man=no", tmp_path / unit], capture_output=True, text=True, timeout=PROGRAM_SECONDS)
-    assert (done.returncode, done.stderr) == (0, "")
-    command = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
-    assert command is not None
-    known = {word for each in serve_parser()._actions for word in each.option_strings} | worker_options()
-    assert set(re.findall(r"--[a-z-]+", command[1])) <= known
-
-
-def test_an_upgrade_of_an_agent_leaves_its_ranks_alone() -> None:
-    """`systemctl kill` signals the whole unit where nothing else is said: the ranks died of it."""
-    lines = re.findall(r"systemctl kill [^`]*", (ROOT / "docs" / "deploy" / "upgrade.md").read_text())
-    assert lines
-    assert all(line.split()[2] == "--kill-whom=main" for line in lines)
+def test_the_sample_of_a_pool_can_be_applied_and_its_page_has_every_field() -> None:
+    """It had no list of pools: `paceline pools apply` refused it."""
+    (sample,) = pools_of(DEPLOY / "slurm" / "pool.yaml")
+    settings = PoolSpec.model_validate(sample).provider
+    assert isinstance(settings, SlurmSettings)
+    assert settings.requeue
+    assert not settings.directory.startswith("~")  # a shared folder, or nobody comes back
+    page = (ROOT / "docs" / "nodes_slurm.md").read_text()
+    assert [name for name in SlurmSettings.model_fields if name != "type" and f"`{name}`" not in page] == []
 
 
 # --- Prometheus and Grafana

@@ -15,6 +15,7 @@ from paceline.cluster.agent.disks import disk_of
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.loop import Agent, AgentContext
+from paceline.cluster.agent.main import LEFT_RANKS
 from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.agent.ports import free_port
 from paceline.cluster.agent.settings import read_settings
@@ -184,12 +185,42 @@ async def test_a_removed_node_ends_its_ranks_and_says_why(agent: AgentProcess, c
     assert agent.processes() == []
 
 
+@pytest.mark.parametrize("how", ["told to leave", "refused"])
+async def test_a_node_that_was_removed_joins_anew_with_a_new_token(agent: AgentProcess, coordinator: Coordinator, how: str) -> None:
+    """The credential that nobody takes any more was kept, and went before each new token: in a pod with a volume the agent never came back."""
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    if how == "told to leave":
+        await coordinator.desire(leave=True)
+        assert await agent.exited() == 0
+        await coordinator.desire()
+    else:
+        await agent.end()
+        coordinator.refusal = ConnectionRefused(code="removed", message="node removed by admin", final=True)
+        agent.start(token="")
+        assert await agent.exited() == 1
+        coordinator.refusal = None
+    seen = len(coordinator.hellos)
+    coordinator.tokens.add("another")
+    agent.start(token="another")
+    await coordinator.until(lambda c: len(c.hellos) > seen)
+    assert coordinator.tokens == set()
+    await agent.end()
+
+
+async def test_a_node_that_another_agent_speaks_for_keeps_its_credential(agent: AgentProcess, coordinator: Coordinator) -> None:
+    coordinator.refusal = ConnectionRefused(code="superseded", message="another agent has connected", final=True)
+    agent.start()
+    assert await agent.exited() == 1
+    assert (agent.data / "credential.json").exists()
+
+
 async def test_hangup_leaves_the_ranks_to_the_next_agent(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.desire(assignment("job"))
     await coordinator.until(lambda c: (rank := c.rank("job")) and rank.state == RankState.RUNNING)
     pid = coordinator.rank("job").pid  # type: ignore[union-attr]
-    assert await agent.end(signal.SIGHUP) == 0
+    assert await agent.end(signal.SIGHUP) == LEFT_RANKS
     assert pid in {process.pid for process in agent.processes()}
     agent.start()
     await coordinator.until(lambda c: len(c.hellos) == 2 and (rank := c.rank("job")) and rank.pid == pid)

@@ -24,6 +24,7 @@ from paceline.cluster.agent.environments.preparation import JobEnvironments, var
 from paceline.cluster.agent.errors import ProcessListNotAppliedError
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.isolation import Isolation
+from paceline.cluster.agent.main import LEFT_RANKS
 from paceline.cluster.agent.spawner_fleet import NO_RANKS, SpawnerFleet
 from paceline.cluster.agent.supervisor import SpawnerOptions, Supervisor
 from paceline.cluster.protocol import JobSecrets
@@ -91,7 +92,7 @@ async def test_an_upgrade_of_the_agent_leaves_the_ranks_of_an_environment_alone(
     await coordinator.desire(assignment("job", spec=with_packages({"requirements": []}, steps=0)))
     await coordinator.until(running("job"))
     pid = coordinator.rank("job").pid  # type: ignore[union-attr]
-    assert await agent.end(signal.SIGHUP) == 0
+    assert await agent.end(signal.SIGHUP) == LEFT_RANKS
     coordinator.observed = None
     agent.start()
     await coordinator.until(lambda c: c.rank("job"))

@@ -1,0 +1,78 @@
+"""The units: valid by systemd, and true to what the program does with signals, ends and system calls."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.api.serve import parser as serve_parser
+from paceline.cluster.agent.main import LEFT_RANKS
+from tests.deploy.test_files import DEPLOY, PROGRAM_SECONDS, ROOT, worker_options
+
+UNITS = ("paceline-coordinator.service", "paceline-agent.service")
+
+
+def settings_of(unit: str) -> list[tuple[str, str]]:
+    """Each NAME=VALUE of the unit, in its order."""
+    return re.findall(r"^(\w+)=(.*)$", (DEPLOY / "systemd" / unit).read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_units_are_valid(unit: str, tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    text = (DEPLOY / "systemd" / unit).read_text()
+    (tmp_path / unit).write_text(text.replace("/opt/paceline/bin", str(Path(sys.executable).parent)))
+    done = subprocess.run([program, "verify", "--man=no", tmp_path / unit], capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    command = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    assert command is not None
+    known = {word for each in serve_parser()._actions for word in each.option_strings} | worker_options()
+    assert set(re.findall(r"--[a-z-]+", command[1])) <= known
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_system_call_that_is_not_allowed_fails_and_kills_nobody(unit: str) -> None:
+    """numpy's OpenBLAS calls mbind as it is imported: experiments were never analyzed, and a search killed the coordinator again and again."""
+    given = dict(settings_of(unit))
+    if "SystemCallFilter" in given:
+        assert given.get("SystemCallErrorNumber") == "EPERM"
+
+
+def test_ranks_do_not_run_as_the_coordinators_user_and_each_has_a_home() -> None:
+    """Every member could read the coordinator's keys; and on a machine with an agent alone no rank could write to its cache."""
+    page = (ROOT / "docs" / "deploy" / "systemd.md").read_text()
+    users = {}
+    for unit in UNITS:
+        given = dict(settings_of(unit))
+        line = next(line for line in page.splitlines() if line.strip().startswith("useradd") and line.endswith(f" {given['User']}"))
+        assert f"--home-dir /var/lib/{given['StateDirectory']} " in line
+        users[given["User"]] = line
+    assert len(users) == len(UNITS)
+    assert "--uid " in users["paceline-agent"], "on a shared file system one agent could not write what another has made"
+
+
+def test_no_folder_is_taken_from_ranks_that_outlive_their_agent() -> None:
+    """systemd removes a private /tmp when the agent ends: adopted ranks could write no temporary file."""
+    given = dict(settings_of("paceline-agent.service"))
+    assert given["KillMode"] == "process"
+    assert not {"PrivateTmp", "DynamicUser", "RuntimeDirectory"} & given.keys()
+
+
+def test_an_upgrade_of_an_agent_leaves_its_ranks_alone() -> None:
+    """`systemctl kill` signals the whole unit where nothing else is said: the ranks died of it."""
+    lines = re.findall(r"systemctl kill [^`]*", (ROOT / "docs" / "deploy" / "upgrade.md").read_text())
+    assert lines
+    assert all(line.split()[2] == "--kill-whom=main" for line in lines)
+
+
+def test_an_upgraded_agent_is_started_by_its_unit() -> None:
+    """`systemctl start`, pasted behind the signal, found the old agent still running and did nothing: the node was lost, its ranks ended."""
+    assert dict(settings_of("paceline-agent.service"))["RestartForceExitStatus"] == str(LEFT_RANKS)
+    assert "systemctl start" not in (ROOT / "docs" / "deploy" / "upgrade.md").read_text()
