@@ -173,13 +173,13 @@ class Replicated(AxisParallelModel):
         super().__init__(model, group, local_batch)
         self.has_collective_forward = local_batch is not None
         self._device_ids = [device] if device.type == "cuda" else None
-        self._static_graph = options.static_graph
+        self._asks_static = options.static_graph
         self.reducer = reducer
         self.last_bucket_at = 0.0
-        self._wrap()
+        self._wrap(static=False)
 
-    def _wrap(self) -> None:
-        self._bucket_mb = self.reducer.bucket_mb
+    def _wrap(self, *, static: bool) -> None:
+        self._static, self._bucket_mb = static, self.reducer.bucket_mb
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
         self._ddp = DistributedDataParallel(
             self._model,
@@ -188,19 +188,28 @@ class Replicated(AxisParallelModel):
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
             bucket_cap_mb=self._bucket_mb,
-            static_graph=self._static_graph,
+            find_unused_parameters=self._asks_static and not static,
+            static_graph=static,
         )
         self._ddp.register_comm_hook(self, reduce_bucket)
         self.module: nn.Module = self._ddp
 
+    def _wrap_anew(self, *, static: bool) -> None:
+        del self.module, self._ddp  # with its hooks on the parameters
+        self._wrap(static=static)
+
     def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
         super().begin_step(assignment, sums)
-        if self.reducer.bucket_mb != self._bucket_mb:
-            del self.module, self._ddp  # with its hooks on the parameters
-            self._wrap()
+        static = self._asks_static and assignment.max_per_rank == 1
+        if (static, self.reducer.bucket_mb) != (self._static, self._bucket_mb):
+            self._wrap_anew(static=static)
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
-        return contextlib.nullcontext() if final else self._ddp.no_sync()
+        if final:
+            return contextlib.nullcontext()
+        if self._static:  # where it is, DDP aborts in a pass that only accumulates (pytorch issue 187732)
+            self._wrap_anew(static=False)
+        return self._ddp.no_sync()
 
     def exchange_buffer_bytes(self, passes: int) -> int:
         """Return the bytes of DDP's buckets, or 0 for a single pass, which moves its gradients into them one by one."""
