@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,6 +13,27 @@ from paceline.cluster.protocol import CheckpointToDelete
 from tests.waiting import until
 
 TIMEOUT_SECONDS = 10.0
+EXIT_SECONDS = 60.0  # on a busy machine, imports included
+#: An agent that ends while a file server hangs. It has three checkpoints to delete.
+ENDS_EARLY = """
+import asyncio, threading, types
+from paceline.cluster.agent import checkpoints
+
+begun = threading.Semaphore(0)
+
+def delete(checkpoint):
+    begun.release()
+    threading.Event().wait()
+
+async def agent():
+    deletions = checkpoints.CheckpointDeletions(lambda: None)
+    for name in "abc":
+        deletions.start(types.SimpleNamespace(id=name))
+    begun.acquire(timeout=10)
+
+checkpoints.delete = delete
+asyncio.run(agent())
+"""
 
 
 def make(path: Path, *, manifest: bool = True) -> Path:
@@ -116,3 +139,7 @@ async def test_a_checkpoint_that_takes_long_to_delete_is_not_deleted_again_besid
     assert deletions.done == {doomed.id}
     deletions.forget_all_but({"another"})  # the coordinator knows that it is gone
     assert deletions.done == set()
+
+
+def test_an_agent_that_ends_does_not_wait_for_checkpoints_that_take_long_to_delete() -> None:
+    subprocess.run([sys.executable, "-c", ENDS_EARLY], check=True, timeout=EXIT_SECONDS)
