@@ -79,11 +79,11 @@ def delete(checkpoint: CheckpointToDelete) -> bool:
     if is_url(checkpoint.directory):
         return _delete_from_store(checkpoint)
     folder = Path(checkpoint.directory)
-    reason = why_not(folder)
-    if reason is not None:
-        log.error("not deleting checkpoint %s: %s", checkpoint.id, reason)
-        return False
     try:
+        reason = why_not(folder)
+        if reason is not None:
+            log.error("not deleting checkpoint %s: %s", checkpoint.id, reason)
+            return False
         _remove(folder)
     except OSError as error:
         log.error("cannot delete checkpoint %s: %s", folder, error)
@@ -105,7 +105,7 @@ def _delete_from_store(checkpoint: CheckpointToDelete) -> bool:
 
 
 def why_not(folder: Path) -> str | None:
-    """The reason why `folder` must not be deleted; None if it may be deleted, or is gone."""
+    """The reason why `folder` must not be deleted; None if it may be deleted, or is gone. Raises OSError where its file system does not answer."""
     name = _NAME.fullmatch(folder.name)
     if not folder.is_absolute() or ".." in folder.parts or name is None:
         return f"{folder} is not the name of a checkpoint (an absolute path that ends in step-N.gG)"
