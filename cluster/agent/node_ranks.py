@@ -342,7 +342,7 @@ class NodeRanks:
 
     def _follow(self, order: RankOrder) -> None:
         key = key_of(order.world)
-        mask = functools.partial(self._secrets.mask_of, key.job_id)
+        mask = functools.partial(self._secrets.mask_of, key.job_id, key.generation)
         self._uploader.follow(key, RankSpool(RankFolder.at(Path(order.folder)), key, self._output_cap, mask))
 
     def _on_process_list(self, spawner: str, process_list: ProcessList, first: bool) -> None:
