@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from paceline.bundles.archive import CHUNK_BYTES, PackedBundle, measure, pack, u
 from paceline.bundles.errors import BundleError, DamagedBundleError
 from paceline.bundles.listing import FolderListing, list_files
 from paceline.cli import formats
-from paceline.cli.errors import ApiProblemError, OutputError, UsageProblem
+from paceline.cli.errors import ApiProblemError, OutcomeUnknownError, OutputError, UnreachableError, UsageProblem
 from paceline.cli.git_facts import MOST_PATH, git_facts
 from paceline.cli.job_folder import near_names
 from paceline.cli.output import note
@@ -84,22 +85,36 @@ def _stored(client: RestClient, listing: FolderListing) -> PackedBundle | None:
             raise
         return None
     facts = {name: found[name] for name in ("bytes", "unpacked_bytes", "files")}
-    answer = client.put(path, body=facts) if found["state"] == "ready" else found
+    answer = _asked(lambda: client.put(path, body=facts)) if found["state"] == "ready" else found
     return PackedBundle(digest, **facts) if answer["next_chunk"] is None else None
 
 
 def _send(client: RestClient, bundle: PackedBundle, packed: IO[bytes]) -> bool:
     """Send the chunks that the coordinator does not have. Returns whether there were any."""
     path = f"/training/bundles/{bundle.digest}"
-    answer = client.put(path, body={"bytes": bundle.bytes, "unpacked_bytes": bundle.unpacked_bytes, "files": bundle.files})
+    facts = {"bytes": bundle.bytes, "unpacked_bytes": bundle.unpacked_bytes, "files": bundle.files}
+    answer = _asked(lambda: client.put(path, body=facts))
     most = 2 * -(-bundle.bytes // CHUNK_BYTES) + SPARE_CHUNKS
     for sent in range(most):
         if answer["next_chunk"] is None:
             return sent > 0
         packed.seek(answer["next_chunk"] * CHUNK_BYTES)
         chunk = f"{path}/chunks/{answer['next_chunk']}", packed.read(CHUNK_BYTES)
-        answer = patient(functools.partial(client.put_bytes, *chunk))
+        answer = _asked(functools.partial(client.put_bytes, *chunk))
     raise OutputError(f"the coordinator asks for chunk {answer['next_chunk']} of the code again and again; {most} were sent")
+
+
+def _asked(ask: Callable[[], Any]) -> Any:
+    """Ask a coordinator that has answered before, and may be away for a while. What is sent of a bundle is harmless a second time, so that a lost
+    answer leaves nothing unknown."""
+
+    def ask_again() -> Any:
+        try:
+            return ask()
+        except OutcomeUnknownError as error:
+            raise UnreachableError(error.message, "no job was submitted: repeat the command once the coordinator answers") from error
+
+    return patient(ask_again)
 
 
 def _summary(listing: FolderListing, bundle: PackedBundle, sent: bool) -> str:

@@ -69,6 +69,7 @@ class JobSecrets(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, str]  # by the name of their variable
     former: tuple[str, ...] = ()  # values that ranks which still run may have been given: to be masked
     missing: tuple[str, ...] = ()  # named, and deleted since the job was submitted
+    since: int = 0  # the job's first generation that can have had no others: earlier ones may have had values that are deleted
 
     def __repr__(self) -> str:
         return f"JobSecrets of {', '.join(self.values)}"  # no log is to have the values

@@ -174,13 +174,13 @@ class Replicated(AxisParallelModel):
         super().__init__(model, group, local_batch)
         self.has_collective_forward = local_batch is not None
         self._device_ids = [device] if device.type == "cuda" else None
-        self._static_graph = options.static_graph
+        self._asks_static = options.static_graph
         self.reducer = reducer
         self.last_bucket_at = 0.0
-        self._wrap()
+        self._wrap(static=False)
 
-    def _wrap(self) -> None:
-        self._bucket_mb, self._trained = self.reducer.bucket_mb, self._what_is_trained()
+    def _wrap(self, *, static: bool) -> None:
+        self._static, self._bucket_mb, self._trained = static, self.reducer.bucket_mb, self._what_is_trained()
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
         self._ddp = DistributedDataParallel(
             self._model,
@@ -189,23 +189,32 @@ class Replicated(AxisParallelModel):
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
             bucket_cap_mb=self._bucket_mb,
-            static_graph=self._static_graph,
+            find_unused_parameters=self._asks_static and not static,
+            static_graph=static,
         )
         self._ddp.register_comm_hook(self, reduce_bucket)
         self.module: nn.Module = self._ddp
 
+    def _wrap_anew(self, *, static: bool) -> None:
+        del self.module, self._ddp  # with its hooks on the parameters
+        self._wrap(static=static)
+
     def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
         super().begin_step(assignment, sums)
+        static = self._asks_static and assignment.max_per_rank == 1
         # DDP knows the parameters that could be trained when it was made: those that a loop unfreezes later it would not sum.
-        if self.reducer.bucket_mb != self._bucket_mb or self._what_is_trained() != self._trained:
-            del self.module, self._ddp  # with its hooks on the parameters
-            self._wrap()
+        if (static, self.reducer.bucket_mb, self._what_is_trained()) != (self._static, self._bucket_mb, self._trained):
+            self._wrap_anew(static=static)
 
     def _what_is_trained(self) -> tuple[bool, ...]:
         return tuple(parameter.requires_grad for parameter in self._model.parameters())
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
-        return contextlib.nullcontext() if final else self._ddp.no_sync()
+        if final:
+            return contextlib.nullcontext()
+        if self._static:  # where it is, DDP aborts in a pass that only accumulates (pytorch issue 187732)
+            self._wrap_anew(static=False)
+        return self._ddp.no_sync()
 
     def exchange_buffer_bytes(self, passes: int) -> int:
         """Return the bytes of DDP's buckets, or 0 for a single pass, which moves its gradients into them one by one."""

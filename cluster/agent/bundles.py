@@ -14,6 +14,7 @@ import shutil
 import uuid
 from collections import defaultdict
 from pathlib import Path
+from typing import IO
 
 import httpx
 
@@ -74,29 +75,29 @@ class JobCode:
                 self._archive_path(code.bundle).unlink(missing_ok=True)  # another try fetches it anew
                 raise CodeNotFetchedError(f"the job's code ({code.bundle[:12]}) cannot be unpacked on this node: {error}") from error
 
-    async def _unpack(self, archive: Path, digest: str, work: Path) -> None:
+    async def _unpack(self, packed: IO[bytes], digest: str, work: Path) -> None:
         unfinished = self._unfinished()
         try:
-            await asyncio.to_thread(self._unpack_into, archive, digest, unfinished)
+            await asyncio.to_thread(self._unpack_into, packed, digest, unfinished)
             unfinished.rename(work)
         except BaseException:
             await asyncio.shield(asyncio.to_thread(_discard, unfinished))
             raise
 
-    def _unpack_into(self, archive: Path, digest: str, folder: Path) -> None:
-        with open(archive, "rb") as packed:
+    def _unpack_into(self, packed: IO[bytes], digest: str, folder: Path) -> None:
+        with packed:
             unpack(packed, digest, folder)
         if self._account is not None:
             for place, _, names in os.walk(folder):
                 for path in (Path(place), *(Path(place, name) for name in names)):
                     self._account.own(path)
 
-    async def _archive(self, digest: str) -> Path:
-        """The archive with this digest, fetched if it is not here."""
+    async def _archive(self, digest: str) -> IO[bytes]:
+        """The archive with this digest, fetched if it is not here. It is open: what another launch evicts can still be read."""
         path = self._archive_path(digest)
-        if path.exists():
+        with contextlib.suppress(FileNotFoundError):
             os.utime(path)
-            return path
+            return open(path, "rb")  # noqa: ASYNC230 - closed when it is unpacked; a local file
         self._folder.mkdir(mode=0o700, exist_ok=True)
         backoff, unfinished = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS), self._unfinished()
         why: str | None = "no answer"
@@ -113,7 +114,7 @@ class JobCode:
             await asyncio.to_thread(self._evict, path)
         except OSError as error:  # which says nothing about the archive that has come
             log.warning("archives of code that were used longest ago are not removed: %s", error)
-        return path
+        return open(path, "rb")  # noqa: ASYNC230 - closed when it is unpacked; a local file
 
     async def _fetch(self, digest: str, into: Path) -> str | None:
         """Fetch an archive into the cache by way of the file `into`. Returns why another try may succeed. Raises CodeNotFetchedError where

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from paceline.cluster.agent.removal import remove_tree
@@ -20,7 +21,7 @@ from paceline.training.saving import object_manifests
 
 #: Of deletions that have failed.
 RETRY_SECONDS = 60.0
-#: In threads of their own: a file server that hangs holds them up, and nothing else of the agent.
+#: In threads of their own: a file server that hangs holds them up, and nothing else of the agent, not even its end.
 AT_ONCE = 2
 MANIFEST = "manifest.json"
 SCRATCH = ".tmp"
@@ -40,24 +41,35 @@ class CheckpointDeletions:
         self.done: set[str] = set()
         self._under_way: set[str] = set()
         self._again_at: dict[str, float] = {}  # monotonic
-        self._threads = ThreadPoolExecutor(AT_ONCE, "deletes checkpoints")
 
     def start(self, checkpoint: CheckpointToDelete) -> None:
-        """Begin to delete a checkpoint, unless it is gone or just being deleted, or that has failed lately."""
+        """Begin to delete a checkpoint, unless it is gone or just being deleted, it has failed lately, or enough others are being deleted."""
         if checkpoint.id in self.done or checkpoint.id in self._under_way or time.monotonic() < self._again_at.get(checkpoint.id, 0.0):
             return
+        if len(self._under_way) == AT_ONCE:
+            return
         self._under_way.add(checkpoint.id)
-        deletion = asyncio.get_running_loop().run_in_executor(self._threads, delete, checkpoint, self._store_endpoints)
-        deletion.add_done_callback(lambda ended: self._on_end(checkpoint.id, ended))
+        work = (checkpoint, asyncio.get_running_loop())
+        # A daemon: an agent that ends waits for no deletion. One that is interrupted leaves debris, which is deleted anew.
+        threading.Thread(target=self._delete, args=work, name="deletes a checkpoint", daemon=True).start()
 
     def forget_all_but(self, doomed: Collection[str]) -> None:
         """Forget the checkpoints whose deletion the coordinator knows of, or no longer asks for: all but those that it still names."""
         self.done &= set(doomed)
         self._again_at = {checkpoint_id: at for checkpoint_id, at in self._again_at.items() if checkpoint_id in doomed}
 
-    def _on_end(self, checkpoint_id: str, ended: asyncio.Future[bool]) -> None:
+    def _delete(self, checkpoint: CheckpointToDelete, loop: asyncio.AbstractEventLoop) -> None:
+        succeeded = False
+        try:
+            succeeded = delete(checkpoint, self._store_endpoints)
+        except Exception:
+            log.exception("cannot delete checkpoint %s", checkpoint.directory)
+        with contextlib.suppress(RuntimeError):  # the agent has ended
+            loop.call_soon_threadsafe(self._on_end, checkpoint.id, succeeded)
+
+    def _on_end(self, checkpoint_id: str, succeeded: bool) -> None:
         self._under_way.discard(checkpoint_id)
-        if not ended.cancelled() and ended.result():
+        if succeeded:
             self.done.add(checkpoint_id)
             self._on_deleted()
         else:
@@ -69,11 +81,11 @@ def delete(checkpoint: CheckpointToDelete, store_endpoints: Collection[str] = ()
     if is_url(checkpoint.directory):
         return _delete_from_store(checkpoint, store_endpoints)
     folder = Path(checkpoint.directory)
-    reason = why_not(folder)
-    if reason is not None:
-        log.error("not deleting checkpoint %s: %s", checkpoint.id, reason)
-        return False
     try:
+        reason = why_not(folder)
+        if reason is not None:
+            log.error("not deleting checkpoint %s: %s", checkpoint.id, reason)
+            return False
         _remove(folder)
     except OSError as error:
         log.error("cannot delete checkpoint %s: %s", folder, error)
@@ -96,7 +108,7 @@ def _delete_from_store(checkpoint: CheckpointToDelete, store_endpoints: Collecti
 
 
 def why_not(folder: Path) -> str | None:
-    """The reason why `folder` must not be deleted; None if it may be deleted, or is gone."""
+    """The reason why `folder` must not be deleted; None if it may be deleted, or is gone. Raises OSError where its file system does not answer."""
     name = _NAME.fullmatch(folder.name)
     if not folder.is_absolute() or ".." in folder.parts or name is None:
         return f"{folder} is not the name of a checkpoint (an absolute path that ends in step-N.gG)"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -18,13 +19,16 @@ from paceline.cluster.agent.upload.masking import NOTHING, WITHHELD, SecretMask
 from paceline.cluster.agent.upload.transfer import refuses_for_good
 from paceline.cluster.protocol import SECRETS_PATH, JobSecrets, ObservedAssignment
 from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.files import write_durably
 from paceline.training.link import FailureReport, RankOrder
+from paceline.training.rank_folder import FILES
 
 REQUEST_TIMEOUT_SECONDS = 30.0
 #: For which a coordinator may be away, or without its key.
 FETCH_SECONDS = 120.0
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 8.0
 MOST_SHOWN = 500
+_GENERATION = re.compile(r"g(\d+)(\.rank\d+(\.sent)?)?\Z")
 
 log = logging.getLogger(__name__)
 _decoder = msgspec.json.Decoder(JobSecrets)
@@ -45,18 +49,23 @@ def names_secrets(order: RankOrder) -> bool:
 
 class JobSecretsKeeper:
     def __init__(self, http: httpx.AsyncClient, jobs: Path, marks: Path) -> None:
-        """Make a keeper. `jobs`: the folder of all jobs. `marks`: a folder with an empty file for each job that has secrets, by which an agent that comes
-        later knows that what is left of a job may have them in it."""
+        """Make a keeper. `jobs`: the folder of all jobs. `marks`: a folder with a file for each job that has secrets, by which an agent that comes later
+        knows that what is left of a job may have them in it. In the file is the newest generation whose secrets are not known any more, if any."""
         self._http, self._jobs, self._marks = http, jobs, marks
         self._values: dict[str, dict[str, str]] = {}  # by job
-        self._masks: dict[str, SecretMask] = {}  # by job; no entry: it has no secrets
+        self._masks: dict[str, SecretMask] = {}  # by job
+        self._withheld: dict[str, int] = {}  # by job: the newest generation whose secrets are not known any more
         self._unknown: dict[str, None] = {}  # jobs whose ranks were taken over
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._news = asyncio.Event()
 
-    def mask_of(self, job_id: str) -> SecretMask | None:
-        """The mask for what leaves the node of a job. None: not known yet, so nothing may leave."""
-        return None if job_id in self._unknown else self._masks.get(job_id, NOTHING)
+    def mask_of(self, job_id: str, generation: int) -> SecretMask | None:
+        """The mask for what leaves the node of a job's generation. None: not known yet, so nothing may leave."""
+        if job_id in self._unknown:
+            return None
+        if generation <= self._withheld.get(job_id, -1):
+            return WITHHELD
+        return self._masks.get(job_id, WITHHELD if job_id in self._withheld else NOTHING)
 
     def values_of(self, job_id: str) -> dict[str, str]:
         """The variables of a job's ranks, as they were asked for last."""
@@ -64,9 +73,12 @@ class JobSecretsKeeper:
 
     def adopt(self) -> None:
         """Take over the jobs of a previous agent: their secrets are to be asked for."""
-        if self._marks.is_dir():
-            self._unknown |= dict.fromkeys(path.name for path in self._marks.iterdir() if path.name not in self._masks)
-            self._news.set()
+        for path in self._marks.iterdir() if self._marks.is_dir() else ():
+            if path.name not in self._masks:
+                self._unknown[path.name] = None
+                if noted := path.read_text():
+                    self._withheld[path.name] = int(noted)
+        self._news.set()
 
     def forget(self, job_id: str) -> None:
         """Forget the values of a job that has no rank here any more. Its mask stays: files of it may still be on their way."""
@@ -77,6 +89,7 @@ class JobSecretsKeeper:
         for path in list(self._marks.iterdir()) if self._marks.is_dir() else ():
             if not (self._jobs / path.name).exists() and not self._values.get(path.name):
                 self._masks.pop(path.name, None)
+                self._withheld.pop(path.name, None)
                 self._unknown.pop(path.name, None)
                 path.unlink(missing_ok=True)
 
@@ -97,7 +110,9 @@ class JobSecretsKeeper:
                     log.warning(
                         "the output of job %s is masked altogether, and its files stay on this node for some days: %s", job_id, error
                     )
-                    self._note(job_id, JobSecrets(values={}), WITHHELD)
+                    if job_id in self._unknown:  # no rank of it was started meanwhile
+                        self._withhold(job_id, self._newest_generation(job_id))
+                        del self._unknown[job_id]
             if self._unknown:
                 await backoff.pause()
 
@@ -140,17 +155,33 @@ class JobSecretsKeeper:
             found = _decoder.decode(response.content)
         except msgspec.DecodeError as error:
             raise NotAvailableError(f"the coordinator's answer cannot be read: {error}") from error
-        self._note(job_id, found, SecretMask([*found.values.values(), *found.former]))
+        self._note(job_id, found)
         return found
 
-    def _note(self, job_id: str, found: JobSecrets, mask: SecretMask) -> None:
+    def _note(self, job_id: str, found: JobSecrets) -> None:
         self._values[job_id] = dict(found.values)
-        self._masks[job_id] = self._masks[job_id] | mask if job_id in self._masks else mask
+        mask = SecretMask([*found.values.values(), *found.former])
+        if job_id in self._masks:
+            mask = self._masks[job_id] | mask
+        elif found.since > 1:
+            self._withhold(job_id, found.since - 1)
+        self._masks[job_id] = mask
         self._unknown.pop(job_id, None)
+
+    def _withhold(self, job_id: str, generation: int) -> None:
+        """Withhold what generations of a job up to this one have left, also from agents that come later."""
+        if generation > self._withheld.get(job_id, -1):
+            self._withheld[job_id] = generation
+            write_durably(self._marks / job_id, str(generation).encode())
+
+    def _newest_generation(self, job_id: str) -> int:
+        """The newest generation that has left something of a job on this node."""
+        found = [*(self._jobs / job_id).glob("g*"), *(self._jobs / job_id / FILES).glob("g*.rank*")]
+        return max((int(match[1]) for path in found if (match := _GENERATION.match(path.name))), default=0)
 
     def masked(self, assignment: ObservedAssignment) -> ObservedAssignment:
         """A report with the secrets of its job masked: what ranks say of their end is in it."""
-        known = self.mask_of(assignment.job_id)
+        known = self.mask_of(assignment.job_id, assignment.generation)
         mask = WITHHELD if known is None else known
         if not mask:
             return assignment

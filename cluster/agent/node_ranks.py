@@ -271,7 +271,8 @@ class NodeRanks:
         self._on_change()
 
     def _environments_in_use(self) -> set[str]:
-        return {rank.order.interpreter.environment for rank in self.ranks.values() if rank.phase is not RankPhase.EXITED} - {""}
+        """The keys of the environments of living ranks. May be called in a thread, while ranks come and go."""
+        return {rank.order.interpreter.environment for rank in list(self.ranks.values()) if rank.phase is not RankPhase.EXITED} - {""}
 
     def move(self, key: RankKey, order: RankOrder) -> None:
         """Give a living process a place in a newer generation. The spawner is told first: should this agent die in between, its
@@ -341,7 +342,7 @@ class NodeRanks:
 
     def _follow(self, order: RankOrder) -> None:
         key = key_of(order.world)
-        mask = functools.partial(self._secrets.mask_of, key.job_id)
+        mask = functools.partial(self._secrets.mask_of, key.job_id, key.generation)
         self._uploader.follow(key, RankSpool(RankFolder.at(Path(order.folder)), key, self._output_cap, mask))
 
     def _on_process_list(self, spawner: str, process_list: ProcessList, first: bool) -> None:

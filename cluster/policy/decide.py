@@ -18,7 +18,7 @@ the coordinator comes back from an outage or a stall (`JobView.up_since`):
                 does so in a save too, and pauses afterwards
     paused      none: the user decides
 A job with a time limit (`cluster.policy.time_limit`) leaves every state in which it holds slots as soon as that is over; `resizing`
-PAUSE_SECONDS later, unless its members have joined by then.
+PAUSE_SECONDS later, unless its members have joined by then. A pause ends `resizing` PAUSE_SECONDS after it began.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def _running(view: JobView, now: datetime) -> Decision | None:
 
 def _resizing(view: JobView, now: datetime) -> Decision | None:
     """Decide about a job that changes its members, which are at work in the generation before, or on their way. No member is sent back,
-    and a pause comes once they have joined."""
+    and a pause comes once they have joined, or have not come to it for long."""
     stayers = replace(view, ranks=tuple(rank for rank in view.ranks if not rank.newcomer))
     ended = _obey_cancel(view) or _finished(stayers) or recovery.failed(view)
     joining = _joined(view) or recovery.broken_group(view, now) or recovery.joiners_overdue(view, now)
-    return ended or joining or time_limit.long_reached(view, now, PAUSE_SECONDS)
+    return ended or joining or time_limit.long_reached(view, now, PAUSE_SECONDS) or _pause_overdue(view, now)
 
 
 def _recovering(view: JobView, now: datetime) -> Decision | None:
@@ -162,6 +162,22 @@ def _pause_unjoined(view: JobView, now: datetime) -> Decision | None:
     if view.desired is Intent.PAUSE and not any(rank.carried for rank in view.ranks) and not view.may_have_joined(now):
         return Stop(EndReason.PAUSED, "paused by its user before its first step", stops_ranks=True)
     return None
+
+
+def _pause_overdue(view: JobView, now: datetime) -> Decision | None:
+    """Pause a job whose members are at work for long in the generation that they are to leave: they cannot save, or their steps take long. They
+    go on without newcomers, and pause then. Where that would cost steps, no newcomer must be on its way any more."""
+    newcomers = [rank for rank in view.ranks if rank.newcomer]
+    stayers = [rank for rank in view.ranks if not rank.newcomer]
+    at_work = all(rank.state is RankState.ASSIGNED and rank.reachable for rank in stayers)
+    if view.desired is not Intent.PAUSE or not at_work or not view.in_state_longer_than(PAUSE_SECONDS, now):
+        return None
+    what = f"its members did not change within {PAUSE_SECONDS:.0f} s"
+    if alone := recovery.without_newcomers(view, EndReason.STOP_TIMEOUT, f"{what}, and it is to be paused"):
+        return alone
+    if any(rank.state is RankState.ASSIGNED for rank in newcomers):
+        return None
+    return _pause_without_saving(view, EndReason.PAUSED, EndReason.STOP_TIMEOUT, what)
 
 
 def _joined(view: JobView) -> Decision | None:

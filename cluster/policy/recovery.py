@@ -77,6 +77,15 @@ def joiners_overdue(view: JobView, now: datetime) -> Decision | None:
     return Regroup(EndReason.START_TIMEOUT, why, Members(rest))
 
 
+def without_newcomers(view: JobView, reason: EndReason, what: str) -> Regroup | None:
+    """Let the members from the generation before go on alone. None where they would have to go back to a checkpoint."""
+    newcomers = [rank.rank for rank in view.ranks if rank.newcomer]
+    if view.plan.spreads_state and len(view.ranks) - len(newcomers) != view.size_before:
+        return None  # another member is about to leave, with its part of the state
+    alone = _close_up(replace(view, parked=()), reason, what, without=newcomers)
+    return alone if alone is not None and alone.members.whole else None
+
+
 def restart_is_futile(view: JobView, now: datetime) -> Decision | None:
     """The decision to stop once all reports are in: the culprit's report may arrive after its victims', and only then is it known
     whether a restart can help."""

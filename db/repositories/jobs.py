@@ -234,6 +234,13 @@ async def unchanged(session: AsyncSession, marks: Sequence[tuple[str, int]]) -> 
     return (await session.scalars(query)).all()
 
 
+async def first_generation_since(session: AsyncSession, job_id: str, moment: datetime) -> int | None:
+    """The first generation of a job that was placed at this moment or later."""
+    query = select(func.min(GenerationRow.generation)).where(GenerationRow.job_id == job_id, GenerationRow.started_at >= moment)
+    found: int | None = await session.scalar(query)
+    return found
+
+
 async def generation(session: AsyncSession, job_id: str, number: int) -> GenerationRow | None:
     return await session.get(GenerationRow, (job_id, number))
 

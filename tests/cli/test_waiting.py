@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import httpx
@@ -11,10 +12,11 @@ import pytest
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
 from paceline.cli.client import RestClient
+from paceline.cli.code_bundle import with_code
 from paceline.cli.errors import ApiProblemError, CliError, OutcomeUnknownError, UnreachableError, WaitTimedOutError
 from paceline.cli.settings import ClientSettings, Setting
 from paceline.cli.waiting import patient, wait_for_slots, wait_for_state
-from tests.cli.fake_coordinator import Answer, FakeCoordinator, job, problem
+from tests.cli.fake_coordinator import Answer, FakeCoordinator, Request, job, problem
 
 JOB = job()["id"]
 ONE = f"/training/jobs/{JOB}"
@@ -72,6 +74,36 @@ def test_what_is_harmless_twice_is_sent_again_with_the_same_key(
     assert send(client) == "done"
     assert len(coordinator.requests) == 2
     assert len({request.headers.get("idempotency-key") for request in coordinator.requests}) == 1
+
+
+@pytest.mark.parametrize("lost", [AWAY[0], AWAY[1]], ids=["hang up", "502"])
+def test_code_is_sent_through_a_restart_behind_a_proxy(
+    client: RestClient, coordinator: FakeCoordinator, tmp_path: Path, lost: Answer
+) -> None:
+    """Each change gets eight answers that are none: twice what is tried without patience."""
+    (tmp_path / "train.py").write_text("x")
+    to_come = {"PUT": [lost] * 8 + [Answer(200, {"next_chunk": 0})], "chunk": [lost] * 8 + [Answer(200, {"next_chunk": None})]}
+
+    def answer(request: Request) -> Answer:
+        if request.method == "GET":
+            return problem(404, "not_found", "no such bundle")
+        return to_come["chunk" if "/chunks/" in request.path else "PUT"].pop(0)
+
+    coordinator.fallback = answer
+    spec = with_code(client, {}, tmp_path)
+    assert spec["environment"]["code"]["bundle"]
+    assert to_come == {"PUT": [], "chunk": []}
+
+
+def test_code_that_does_not_arrive_leaves_no_unknown_outcome(
+    client: RestClient, coordinator: FakeCoordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.cli.waiting.PATIENT_SECONDS", 0.0)
+    (tmp_path / "train.py").write_text("x")
+    coordinator.fallback = lambda request: problem(404, "not_found", "no such bundle") if request.method == "GET" else Answer(hang_up=True)
+    with pytest.raises(UnreachableError, match="no answer came") as failed:
+        with_code(client, {}, tmp_path)
+    assert "no job was submitted" in str(failed.value.hint)
 
 
 @pytest.mark.parametrize(("answer", "error"), [(AWAY[1], OutcomeUnknownError), (AWAY[3], ApiProblemError)], ids=["proxy", "coordinator"])

@@ -10,8 +10,9 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.apply import parallelize
-from paceline.parallelism.data_parallel import SingleProcess, average_buffers
-from paceline.parallelism.plan import assign_evenly, degrees
+from paceline.parallelism.communication.options import CommunicationOptions
+from paceline.parallelism.data_parallel import SingleProcess, Wrapped, average_buffers
+from paceline.parallelism.plan import MicroBatchAssignment, ParallelizeOptions, assign_evenly, degrees
 from paceline.training.link import World
 from tests.ranks import run_ranks
 
@@ -44,6 +45,52 @@ def gradients(world: World) -> list[list[float]]:
 def test_shares_may_be_uneven() -> None:
     (alone,) = run_ranks(gradients, 1)
     for rank in [*run_ranks(gradients, 2), *run_ranks(gradients, 3)]:
+        for expected, got in zip(alone, rank, strict=True):
+            assert got == pytest.approx(expected, abs=1e-6)
+
+
+class PartlyUsed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = make_model(), nn.Linear(2, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.used(inputs)
+        return output
+
+
+def run_pass(wrapped: Wrapped, assignment: MicroBatchAssignment, step: int, index: int, *, final: bool) -> None:
+    inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(10 * step + index))
+    with wrapped.accumulate(index, final=final):
+        (wrapped.module(inputs).square().mean() / assignment.micro_batches).backward()
+
+
+def gradients_of_steps(world: World, micro_batches: int) -> list[list[float]]:
+    """Return the gradients of three steps of a job with a static graph, with a trial before the second that exchanges nothing."""
+    group, model = join(world, GroupAborter()), PartlyUsed()
+    assignment = assign_evenly(micro_batches, world.world_size, world.rank)
+    choices = ParallelizeOptions(communication=CommunicationOptions(static_graph=True))
+    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, group, reproducible=False, choices=choices)
+    result = []
+    for step in range(3):
+        if step == 1:
+            wrapped.begin_step(assignment, {})
+            run_pass(wrapped, assignment, step, 0, final=False)
+        model.zero_grad()
+        wrapped.begin_step(assignment, {})
+        for index in assignment.own:
+            run_pass(wrapped, assignment, step, index, final=index == assignment.own[-1])
+        wrapped.finish_step()
+        result.append([value for each in model.used.parameters() if each.grad is not None for value in each.grad.flatten().tolist()])
+    del wrapped
+    group.close()
+    return result
+
+
+@pytest.mark.parametrize("micro_batches", [2, 3, 4])
+def test_a_static_graph_takes_several_micro_batches_a_rank_and_parameters_that_are_never_used(micro_batches: int) -> None:
+    (alone,) = run_ranks(gradients_of_steps, 1, micro_batches)
+    for rank in run_ranks(gradients_of_steps, 2, micro_batches):
         for expected, got in zip(alone, rank, strict=True):
             assert got == pytest.approx(expected, abs=1e-6)
 

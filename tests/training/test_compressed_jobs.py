@@ -12,6 +12,7 @@ from tests.faults import Fault, faulty_job
 from tests.gangs import Job
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
+from tests.training.test_close_up import committed
 from tests.training.test_pause import stitched
 
 pytestmark = pytest.mark.timeout(300)
@@ -25,7 +26,8 @@ def job_of(make_job: MakeJob, ranks: int, communication: dict[str, Any], name: s
 
 
 @pytest.mark.parametrize(
-    ("communication", "tolerance"), [({"compression": "bf16"}, 2e-3), ({"compression": "fp16"}, 5e-4), ({"bucket_mb": 0.01}, 1e-6)]
+    ("communication", "tolerance"),
+    [({"compression": "bf16"}, 2e-3), ({"compression": "fp16"}, 5e-4), ({"bucket_mb": 0.01}, 1e-6), ({"static_graph": True}, 1e-6)],
 )
 def test_sixteen_bits_train_as_one_process_but_for_rounding(make_job: MakeJob, communication: dict[str, Any], tolerance: float) -> None:
     alone = make_job(tiny_gpt() | {"reproducible": False}, "alone").run()[0].curve("loss")
@@ -75,6 +77,20 @@ def test_survivors_of_a_killed_rank_go_on(make_job: MakeJob, tmp_path: Path, com
         gang.agent.until(1, rank, Broken)
     gang.close_up(0, 2, newcomers=1)
     assert [end.exit_code for end in gang.wait()] == [0, -9, 0, 0]
+
+
+def test_survivors_with_a_static_graph_take_over_the_micro_batches_of_a_killed_rank(make_job: MakeJob, tmp_path: Path) -> None:
+    """One each before, and two for one of them from then on."""
+    changes = {"reproducible": False, "communication": {"static_graph": True}}
+    spec = faulty_job(tmp_path / "code", Fault(2, 6), nodes=3, task="gpt", **changes)
+    spec["training"] |= {"micro_batch_size": 4}
+    gang = make_job(spec).start(3)
+    for rank in (0, 1):
+        gang.agent.until(1, rank, Broken)
+    gang.close_up(0, 1)
+    ends = gang.wait()
+    assert [end.exit_code for end in ends] == [0, 0, -9], gang.left(2, 0).output
+    assert sorted(committed(ends[0], gang.left(2, 0))) == list(range(1, 13))
 
 
 def test_another_world_deals_out_what_is_not_sent(make_job: MakeJob) -> None:

@@ -57,7 +57,9 @@ class Communication(Part):
         description="ddp: MiB of gradients sent together. Default: torch's, 25 after a first bucket of 1.",
     )
     static_graph: bool = Field(
-        False, description="ddp: set if every step uses the same parameters in the same order. Saves DDP a search of the graph."
+        False,
+        description="ddp: set if every step uses the same parameters, of which some may never be used. DDP finds them once, or in each "
+        "step where a rank has several micro-batches.",
     )
 
     @model_validator(mode="before")

@@ -154,7 +154,18 @@ async def for_node(session: AsyncSession, vault: Vault, node: NodeRow, job_id: s
         raise ProblemError("secret_key_missing", f"the secrets of project {project} cannot be opened: {error}") from error
     values = {row.name: value for row, value in opened if row.retired_at is None}
     former = tuple(value for row, value in opened if row.retired_at is not None)
-    return JobSecrets(values=values, former=former, missing=tuple(name for name in names if name not in values))
+    missing = tuple(name for name in names if name not in values)
+    return JobSecrets(values=values, former=former, missing=missing, since=await _known_since(session, job, names, found))
+
+
+async def _known_since(session: AsyncSession, job: JobRow, names: Sequence[str], found: Sequence[SecretRow]) -> int:
+    """The first generation of a job whose ranks can have been given no other values than those `found`: of retired ones the oldest are deleted first."""
+    if not names:
+        return 0
+    moments = [min((row.updated_at for row in found if row.name == name), default=None) for name in names]
+    known = [moment for moment in moments if moment is not None]
+    first = await job_rows.first_generation_since(session, job.id, max(known)) if len(known) == len(moments) else None
+    return job.generation + 1 if first is None else first
 
 
 async def _project_of_ranks(session: AsyncSession, job: JobRow) -> str:

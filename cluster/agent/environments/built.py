@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -62,20 +63,27 @@ class BuiltEnvironments:
     ) -> None:
         self._folder, self._account, self._variables, self._in_use, self._most_bytes = folder, account, variables, in_use, most_bytes
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._claims = threading.Lock()  # between claims and evictions
 
     async def interpreter(self, python: NodePython, requirements: tuple[str, ...], *, own_torch: bool, say: Say) -> tuple[str, Path]:
         """The key and the interpreter of the environment with these requirements, which is built if it is not here. `say` gets each line of the
         build. Raises BuildFailedError and OSError."""
         key = python.key(requirements, own_torch=own_torch)
         place = self._folder / key
-        if not self._is_ready(place):
+        while not self._claim(place):
             if self._turns[key].locked():
                 say("another rank or job of this node builds this environment; waiting for it")
             async with self._turns[key]:
                 if not self._is_ready(place):
                     await self._build(key, python, requirements, own_torch=own_torch, say=say)
-        os.utime(place / READY, follow_symlinks=False)
         return key, place / "venv" / "bin" / "python"
+
+    def _claim(self, place: Path) -> bool:
+        """Note that an environment is used now, so that no eviction takes it. False: it is not built, or one has just taken it."""
+        with self._claims, contextlib.suppress(FileNotFoundError):
+            os.utime(place / READY, follow_symlinks=False)
+            return True
+        return False
 
     def _is_ready(self, place: Path) -> bool:
         return (place / READY).exists()
@@ -140,15 +148,27 @@ class BuiltEnvironments:
             if place.name in used or (total <= self._most_bytes and now - used_at <= MOST_IDLE_SECONDS):
                 continue
             with open(self._folder / f"{place.name}{LOCK}", "ab") as lock:
-                if _locked(lock):
+                if _locked(lock) and self._give_up(place, used_at):
                     total -= size
                     self._remove(place)
+
+    def _give_up(self, place: Path, used_at: float) -> bool:
+        """Make an environment one that is not built, unless it has come into use since it was looked at, which may be minutes ago."""
+        with self._claims:
+            try:
+                if (place / READY).lstat().st_mtime != used_at or place.name in self._in_use():
+                    return False
+                (place / READY).unlink()
+            except (FileNotFoundError, IsADirectoryError):
+                pass  # the rest of a build, or what a job has put there
+            except OSError as error:
+                log.warning("%s cannot be removed: %s; tried again later", place, error)
+                return False
+        return True
 
     def _remove(self, place: Path) -> None:
         log.info("removing the environment %s, which no job uses", place.name)
         try:
-            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-                (place / READY).unlink()
             remove_tree(place)
         except OSError as error:
             log.warning("%s cannot be removed: %s; tried again later", place, error)
@@ -162,9 +182,12 @@ class BuiltEnvironments:
             try:
                 ready = msgspec.json.decode(read_file(place / READY, MOST_READY_BYTES, owner=os.geteuid()), type=Ready)
                 yield place, (place / READY).lstat().st_mtime, ready.bytes
-            except (FileNotFoundError, UnfitFileError, msgspec.DecodeError):
+            except FileNotFoundError:
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     yield place, place.stat().st_mtime, _bytes_below(place)
+            except (UnfitFileError, msgspec.DecodeError):
+                with contextlib.suppress(FileNotFoundError):
+                    yield place, (place / READY).lstat().st_mtime, _bytes_below(place)
 
 
 def _locked(file: IO[bytes]) -> bool:

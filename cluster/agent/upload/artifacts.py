@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class ArtifactUploader:
     """Uploads the artifacts of all ranks. `jobs` is the folder above all rank folders."""
 
-    def __init__(self, http: httpx.AsyncClient, jobs: Path, mask_of: MaskOf = lambda _: NOTHING) -> None:
+    def __init__(self, http: httpx.AsyncClient, jobs: Path, mask_of: MaskOf = lambda job_id, generation: NOTHING) -> None:
         self._http, self._jobs, self._mask_of = http, jobs, mask_of
 
     async def run(self) -> None:
@@ -69,7 +69,7 @@ class ArtifactUploader:
         if offer is None:
             folder.rename(note.name, f"{name}.damaged")  # reported once, and kept for inspection
             return
-        mask = self._mask_of(offer.job_id)
+        mask = self._mask_of(offer.job_id, offer.generation)
         if mask is None or mask.withheld:
             return  # its secrets are not known: it stays here, with its generation
         if not mask or not await asyncio.to_thread(_is_withheld, folder, note, mask):

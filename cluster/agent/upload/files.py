@@ -24,7 +24,7 @@ from paceline.cluster.agent.housekeeping import KEEP_EMPTY_SECONDS, KEEP_WORK_SE
 from paceline.cluster.agent.removal import remove_tree
 from paceline.cluster.agent.upload.artifacts import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS
 from paceline.cluster.agent.upload.left_files import JOURNAL_SUFFIX, FileVersion, LeftFiles
-from paceline.cluster.agent.upload.masking import NOTHING
+from paceline.cluster.agent.upload.masking import NOTHING, SecretMask
 from paceline.cluster.agent.upload.transfer import REQUEST_TIMEOUT_SECONDS, CoordinatorAwayError, send
 from paceline.cluster.agent.upload.withheld_files import MaskOf, folder_of, has_secret, tell
 from paceline.cluster.protocol import ARTIFACT_FILES_PATH, ARTIFACTS_PATH
@@ -87,7 +87,7 @@ class ReadyFile:
 class FileUploader:
     """Uploads the files of all processes. `jobs` is the folder above all rank folders."""
 
-    def __init__(self, http: httpx.AsyncClient, jobs: Path, mask_of: MaskOf = lambda _: NOTHING) -> None:
+    def __init__(self, http: httpx.AsyncClient, jobs: Path, mask_of: MaskOf = lambda job_id, generation: NOTHING) -> None:
         self._http, self._jobs, self._mask_of = http, jobs, mask_of
         self._known: dict[Path, LeftFiles] = {}
         self._large: dict[tuple[Path, str], ReadyFile] = {}
@@ -159,7 +159,7 @@ class FileUploader:
         if files is None:
             files = self._known[folder] = await asyncio.to_thread(LeftFiles.at, folder)
         began = time.monotonic()
-        mask = self._mask_of(files.place[0])
+        mask = self._mask(files)
         if mask is None:
             return  # its secrets are not known yet
         found = await asyncio.to_thread(lambda: files.look(settled=settled))
@@ -247,9 +247,13 @@ class FileUploader:
 
     # -- secrets
 
+    def _mask(self, files: LeftFiles) -> SecretMask | None:
+        job_id, generation, _ = files.place
+        return self._mask_of(job_id, generation)
+
     def _withheld(self, ready: ReadyFile, content: BinaryIO) -> bool:
         """Whether a file has a secret in it and so stays here. Nothing more is done about this version of it, and it goes with its folder."""
-        mask = self._mask_of(ready.files.place[0])
+        mask = self._mask(ready.files)
         if not mask or (mask.text(ready.name) == ready.name and not has_secret(content, mask)):
             return False
         ready.files.note(ready.name, ready.version, kept=True)
@@ -257,7 +261,7 @@ class FileUploader:
         return True
 
     def _withheld_on_disk(self, ready: ReadyFile) -> bool:
-        if not self._mask_of(ready.files.place[0]):
+        if not self._mask(ready.files):
             return False
         with _open(ready) as content:
             return self._withheld(ready, content)

@@ -44,7 +44,7 @@ class SecretMask:
         return bool(self._forms) or self.withheld
 
     def __or__(self, other: SecretMask) -> SecretMask:
-        return other if self.withheld else SecretMask(self.values | other.values)
+        return SecretMask(self.values | other.values, withheld=self.withheld or other.withheld)
 
     # -- bytes of a file
 

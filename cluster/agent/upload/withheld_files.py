@@ -12,7 +12,8 @@ from paceline.cluster.agent.upload.masking import SecretMask
 from paceline.training.rank_folder import RankFolder
 
 READ_BYTES = 1 << 20
-MaskOf = Callable[[str], SecretMask | None]
+#: The mask for what a generation of a job has left; None: not known yet.
+MaskOf = Callable[[str, int], SecretMask | None]
 
 log = logging.getLogger(__name__)
 

@@ -3404,7 +3404,7 @@ export interface components {
             ratio: number;
             /**
              * Static Graph
-             * @description ddp: set if every step uses the same parameters in the same order. Saves DDP a search of the graph.
+             * @description ddp: set if every step uses the same parameters, of which some may never be used. DDP finds them once, or in each step where a rank has several micro-batches.
              * @default false
              */
             static_graph: boolean;

@@ -168,6 +168,22 @@ async def test_an_archive_that_another_launch_deletes_at_the_same_time_fails_no_
     assert (node.work() / "train.py").exists()
 
 
+async def test_an_archive_that_another_launch_deletes_before_it_is_unpacked_fails_no_rank(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest, unpack_open = node.bundle(tmp_path / "a", **{"train.py": "x"}), node.code._unpack
+    for job in ("first", "second"):  # fetched, and found
+
+        async def unpack_evicted(*arguments: Any) -> None:
+            (node.data / "bundles" / f"{digest}{bundles.ARCHIVE}").unlink()
+            await unpack_open(*arguments)
+            (node.data / "bundles" / f"{digest}{bundles.ARCHIVE}").write_bytes(node.archives[digest])
+
+        monkeypatch.setattr(node.code, "_unpack", unpack_evicted)
+        await node.code.place(node.order(digest, job))
+        assert (node.data / "jobs" / job / "work" / "train.py").read_text() == "x"
+
+
 async def test_a_launch_that_is_called_off_leaves_nothing_half_done(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = node.bundle(tmp_path / "code", **{"train.py": "x"})
     began = asyncio.Event()

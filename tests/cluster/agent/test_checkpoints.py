@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import subprocess
+import sys
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -12,6 +15,27 @@ from paceline.cluster.protocol import CheckpointToDelete
 from tests.waiting import until
 
 TIMEOUT_SECONDS = 10.0
+EXIT_SECONDS = 60.0  # on a busy machine, imports included
+#: An agent that ends while a file server hangs. It has three checkpoints to delete.
+ENDS_EARLY = """
+import asyncio, threading, types
+from paceline.cluster.agent import checkpoints
+
+begun = threading.Semaphore(0)
+
+def delete(checkpoint):
+    begun.release()
+    threading.Event().wait()
+
+async def agent():
+    deletions = checkpoints.CheckpointDeletions(lambda: None)
+    for name in "abc":
+        deletions.start(types.SimpleNamespace(id=name))
+    begun.acquire(timeout=10)
+
+checkpoints.delete = delete
+asyncio.run(agent())
+"""
 
 
 def make(path: Path, *, manifest: bool = True) -> Path:
@@ -128,3 +152,26 @@ async def test_a_checkpoint_that_takes_long_to_delete_is_not_deleted_again_besid
     assert deletions.done == {doomed.id}
     deletions.forget_all_but({"another"})  # the coordinator knows that it is gone
     assert deletions.done == set()
+
+
+async def test_a_mount_that_answers_with_an_error_is_asked_again_after_a_while_and_not_at_every_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[Path] = []
+
+    def exists(path: Path) -> bool:
+        asked.append(path)
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(Path, "exists", exists)
+    deletions, doomed = CheckpointDeletions(lambda: None), order(tmp_path / "step-100.g1")
+    deletions.start(doomed)
+    await until(lambda: "Transport endpoint is not connected" in caplog.text, "the error")
+    await until(lambda: doomed.id in deletions._again_at, "the next try")
+    deletions.start(doomed)
+    assert asked == [tmp_path / "step-100.g1"]
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_an_agent_that_ends_does_not_wait_for_checkpoints_that_take_long_to_delete() -> None:
+    subprocess.run([sys.executable, "-c", ENDS_EARLY], check=True, timeout=EXIT_SECONDS)

@@ -17,15 +17,17 @@ from paceline.cluster.agent.job_secrets import JobSecretsKeeper, SecretsNotFetch
 from paceline.cluster.agent.upload import files
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.files import FileUploader
-from paceline.cluster.agent.upload.masking import WITHHELD
+from paceline.cluster.agent.upload.masking import WITHHELD, SecretMask
 from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.cluster.protocol import JobSecrets, ObservedAssignment, ObservedRank
 from paceline.cluster.states import RankState
+from paceline.monitoring.artifact_files import FileReceived, FilesReceived
 from paceline.monitoring.artifacts import NOTE_SUFFIX, RankArtifact
 from paceline.training.link import FailureReport, RankOrder
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, world
 from tests.cluster.agent.coordinator import Coordinator
+from tests.waiting import until
 
 VALUE = "s3cret-value-of-the-test"
 LOOK = """
@@ -79,7 +81,7 @@ async def test_secrets_are_asked_for_until_they_come(tmp_path: Path) -> None:
     ours, door = keeper(tmp_path, httpx.ConnectError("away"), httpx.Response(503, text="no key"), given(values={"TOKEN": VALUE}))
     assert await ours.fetch(order()) == {"TOKEN": VALUE}
     assert door.asked == 3
-    mask = ours.mask_of("job")
+    mask = ours.mask_of("job", 1)
     assert mask is not None
     assert mask.text(f"is {VALUE}") == "is ***"
     assert await ours.fetch(order("other", names=())) == {}
@@ -103,7 +105,7 @@ async def test_former_values_are_masked_too_and_masks_add_up(tmp_path: Path) -> 
     ours, _ = keeper(tmp_path, given(values={"TOKEN": "first-value"}), given(values={"TOKEN": "second-value"}, former=("zeroth-value",)))
     await ours.fetch(order())
     await ours.fetch(order())
-    mask = ours.mask_of("job")
+    mask = ours.mask_of("job", 1)
     assert mask is not None
     assert mask.text("first-value second-value zeroth-value") == "*** *** ***"
 
@@ -114,13 +116,13 @@ async def test_a_new_agent_sends_nothing_before_it_knows_what_to_mask(tmp_path: 
     await first.fetch(order())
     second, _ = keeper(tmp_path, given(values={"TOKEN": VALUE}))
     second.adopt()
-    assert second.mask_of("job") is None
+    assert second.mask_of("job", 1) is None
     failed = ObservedRank(rank=0, slot=0, state=RankState.EXITED, failure=FailureReport(kind="exit", rank=0, message=f"bad {VALUE}"))
     report = ObservedAssignment(job_id="job", generation=1, ranks=(failed,))
     assert VALUE not in repr(second.masked(report))
     task = asyncio.create_task(second.run())
     async with asyncio.timeout(10):
-        while second.mask_of("job") is None:  # noqa: ASYNC110 - it tells nobody
+        while second.mask_of("job", 1) is None:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
     task.cancel()
     told = second.masked(report).ranks[0].failure
@@ -137,13 +139,58 @@ async def test_what_is_left_of_a_job_that_is_over_is_withheld_by_a_new_agent(tmp
     ours.adopt()
     task = asyncio.create_task(ours.run())
     async with asyncio.timeout(10):
-        while ours.mask_of("job") is None:  # noqa: ASYNC110 - it tells nobody
+        while ours.mask_of("job", 1) is None:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
     task.cancel()
-    assert (ours.mask_of("job"), door.asked) == (WITHHELD, 2)
+    assert (ours.mask_of("job", 1), door.asked) == (WITHHELD, 2)
     (tmp_path / "jobs" / "job").rmdir()
     ours.forget_removed()
     assert not any((tmp_path / "secret_jobs").iterdir())
+
+
+async def settled(keeper: JobSecretsKeeper) -> None:
+    """The keeper has taken over what is there, and has asked for its secrets."""
+    keeper.adopt()
+    task = asyncio.create_task(keeper.run())
+    await until(lambda: keeper.mask_of("job", 1) is not None, "an answer")
+    task.cancel()
+
+
+@pytest.mark.parametrize("resumed", ["before it asks", "after it has asked"])
+async def test_what_an_earlier_run_has_left_is_withheld_also_once_the_job_runs_again_with_another_secret(
+    tmp_path: Path, resumed: str
+) -> None:
+    """Its files were looked through for the new value alone, and sent with the old one."""
+    newer = given(values={"TOKEN": "a-newer-value"}, since=2)
+    (tmp_path / "secret_jobs").mkdir()
+    (tmp_path / "secret_jobs" / "job").touch()
+    for generation in (1, 2):
+        (tmp_path / f"jobs/job/files/g{generation}.rank0").mkdir(parents=True)
+    gone = httpx.Response(404, headers={"content-type": PROBLEM_TYPE})
+    if resumed == "after it has asked":
+        (tmp_path / "jobs/job/files/g2.rank0").rmdir()
+    ours, _ = keeper(tmp_path, *([newer] if resumed == "before it asks" else [gone, newer]))
+    await settled(ours)
+    await ours.fetch(order())
+    after, _ = keeper(tmp_path, given(values={"TOKEN": "a-newer-value"}))  # of a coordinator that does not know it any more
+    await settled(after)
+    for each in (ours, after):
+        assert each.mask_of("job", 1) is WITHHELD
+        mask = each.mask_of("job", 2)
+        assert mask is not None
+        assert mask.text("a-newer-value, and words") == "***, and words"
+
+
+async def test_a_resumed_job_sends_no_file_of_the_run_before_that_has_the_former_secret(tmp_path: Path) -> None:
+    masks = {1: WITHHELD, 2: SecretMask(["a-newer-value"])}
+    for generation in masks:
+        file = tmp_path / f"jobs/job/files/g{generation}.rank0/run.txt"
+        file.parent.mkdir(parents=True)
+        file.write_text(VALUE)
+    door = Door(httpx.Response(200, content=msgspec.json.encode(FilesReceived(files=(FileReceived(id="f"),)))))
+    http = httpx.AsyncClient(base_url="http://c", transport=httpx.MockTransport(door))
+    await FileUploader(http, tmp_path / "jobs", lambda job_id, generation: masks[generation]).step_once(settled=True)
+    assert door.asked == 1
 
 
 async def test_files_of_a_job_whose_secrets_are_not_known_any_more_are_neither_sent_nor_removed(
@@ -160,10 +207,10 @@ async def test_files_of_a_job_whose_secrets_are_not_known_any_more_are_neither_s
     os.utime(model.parents[1], (0, 0))  # the files below it are newer
     door = Door(httpx.Response(200))
     http = httpx.AsyncClient(base_url="http://c", transport=httpx.MockTransport(door))
-    uploader = FileUploader(http, tmp_path / "jobs", lambda _: WITHHELD)
+    uploader = FileUploader(http, tmp_path / "jobs", lambda job_id, generation: WITHHELD)
     for _ in range(3):
         await uploader.step_once()
-    await ArtifactUploader(http, tmp_path / "jobs", lambda _: WITHHELD).upload_all()
+    await ArtifactUploader(http, tmp_path / "jobs", lambda job_id, generation: WITHHELD).upload_all()
     assert door.asked == 0
     assert all(path.exists() for path in (model, image, note))
     monkeypatch.setattr(files, "KEEP_WORK_SECONDS", -1.0)

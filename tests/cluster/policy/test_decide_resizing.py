@@ -139,6 +139,42 @@ def test_a_spare_does_not_take_the_place_of_a_newcomer_where_all_would_go_back_f
     assert (decision.members.survivors, decision.members.joining, decision.members.whole) == ((0, 1), (), True)
 
 
+FSDP = Parallelism(strategy="fsdp")
+LONG_PAUSED = PAUSE | {"state_since": NOW - timedelta(seconds=PAUSE_SECONDS)}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "known", "survivors"),
+    [
+        ((stayer(0), stayer(1), newcomer(2)), {"plan": FSDP, "size_before": 2}, (0, 1)),
+        ((stayer(0), stayer(1), newcomer(2)), {"plan": FSDP, "size_before": 2, "parked": (SPARE,)}, (0, 1)),
+        ((stayer(0), newcomer(1, RankState.STARTING)), {"size_before": 2}, (0,)),
+    ],
+)
+def test_a_pause_that_comes_while_members_cannot_change_is_obeyed_by_those_at_work(
+    ranks: tuple[RankView, ...], known: dict[str, Any], survivors: tuple[int, ...]
+) -> None:
+    """A save that failed at that step, again and again, kept them "resizing" for ever."""
+    assert decide(resizing(*ranks, **PAUSE | known), NOW) is None
+    decision = decide(resizing(*ranks, **LONG_PAUSED | known), NOW)
+    assert isinstance(decision, Regroup)
+    assert (decision.members.survivors, decision.members.whole, decision.counts_as_restart) == (survivors, True, False)
+    again = gang(*(stayer(rank, RankState.RUNNING) for rank in survivors), **PAUSE | known)
+    paused_then = decide(again, NOW)
+    assert paused_then is not None
+    assert (paused_then.to, paused_then.reason) == (JobState.STOPPING, EndReason.PAUSED)
+
+
+def test_a_pause_that_comes_while_a_member_cannot_leave_costs_the_steps_since_the_last_checkpoint() -> None:
+    """One of three is to leave: the other two do not hold its part."""
+    shrinking = resizing(stayer(0), stayer(1), plan=FSDP, size_before=3, max_restarts=3, **LONG_PAUSED)
+    decision = decide(shrinking, NOW)
+    assert isinstance(decision, Stop)
+    assert (decision.reason, decision.ends_generation, decision.counts_as_restart) == (EndReason.PAUSED, True, True)
+    assert decide(replace(shrinking, ranks=(stayer(0), stayer(1), newcomer(2))), NOW) is None  # it may still come
+    assert decide(replace(shrinking, ranks=(stayer(0, RankState.STARTING), stayer(1))), NOW) is None  # they are on their way
+
+
 def test_newcomers_alone_have_nothing_to_go_on_from() -> None:
     decision = decide(resizing(dead(0), newcomer(1), max_restarts=3), NOW)
     assert isinstance(decision, Restart)

@@ -174,6 +174,26 @@ async def test_a_node_that_still_has_files_of_an_ended_job_is_told_what_to_look_
     assert (await asked(connect, key, ended.id)).status_code == 404, "the value that the job has had is not known any more"
 
 
+async def test_a_node_is_told_which_runs_of_a_resumed_job_had_values_that_are_deleted(
+    client: httpx.AsyncClient, services: Services, connect: Connect
+) -> None:
+    """What the first run has left was sent without a look for the value that it had."""
+    await put(client)
+    async with services.write() as session:
+        node, key = await factories.create_node(session)
+        running = await factories.create_running_job(session, node, spec=factories.job_spec(**job("TOKEN")))
+        (row,) = await rows.of_names(session, "vision", ["TOKEN"])
+        began = (await job_rows.generation(session, running.id, 1)).started_at  # type: ignore[union-attr]
+        row.updated_at = began
+    found = msgspec.json.decode((await asked(connect, key, running.id)).content, type=JobSecrets)
+    assert found.since == 1
+    async with services.write() as session:
+        (row,) = await rows.of_names(session, "vision", ["TOKEN"])
+        row.updated_at = began + timedelta(seconds=1)
+    found = msgspec.json.decode((await asked(connect, key, running.id)).content, type=JobSecrets)
+    assert found.since == 2
+
+
 async def test_a_former_value_is_kept_as_long_as_ranks_may_print_it(client: httpx.AsyncClient, services: Services) -> None:
     await put(client)
     async with services.write() as session:

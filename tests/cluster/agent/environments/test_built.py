@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from paceline.cluster.agent.environments.built import BuiltEnvironments
 from paceline.cluster.agent.environments.node_package import NODE_PACKAGES
 from paceline.cluster.agent.environments.node_python import NodePython
 from paceline.cluster.agent.environments.uv import BuildFailedError
+from paceline.cluster.agent.removal import remove_tree
 from tests.cluster.agent.environments.fake_uv import FakeUv
 from tests.waiting import until
 
@@ -172,6 +174,43 @@ async def test_a_link_in_the_place_of_a_file_of_the_build_is_not_followed(place:
         await uv.UvBuild(NODE, folder, dict(os.environ), None, held.fileno(), place.lines.append).run(["a==1"], own_torch=False)
     assert elsewhere.read_text() == "secret"
     assert elsewhere.stat().st_mode & 0o777 == 0o600
+
+
+async def test_an_environment_that_a_job_takes_while_others_are_removed_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was removed under the job's rank, which then failed for good."""
+    requirements = [f"a=={number}" for number in range(2)]
+    keys = [(await place.build(requirement))[0] for requirement in requirements]
+    for age, key in enumerate(reversed(keys)):
+        os.utime(place.folder / key / built.READY, (1000.0 - age, 1000.0 - age))  # the last one is looked at first
+    loop = asyncio.get_running_loop()
+
+    def remove_while_a_job_starts(folder: Path) -> None:
+        asyncio.run_coroutine_threadsafe(place.build(requirements[0]), loop).result(timeout=10)
+        remove_tree(folder)
+
+    monkeypatch.setattr("paceline.cluster.agent.environments.built.remove_tree", remove_while_a_job_starts)
+    await asyncio.to_thread(place.built.evict, 1001.0 + built.MOST_IDLE_SECONDS)
+    assert place.keys() == {keys[0]}
+    assert (place.folder / keys[0] / built.READY).exists()
+
+
+async def test_an_environment_whose_removal_has_begun_is_built_anew(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(built, "LOCK_POLL_SECONDS", 0.01)
+    key, _ = await place.build("a==1")
+    os.utime(place.folder / key / built.READY, (1000.0, 1000.0))
+    loop, taken = asyncio.get_running_loop(), list[Future[tuple[str, Path]]]()
+
+    def remove_while_a_job_starts(folder: Path) -> None:
+        if not taken:
+            taken.append(asyncio.run_coroutine_threadsafe(place.build("a==1"), loop))
+            waits = until(lambda: any("another process" in line for line in place.lines), "the wait for the removal")
+            asyncio.run_coroutine_threadsafe(waits, loop).result(timeout=10)
+        remove_tree(folder)
+
+    monkeypatch.setattr("paceline.cluster.agent.environments.built.remove_tree", remove_while_a_job_starts)
+    await asyncio.to_thread(place.built.evict, 1001.0 + built.MOST_IDLE_SECONDS)
+    assert await asyncio.wrap_future(taken[0]) == (key, place.folder / key / "venv" / "bin" / "python")
+    assert (place.folder / key / built.READY).exists()
 
 
 async def test_a_build_beside_one_that_is_removed_meanwhile_is_not_failed_by_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,8 +70,8 @@ def test_names_and_values_of_documents_are_masked() -> None:
 def test_what_has_unknown_secrets_is_masked_altogether() -> None:
     assert shown(WITHHELD.cover(b"one\ntwo words\n").decode()) == "***\n***\n"
     assert (WITHHELD.text("words"), WITHHELD.text(""), WITHHELD.is_in(b"x")) == ("***", "", True)
-    assert (WITHHELD | SecretMask([SECRET])).is_in(SECRET.encode())
-    assert not (WITHHELD | SecretMask([SECRET])).is_in(b"other")
+    assert (WITHHELD | SecretMask([SECRET])).is_in(b"other")
+    assert (SecretMask([SECRET]) | WITHHELD).is_in(b"other")
 
 
 def read_all(path: Path, mask: SecretMask, pieces: list[bytes]) -> list[str]:
