@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 import pytest
 from sqlalchemy import text
@@ -33,8 +34,8 @@ async def test_ranks_that_end_one_after_the_other_while_it_is_decided_are_one_in
     await agents["b"].crash(job_id, 1, kind="signal", message="killed by SIGKILL")
     await until_heard(cluster, job_id, 1)
 
-    async def look_while_another_ends(session: AsyncSession) -> list[JobSnapshot]:
-        seen = await job_snapshots.load(session)
+    async def look_while_another_ends(session: AsyncSession, up_since: datetime | None) -> list[JobSnapshot]:
+        seen = await job_snapshots.load(session, up_since)
         monkeypatch.undo()
         await agents["c"].crash(job_id, 2, kind="signal", message="killed by SIGKILL")
         await until_heard(cluster, job_id, 2)

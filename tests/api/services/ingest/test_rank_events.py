@@ -16,7 +16,7 @@ from paceline.api.services.ingest import rank_events
 from paceline.api.services.jobs import jobs
 from paceline.api.services.jobs.notices import Notices
 from paceline.api.services.lifecycle import job_lifecycle
-from paceline.api.services.scheduling.assignments import desired_for, restore_candidates
+from paceline.api.services.scheduling.assignments import desired_of, restore_candidates
 from paceline.cluster.states import CheckpointState, JobState
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import GenerationRow, JobRow
@@ -190,7 +190,7 @@ async def test_a_checkpoint_is_recorded_wherever_the_spec_has_its_job_save(servi
         node, _ = await factories.create_node(session)
         job = await factories.create_running_job(session, node, spec=factories.job_spec(checkpoint={"directory": root}))
     async with services.control.read() as session:
-        place = (await desired_for(session, node)).assignments[0].worlds[0].checkpoint_directory
+        place = (await desired_of(session, [node]))[node.id].assignments[0].worlds[0].checkpoint_directory
     directory = str(place_at(place) / directory_name(10, 1))
     await Story(services, node, job).tell("checkpoint_committed", SAVED | {"directory": directory}, generation=1)
     async with services.control.read() as session:
