@@ -118,13 +118,15 @@ class Appender:
         os.close(descriptor)
 
 
-def open_file(path: Path, owner: int | None = None) -> BinaryIO:
+def open_file(path: Path, owner: int | None = None, dir_fd: int | None = None) -> BinaryIO:
     """Open a plain file that another process has left, for reading. Symbolic links are not followed, and a pipe is never waited for.
 
-    `owner` is the user id that the file must have; None allows any. Raises UnfitFileError, or another OSError.
+    `owner` is the user id that the file must have; None allows any. `dir_fd` is the path's folder, opened: the file is looked up in that
+    one, whatever has taken its place meanwhile. Raises UnfitFileError, or another OSError.
     """
+    name = path if dir_fd is None else path.name
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EACCES):  # a link, or made unreadable: that will stay so
             raise UnfitFileError(f"{path}: {error.strerror}") from error
@@ -136,10 +138,10 @@ def open_file(path: Path, owner: int | None = None) -> BinaryIO:
     return open(descriptor, "rb")
 
 
-def read_file(path: Path, limit: int, owner: int | None = None) -> bytes:
+def read_file(path: Path, limit: int, owner: int | None = None, dir_fd: int | None = None) -> bytes:
     """Return the content of a small file that another process has left; see `open_file`. Raises UnfitFileError over `limit` bytes, or
     another OSError."""
-    with open_file(path, owner) as file:
+    with open_file(path, owner, dir_fd) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise UnfitFileError(f"{path} has over {limit} bytes")

@@ -78,9 +78,7 @@ COVERS = {
     "api/services/nodes/test_presence.py": "api/services/scheduling/node_writer api/services/scheduling/assignment_watch",
     "integration/test_notices.py": "api/services/nodes/notices",
     "api/services/storage/test_rollups.py": "db/repositories/deletes db/repositories/rollups db/repositories/step_records",
-    "api/test_artifacts.py": (
-        "api/services/checkpoints/artifacts api/services/scheduling/profiles cluster/agent/upload/artifacts db/repositories/artifacts"
-    ),
+    "api/test_artifacts.py": ("api/services/checkpoints/artifacts api/services/scheduling/profiles db/repositories/artifacts"),
     "api/services/history/test_media.py": "db/repositories/media",
     "api/services/jobs/test_charts.py": "api/routes/charts api/schemas/charts db/repositories/charts",
     "api/test_media.py": "api/schemas/media api/services/checkpoints/media_offers api/services/history/media_event_files",

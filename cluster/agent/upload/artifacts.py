@@ -6,9 +6,11 @@ The folders alone tell what is to do, so it survives this agent, and ranks that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from pathlib import Path
+from typing import BinaryIO, Self
 
 import httpx
 import msgspec
@@ -51,78 +53,109 @@ class ArtifactUploader:
         """Upload every file that has a note now. Raises CoordinatorAwayError at the end: a file that is refused again and again holds up
         no other."""
         failed: CoordinatorAwayError | OSError | None = None
-        for note in sorted(self._jobs.glob(f"*/g*/rank*/artifacts/*{NOTE_SUFFIX}")):
-            if note.parent.is_symlink():
-                continue
+        for note in sorted(self._jobs.glob(f"*/g*/rank*/artifacts/?*{NOTE_SUFFIX}")):
             try:
-                await self._upload_one(note)
+                with ArtifactsFolder(note.parent) as folder:
+                    await self._upload_one(folder, note)
+            except UnfitFileError:  # nothing of it is read or removed
+                continue
             except (CoordinatorAwayError, OSError) as error:
                 failed = error
         if failed is not None:
             raise failed
 
-    async def _upload_one(self, note: Path) -> None:
-        offer = read_offer(note)
+    async def _upload_one(self, folder: ArtifactsFolder, note: Path) -> None:
+        offer, name = folder.read_offer(note.name), file_of(note).name
         if offer is None:
-            note.rename(note.with_suffix(".damaged"))  # reported once, and kept for inspection
+            folder.rename(note.name, f"{name}.damaged")  # reported once, and kept for inspection
             return
         mask = self._mask_of(offer.job_id)
         if mask is None or mask.withheld:
             return  # its secrets are not known: it stays here, with its generation
-        if not mask or not await asyncio.to_thread(_is_withheld, note, mask):
-            await self._upload(offer, file_of(note))
-        file_of(note).unlink(missing_ok=True)
-        note.unlink()
+        if not mask or not await asyncio.to_thread(_is_withheld, folder, note, mask):
+            await self._upload(offer, folder, name)
+        folder.remove(name)
+        folder.remove(note.name)
 
-    async def _upload(self, offer: Offer, file: Path) -> None:
+    async def _upload(self, offer: Offer, folder: ArtifactsFolder, name: str) -> None:
         """Upload one file until the coordinator has it, or refuses it."""
         received = await send(self._http, "POST", ARTIFACTS_PATH, msgspec.json.encode(offer), Received)
         while received is not None and received.next_chunk is not None:
-            data = await asyncio.to_thread(read_chunk, file, received.next_chunk)
+            data = await asyncio.to_thread(folder.read_chunk, name, received.next_chunk)
             if not data:
-                log.error("%s has not the %d bytes of its note; it is given up", file, offer.artifact.bytes)
+                log.error("%s has not the %d bytes of its note; it is given up", folder.path / name, offer.artifact.bytes)
                 return
             received = await send(self._http, "PUT", f"{ARTIFACTS_PATH}/{received.id}/{received.next_chunk}", data, Received)
 
 
-def _is_withheld(note: Path, mask: SecretMask) -> bool:
+class ArtifactsFolder:
+    """A rank's folder of artifacts, opened once: whatever the rank's user puts in its place meanwhile is neither read nor removed. As root, only a
+    folder and files of that user are touched.
+
+    Raises UnfitFileError where it is a link or of another user, or another OSError. `path`: jobs/<job>/g<generation>/rank<rank>/artifacts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._owner = path.parent.stat().st_uid if os.geteuid() == 0 else None
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except NotADirectoryError as error:
+            raise UnfitFileError(f"{path} is no folder") from error
+        if self._owner not in (None, os.fstat(self._descriptor).st_uid):
+            os.close(self._descriptor)
+            raise UnfitFileError(f"{path} is no folder of user {self._owner}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a plain file in it. Raises UnfitFileError, or another OSError."""
+        return open_file(self.path / name, self._owner, self._descriptor)
+
+    def rename(self, name: str, to: str) -> None:
+        os.rename(name, to, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, unless it is gone."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._descriptor)
+
+    def read_offer(self, note: str) -> Offer | None:
+        """The offer of a file, from its note and the folder's path."""
+        job, generation, rank = self.path.parts[-4:-1]
+        try:
+            content = read_file(self.path / note, MAX_NOTE_BYTES, self._owner, self._descriptor)
+            artifact = msgspec.json.decode(content, type=RankArtifact)
+            return Offer(job_id=job, generation=int(generation.removeprefix("g")), rank=int(rank.removeprefix("rank")), artifact=artifact)
+        except (UnfitFileError, ValueError) as error:
+            log.error("%s is damaged, and what it is about will not be uploaded: %s", self.path / note, error)
+            return None
+
+    def read_chunk(self, name: str, number: int) -> bytes:
+        """A chunk of a file; empty behind its end."""
+        try:
+            with self.open(name) as content:
+                content.seek(number * CHUNK_BYTES)
+                return content.read(CHUNK_BYTES)
+        except FileNotFoundError:
+            return b""
+        except UnfitFileError as error:
+            log.error("%s", error)
+            return b""
+
+
+def _is_withheld(folder: ArtifactsFolder, note: Path, mask: SecretMask) -> bool:
     """Whether a file, or its note, has a secret in it and so is not sent."""
     try:
         found = False
         for path in (note, file_of(note)):
-            with open_file(path, owner=_owner_of(path)) as content:
+            with folder.open(path.name) as content:
                 found = found or has_secret(content, mask)
     except OSError:
         return False  # what reads it next tells why it cannot be read
     if found:
-        tell(RankFolder.at(note.parents[1]), file_of(note).name, mask)
+        tell(RankFolder.at(folder.path.parent), file_of(note).name, mask)
     return found
-
-
-def read_offer(note: Path) -> Offer | None:
-    """The offer of a file, from its note and the note's path: jobs/<job>/g<generation>/rank<rank>/artifacts/."""
-    job, generation, rank = note.parts[-5:-2]
-    try:
-        artifact = msgspec.json.decode(read_file(note, MAX_NOTE_BYTES, owner=_owner_of(note)), type=RankArtifact)
-        return Offer(job_id=job, generation=int(generation.removeprefix("g")), rank=int(rank.removeprefix("rank")), artifact=artifact)
-    except (UnfitFileError, ValueError) as error:
-        log.error("%s is damaged, and what it is about will not be uploaded: %s", note, error)
-        return None
-
-
-def read_chunk(file: Path, number: int) -> bytes:
-    """A chunk of the file; empty behind its end."""
-    try:
-        with open_file(file, owner=_owner_of(file)) as content:
-            content.seek(number * CHUNK_BYTES)
-            return content.read(CHUNK_BYTES)
-    except FileNotFoundError:
-        return b""
-    except UnfitFileError as error:
-        log.error("%s", error)
-        return b""
-
-
-def _owner_of(file: Path) -> int | None:
-    """The owner of the rank's folder, with whose rights root opens the file, wherever a link may lead. None where the agent is not root."""
-    return file.parents[1].stat().st_uid if os.geteuid() == 0 else None
