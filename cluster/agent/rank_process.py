@@ -116,7 +116,7 @@ def _work(spawn: Spawn, trainer: TrainerModule) -> int:
             return code
     if refusal is None and not spawn.program:
         _hand_over(spawn.order)
-    return _refuse(spawn.order, refusal or _execute(spawn.program or _trainer_command(trainer)))
+    return _refuse(spawn.order, refusal or _execute(spawn.program or _trainer_command(trainer, spawn.order)))
 
 
 def _enter_directory(spawn: Spawn) -> str | None:
@@ -149,10 +149,11 @@ def _why_not(spawn: Spawn) -> str | None:
     return None
 
 
-def _trainer_command(trainer: TrainerModule) -> tuple[str, ...]:
-    """The command of an interpreter that becomes a rank by itself: `paceline` is ours whatever is on its path, as in a forked one."""
+def _trainer_command(trainer: TrainerModule, order: RankOrder) -> tuple[str, ...]:
+    """The command of an interpreter that becomes a rank by itself, with this one's packages behind its own: `paceline` is ours whatever is on its path, as
+    in a forked one."""
     start = f"import sys; sys.path[0] = {str(ROOT)!r}; sys.path += [each for each in {sys.path!r} if each not in sys.path]; from {trainer.__name__} import main; sys.exit(main())"
-    return (sys.executable, "-u", "-c", start)
+    return (order.interpreter.python or sys.executable, "-u", "-c", start)
 
 
 def _hand_over(order: RankOrder) -> None:

@@ -373,6 +373,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--rank-umask", type=lambda text: int(text, 8), default=0o022, help="octal; of what ranks create")
     options = parser.parse_args(arguments)
+    if options.environment and options.run_as is not None:
+        parser.error("--environment with --run-as: a job's packages would run as root in here before any rank is forked")
     folder = AgentFolder(options.data)
     place = folder.spawner(options.environment)
     held = lock(place.lock)

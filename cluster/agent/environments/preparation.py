@@ -1,4 +1,8 @@
-"""Prepares the packages of a rank before it starts: the next step after its code. Chooses the interpreter, and the spawner that has it warm."""
+"""Prepares the packages of a rank before it starts: the next step after its code. Chooses the interpreter, and the spawner that has it warm.
+
+With `--run-as` no spawner has it: a spawner is root until it has forked, and would run code of the job's packages as root. There the default spawner forks the
+rank, which becomes the user first and executes the interpreter then.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +86,7 @@ class JobEnvironments:
         except BuildFailedError as error:
             hint = _hint(str(error), node, own_torch)
             raise type(error)(f"environment.requirements cannot be installed: {error}{hint}") from error
-        if own_torch:
+        if own_torch or self._account is not None:
             return Interpreter(python=str(python), environment=key)
         await self._fleet.ensure(key, environment_command(python), variables_of(python))
         return Interpreter(python=str(python), environment=key, spawner=key)
@@ -90,7 +94,7 @@ class JobEnvironments:
     async def _use(self, spec: JobSpec, path: str) -> Interpreter:
         node, is_script = await self._this_node(), isinstance(spec.workload, ScriptWorkload)
         found = await look_at(path, node, self._variables, self._account, is_script=is_script)
-        if is_script:
+        if is_script or self._account is not None:
             return Interpreter(python=path)
         key = key_of_python(path, found, node)
         await self._fleet.ensure(key, spawner_command(path, node), variables_of(Path(path)))

@@ -64,7 +64,7 @@ def surroundings_of(order: RankOrder, cards: SlotCards) -> Surroundings:
     shown = cards.shown(order.world, [order.world.slot])
     interface = order.world.interface
     return Surroundings(
-        environment=path_of(order.interpreter)
+        environment=path_of(order)
         | dict(wanted.variables)
         | rank_environment(order.world)
         | {LOG_FOLDER: str(folder.logs)}

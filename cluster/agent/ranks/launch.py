@@ -30,7 +30,7 @@ from paceline.distributed.env import (
 )
 from paceline.monitoring.files import write_durably
 from paceline.monitoring.samples import Gpu
-from paceline.training.link import Interpreter, RankOrder, World, encode_order
+from paceline.training.link import RankOrder, World, encode_order
 from paceline.training.rank_folder import RankFolder
 from paceline.training.schema.script import Script
 from paceline.training.spec.stored import StoredSpec
@@ -122,7 +122,7 @@ async def prepare(
     activated = {} if not order.interpreter.python else variables_of(Path(python))
     if not isinstance(spec.workload, ScriptWorkload):
         own = cards.shown(world, [world.slot])
-        environment = (path_of(order.interpreter) if activated else {}) | activated | variables | mark
+        environment = (path_of(order) if activated else {}) | activated | variables | mark
         return Spawn(order=order, environment=environment, fresh=fresh, working_directory=directory, visible_devices=own)
     script = spec.workload.script
     point = await agree_on_rendezvous(world, partial(choose, world, script))
@@ -134,7 +134,7 @@ async def prepare(
         error_file=folder.error,
         interface=world.interface,
     )
-    environment = path_of(order.interpreter) | activated | script_environment(world, known) | variables | rank_environment(world) | mark
+    environment = path_of(order) | activated | script_environment(world, known) | variables | rank_environment(world) | mark
     shown = cards.shown(world, [world.slot] if script.virtual_local_rank else local_slots)
     environment |= ({} if shown is None else visible_devices(shown)) | (VIRTUAL_LOCAL_RANK if script.virtual_local_rank else {})
     fresh = fresh or script.command is not None
@@ -142,10 +142,11 @@ async def prepare(
     return Spawn(order=order, environment=environment, program=program, fresh=fresh, working_directory=directory or str(folder.work))
 
 
-def path_of(interpreter: Interpreter) -> dict[str, str]:
-    """The PATH of a rank with this interpreter: its commands, then those of the node where the node's packages stand behind its own."""
-    node = [sys.executable] if interpreter.spawner or not interpreter.python else []
-    return path_with_commands_of(*([interpreter.python] if interpreter.python else []), *node)
+def path_of(order: RankOrder) -> dict[str, str]:
+    """The PATH of a rank: its interpreter's commands, then those of the node where the node's packages stand behind the interpreter's own."""
+    wanted, own = order.job_spec.environment, order.interpreter.python
+    stands_alone = wanted.own_torch or (order.spec.is_script and wanted.python is not None)
+    return path_with_commands_of(*([own] if own else []), *([] if stands_alone else [sys.executable]))
 
 
 def local_slots(world: World, desired: Desired) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from paceline.training.link import (
     Reform,
     Result,
     Stalled,
+    decode_order,
     decode_to_rank,
 )
 from paceline.training.rank_folder import RankFolder
@@ -169,6 +170,10 @@ def run_rank(order: RankOrder) -> int:
         if link.paused:
             return _end(folder, Result(outcome="paused", step=step), 0)
     return _end(folder, Result(outcome="completed", step=step), 0)
+
+
+def main() -> int:
+    return run_rank(decode_order(sys.stdin.buffer.read()))
 
 
 def run_script(order: RankOrder, command: Sequence[str]) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
+import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +87,58 @@ async def test_a_rank_of_another_user_trains_and_reads_nothing_of_the_agents(ope
     await agent.end()
     agent.start("--run-as", USER, "--checkpoints", str(agent.data / "checkpoints"))  # with the link where its order should be
     await coordinator.until(lambda c: len(c.hellos) == 2)
+    await agent.end()
+
+
+def write_package(folder: Path, at_start: str) -> None:
+    """A package whose line of code every interpreter runs that has it, as it starts."""
+    info = "tiny-1.dist-info"
+    files = {
+        "tiny.pth": f"import os; {at_start}\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(folder / "tiny-1-py3-none-any.whl", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def users_can_run_base_python() -> bool:
+    """Whether the interpreter of new virtual environments is where every user may run it: not in root's home."""
+    try:
+        subprocess.run([Path(sys.base_prefix) / "bin" / "python3", "-c", ""], user=USER, cwd="/", check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+@needs_root
+@pytest.mark.parametrize("packages", ["requirements", "python"])
+async def test_code_that_a_jobs_interpreter_runs_at_its_start_is_never_roots(
+    open_agent: AgentProcess, coordinator: Coordinator, packages: str
+) -> None:
+    if packages == "requirements" and not users_can_run_base_python():
+        pytest.skip(f"{USER} cannot run the Python of {sys.base_prefix}")
+    agent, nobody, public = open_agent, pwd.getpwnam(USER), open_agent.data.parent / "public"
+    public.mkdir()
+    public.chmod(0o777)
+    users, python = public / "users", public / "python"
+    users.touch()
+    users.chmod(0o666)
+    write_package(public, f"open({str(users)!r}, 'a').write(f'{{os.geteuid()}}\\n')")
+    python.write_text(f'#!/bin/sh\nid -u >> {users}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    agent.environment |= {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(public), "UV_CACHE_DIR": str(public / "cache")}
+    agent.start("--run-as", USER, "--checkpoints", str(agent.data / "checkpoints"))
+    job = training_job(steps=3)
+    job["environment"][packages] = ["tiny"] if packages == "requirements" else str(python)
+    await coordinator.desire(assignment("job", spec=job))
+    await coordinator.until(drained("job"))
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert (rank.outcome, rank.step) == ("completed", 3), coordinator.of("job").text
+    assert set(users.read_text().split()) == {str(nobody.pw_uid)}
     await agent.end()
 
 

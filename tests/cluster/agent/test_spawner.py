@@ -14,6 +14,7 @@ import msgspec
 import psutil
 import pytest
 
+from paceline.cluster.agent import spawner
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.spawner_link import (
     ProcessList,
@@ -270,6 +271,13 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
+
+
+def test_no_spawner_of_an_environment_is_root_for_another_users_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would run code of the environment's packages before it forks a rank that becomes the user."""
+    with pytest.raises(SystemExit):
+        spawner.main(["--data", str(tmp_path), "--environment", "packages", "--run-as", "nobody"])
+    assert "--environment with --run-as" in capsys.readouterr().err
 
 
 def test_a_daemon_that_left_the_session_and_cleared_its_environment_ends_with_its_rank(node: Node, tmp_path: Path) -> None:

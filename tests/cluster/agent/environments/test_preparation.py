@@ -15,8 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
+from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.card_locks import CardLocks
-from paceline.cluster.agent.environments.preparation import variables_for_builds
+from paceline.cluster.agent.environments import preparation
+from paceline.cluster.agent.environments.built import BuiltEnvironments
+from paceline.cluster.agent.environments.own_python import InterpreterFacts
+from paceline.cluster.agent.environments.preparation import JobEnvironments, variables_for_builds
 from paceline.cluster.agent.errors import ProcessListNotAppliedError
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.isolation import Isolation
@@ -24,7 +28,9 @@ from paceline.cluster.agent.spawner_fleet import NO_RANKS, SpawnerFleet
 from paceline.cluster.agent.supervisor import SpawnerOptions, Supervisor
 from paceline.cluster.protocol import JobSecrets
 from paceline.cluster.states import RankState
-from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, training_job
+from paceline.training.link import RankOrder
+from paceline.training.spec.stored import StoredSpec
+from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.waiting import until
 
@@ -199,6 +205,34 @@ async def test_an_index_that_does_not_answer_costs_a_restart_and_no_job(agent: A
     assert "127.0.0.1:9" in rank.failure.message
     assert "ERROR environment.requirements cannot be installed" in " ".join(coordinator.of("job").text)
     await agent.end()
+
+
+@pytest.mark.parametrize("packages", [{"requirements": ["einops"]}, {"python": "/venv/bin/python"}], ids=["requirements", "python"])
+@pytest.mark.parametrize("account", [None, Account("eve", 7, 7, "/home/eve", "/bin/sh")], ids=["own", "run-as"])
+async def test_packages_of_a_job_are_warm_in_no_process_of_an_agent_that_runs_it_as_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packages: dict[str, Any], account: Account | None
+) -> None:
+    """A spawner stays root until it has forked."""
+    started = list[str]()
+
+    async def build(*_: Any, **__: Any) -> tuple[str, Path]:
+        return "key", Path("/venv/bin/python")
+
+    async def look_at(*_: Any, **__: Any) -> InterpreterFacts:
+        return InterpreterFacts("3.11.7", "2.13.0", "/venv", str(tmp_path))
+
+    async def ensure(_: SpawnerFleet, name: str, *__: Any) -> None:
+        started.append(name)
+
+    monkeypatch.setattr(BuiltEnvironments, "interpreter", build)
+    monkeypatch.setattr(preparation, "look_at", look_at)
+    monkeypatch.setattr(SpawnerFleet, "ensure", ensure)
+    environments = JobEnvironments(tmp_path / "environments", account, {}, fleet_in(tmp_path / "agent", []), set)
+    order = RankOrder(spec=StoredSpec(with_packages(packages)), world=world("job"), folder=str(tmp_path), agent_socket="")
+    interpreter = (await environments.prepare(order)).interpreter
+    assert interpreter.python == "/venv/bin/python"
+    assert [interpreter.spawner] == (started or [""])
+    assert bool(started) == (account is None)
 
 
 def test_a_build_has_the_agents_settings_of_uv_and_no_more_than_ranks_have() -> None:

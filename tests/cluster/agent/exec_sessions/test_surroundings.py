@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,9 @@ import pytest
 
 from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.exec_sessions.surroundings import Surroundings, environment_of, remember, surroundings_of
-from paceline.cluster.agent.ranks.launch import SlotCards
+from paceline.cluster.agent.ranks.launch import SlotCards, path_of
 from paceline.cluster.agent.spawner_link import Spawn
-from paceline.training.link import RankOrder
+from paceline.training.link import Interpreter, RankOrder
 from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import script_job, training_job, world
@@ -54,6 +56,25 @@ def test_a_rank_of_the_trainer_has_its_place_and_its_jobs_variables(tmp_path: Pa
     found = surroundings_of(order, NO_CARDS)
     assert (found.environment["RANK"], found.environment["WORLD_SIZE"], found.directory) == ("1", "2", str(tmp_path / "rank"))
     assert not RankFolder.at(tmp_path / "rank").launch.exists()
+
+
+@pytest.mark.parametrize(
+    ("packages", "has_node"),
+    [
+        ({"requirements": ["einops"]}, True),
+        ({"requirements": ["torch"], "own_torch": True}, False),
+        ({"python": "/venv/bin/python"}, False),
+    ],
+)
+def test_a_script_has_the_programs_of_the_node_where_it_has_the_nodes_packages(
+    tmp_path: Path, packages: dict[str, Any], has_node: bool
+) -> None:
+    """Whether its process is forked with the packages warm or not."""
+    order = order_of(script_job(tmp_path / "x.py", "print(1)") | {"environment": packages}, tmp_path / "rank")
+    order = msgspec.structs.replace(order, interpreter=Interpreter(python="/venv/bin/python"))
+    folders = path_of(order)["PATH"].split(os.pathsep)
+    assert folders[: 1 + has_node] == ["/venv/bin", os.path.dirname(sys.executable)][: 1 + has_node]
+    assert has_node == (os.path.dirname(sys.executable) in folders[:2])
 
 
 def test_a_command_gets_what_ranks_get_of_the_agent_and_nothing_by_which_it_would_write_as_the_rank(tmp_path: Path) -> None:
