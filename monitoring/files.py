@@ -46,11 +46,7 @@ class Appender:
     Raises UnfitFileError, or another OSError, where `path` is no plain file."""
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o666)
-        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-            os.close(self._descriptor)
-            raise UnfitFileError(f"{path} is no plain file")
+        self._descriptor = open_to_append(path)
 
     def read(self, start: int = 0) -> bytes:
         """Return the content from byte `start` to the end."""
@@ -116,6 +112,22 @@ class Appender:
         """Close the file. A later `append` raises OSError."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
+
+
+def open_to_append(path: Path, mode: int = 0o666) -> int:
+    """Open a plain file for reading and appending, and create it if it is not there: its descriptor. Symbolic links are not followed, and a pipe is never
+    waited for. Raises UnfitFileError, or another OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link or a socket
+            raise UnfitFileError(f"{path}: {error.strerror}") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnfitFileError(f"{path} is no plain file")
+    os.set_blocking(descriptor, True)  # for the programs that inherit it
+    return descriptor
 
 
 def open_file(path: Path, owner: int | None = None, dir_fd: int | None = None) -> BinaryIO:

@@ -25,7 +25,7 @@ from paceline.cluster.agent.processes import allow_tracing, offer_to_memory_kill
 from paceline.cluster.agent.spawner_link import Spawn
 from paceline.distributed import env
 from paceline.location import ROOT
-from paceline.monitoring.files import write_durably
+from paceline.monitoring.files import UnfitFileError, open_to_append, write_durably
 from paceline.training.link import FailureReport, RankOrder, Result, encode_order
 from paceline.training.rank_folder import RankFolder
 from paceline.training.warm_start import is_installed, leave, leave_checkout
@@ -64,6 +64,18 @@ class ProcessLimits:
     shielded: bool = False  # SIGTERM is the agent's to handle: it ends no rank of the trainer
 
 
+def make_output(path: Path, account: Account | None) -> None:
+    """Make the file for a rank's output, unless it is there. A link or a pipe in its place, by another process of the ranks' user, is removed."""
+    try:
+        output = open_to_append(path, 0o600)
+    except UnfitFileError:
+        path.unlink()
+        output = open_to_append(path, 0o600)
+    if account is not None:
+        os.fchown(output, account.uid, account.gid)
+    os.close(output)
+
+
 def become_rank(spawn: Spawn, trainer: TrainerModule, parent_pid: int, limits: ProcessLimits) -> NoReturn:
     """Run a rank in the child right after the fork; never returns."""
     code = FAILED_EXIT_CODE
@@ -94,7 +106,7 @@ def become_rank(spawn: Spawn, trainer: TrainerModule, parent_pid: int, limits: P
 
 def _redirect(folder: Path) -> None:
     """Close everything inherited (sockets, locks), and send the output to the rank's file."""
-    output = os.open(RankFolder.at(folder).output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    output = open_to_append(RankFolder.at(folder).output, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(output, 1)

@@ -39,7 +39,7 @@ from paceline.cluster.agent.processes import (
     kill_strays,
     prctl,
 )
-from paceline.cluster.agent.rank_process import ProcessLimits, TrainerModule, become_rank
+from paceline.cluster.agent.rank_process import ProcessLimits, TrainerModule, become_rank, make_output
 from paceline.cluster.agent.ranks.live_rank import LiveRank
 from paceline.cluster.agent.ranks.reaped_ranks import ReapedRanks
 from paceline.cluster.agent.shim import STOPPED, fork_rank
@@ -245,9 +245,7 @@ class Spawner:
             os.close(stops)
 
     def _make_output(self, folder: RankFolder) -> None:
-        os.close(os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600))
-        if self._limits.account is not None:
-            self._limits.account.own(folder.output)
+        make_output(folder.output, self._limits.account)
         folder.preparing.unlink(missing_ok=True)
 
     def _move(self, move: Move) -> None:

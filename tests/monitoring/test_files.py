@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from paceline.monitoring.files import Appender, make_folders, write_durably
+from paceline.monitoring.files import Appender, UnfitFileError, make_folders, open_to_append, write_durably
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -49,3 +50,11 @@ def test_what_a_full_disk_took_a_part_of_is_cut_off_again(tmp_path: Path, monkey
     appender.append(b" again")
     assert (tmp_path / "file").read_bytes() == b"whole again"
     appender.close()
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to(path.with_name("elsewhere"))], ids=["pipe", "link"])
+def test_what_is_no_plain_file_is_not_appended_to_and_not_waited_for(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    put(tmp_path / "file")
+    with pytest.raises(UnfitFileError):
+        open_to_append(tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -26,12 +26,13 @@ from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.environments.node_python import NodePython
 from paceline.cluster.agent.environments.uv import BuildFailedError, Say, UvBuild
 from paceline.cluster.agent.removal import remove_tree
-from paceline.monitoring.files import write_durably
+from paceline.monitoring.files import UnfitFileError, read_file, write_durably
 
 #: Of all environments of a node. Files that uv shares with its cache are counted in full.
 MOST_BYTES = 40 << 30
 #: Without a job.
 MOST_IDLE_SECONDS = 14 * 24 * 3600.0
+MOST_READY_BYTES = 4 << 20
 LOCK_POLL_SECONDS = 0.2
 READY, LOCK = "ready.json", ".lock"
 ENTERED_BY_ALL = 0o755
@@ -73,7 +74,7 @@ class BuiltEnvironments:
             async with self._turns[key]:
                 if not self._is_ready(place):
                     await self._build(key, python, requirements, own_torch=own_torch, say=say)
-        os.utime(place / READY)
+        os.utime(place / READY, follow_symlinks=False)
         return key, place / "venv" / "bin" / "python"
 
     def _is_ready(self, place: Path) -> bool:
@@ -146,21 +147,22 @@ class BuiltEnvironments:
     def _remove(self, place: Path) -> None:
         log.info("removing the environment %s, which no job uses", place.name)
         try:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 (place / READY).unlink()
             remove_tree(place)
         except OSError as error:
             log.warning("%s cannot be removed: %s; tried again later", place, error)
 
     def _found(self) -> Iterator[tuple[Path, float, int]]:
-        """Each environment, when it was used last, and its bytes. The rest of an ended build has been used when it was begun."""
+        """Each environment, when it was used last, and its bytes. The rest of an ended build has been used when it was begun. An environment belongs to
+        the ranks' user, who may have put anything in the place of its `ready.json`: then it counts as such a rest."""
         for place in self._folder.iterdir() if self._folder.is_dir() else ():
             if not place.is_dir():
                 continue
             try:
-                ready = msgspec.json.decode((place / READY).read_bytes(), type=Ready)
-                yield place, (place / READY).stat().st_mtime, ready.bytes
-            except (FileNotFoundError, msgspec.DecodeError):
+                ready = msgspec.json.decode(read_file(place / READY, MOST_READY_BYTES, owner=os.geteuid()), type=Ready)
+                yield place, (place / READY).lstat().st_mtime, ready.bytes
+            except (FileNotFoundError, UnfitFileError, msgspec.DecodeError):
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     yield place, place.stat().st_mtime, _bytes_below(place)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -14,7 +15,6 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -103,15 +103,15 @@ def _requires_of_torch() -> tuple[str, ...]:
     return tuple(f"{each.name}{each.specifier}" for each in needed if not canonicalize_name(each.name).startswith(_WITH_TORCH))
 
 
-def write_stand_in(python: NodePython, folder: Path) -> Path:
-    """Write a wheel with the name and the version of the node's torch and nothing in it, for the resolver alone: it has no other torch to choose,
-    and says which requirement wants one. Returns its path."""
+def stand_in_wheel(python: NodePython) -> tuple[str, bytes]:
+    """A wheel with the name and the version of the node's torch and nothing in it, for the resolver alone: it has no other torch to choose, and says
+    which requirement wants one. Returns the file's name and its content."""
     assert python.torch is not None
     name = f"{TORCH}-{python.torch}"
-    wheel, info = folder / f"{name}-py3-none-any.whl", f"{name}.dist-info"
+    info, into = f"{name}.dist-info", io.BytesIO()
     needs = "".join(f"Requires-Dist: {line}\n" for line in python.torch_requires)
-    with zipfile.ZipFile(wheel, "w") as archive:
+    with zipfile.ZipFile(into, "w") as archive:
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {TORCH}\nVersion: {python.torch}\n{needs}\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: paceline\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
-    return wheel
+    return f"{name}-py3-none-any.whl", into.getvalue()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
@@ -110,7 +111,8 @@ class JobEnvironments:
 def begin(order: RankOrder) -> None:
     """Note that the rank's packages are being prepared: what is in its output now is no sign of a process. The spawner takes the note away."""
     if order.spec.installs_packages:
-        RankFolder.at(Path(order.folder)).preparing.touch(mode=0o600)
+        with contextlib.suppress(FileExistsError):  # by itself it would be made where a link of the ranks' user leads
+            os.close(os.open(RankFolder.at(Path(order.folder)).preparing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _say(folder: RankFolder, line: str) -> None:

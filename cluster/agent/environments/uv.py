@@ -1,7 +1,7 @@
 """Builds the virtual environment of a job's requirements with uv, in three commands: resolve, make the environment, install.
 
 The environment has a Python of its own, and behind its own packages those of the agent, torch among them, with their programs (`node_package`). uv does
-not look at the packages of another environment, so it is told of them: the node's torch is the only one there is (`write_stand_in`), the node's other versions are
+not look at the packages of another environment, so it is told of them: the node's torch is the only one there is (`stand_in_wheel`), the node's other versions are
 preferred, and of what was resolved only the rest is installed.
 """
 
@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 
 from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.environments.node_package import FILE_NAME, node_package
-from paceline.cluster.agent.environments.node_python import TORCH, NodePython, write_stand_in
+from paceline.cluster.agent.environments.node_python import TORCH, NodePython, stand_in_wheel
 from paceline.monitoring.files import read_file
 
 #: One command of uv: building a package from source may take long.
@@ -102,8 +102,7 @@ class UvBuild:
         if not own_torch:
             if self._python.torch is None:
                 raise BuildFailedError("this node has no torch")
-            stand_in = await asyncio.to_thread(write_stand_in, self._python, self._folder)
-            self._own(stand_in)
+            stand_in = self._write_bytes(*stand_in_wheel(self._python))
             constraints = self._write("constraints.txt", [f"{TORCH} @ {stand_in.as_uri()}", *self._python.constraints])
             self._write(resolved.name, [f"{name}=={version}" for name, version in self._python.packages.items() if name != TORCH])
             command += ["--constraint", str(constraints)]
@@ -139,11 +138,6 @@ class UvBuild:
             if self._account is not None:
                 os.fchown(file.fileno(), self._account.uid, self._account.gid)
         return path
-
-    def _own(self, path: Path) -> None:
-        path.chmod(0o644)
-        if self._account is not None:
-            self._account.own(path)
 
     async def _uv_command(self, *words: str, quiet_output: bool = False) -> None:
         account = self._account

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from paceline.monitoring.files import open_file
+from paceline.monitoring.files import open_file, open_to_append
 
 DEFAULT_CAP_BYTES = 256 << 20
 MIN_CAP_BYTES = 1 << 20
@@ -68,7 +68,7 @@ class Gaps:
 
     def add(self, gap: Gap) -> None:
         """Add a gap durably. Gaps that it overlaps become one with it. Raises OSError."""
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = open_to_append(self._path, 0o600)
         try:
             os.write(descriptor, f"{gap.start} {gap.end} {gap.reason}\n".encode())
             os.fdatasync(descriptor)

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -72,6 +72,17 @@ def test_a_rank_that_ends_by_a_signal_without_a_name_of_its_own_has_ended(node: 
     os.kill(node.agent.until(lambda ranks: key in ranks)[key], signal.SIGRTMIN + 1)
     node.agent.until(lambda ranks: key not in ranks)
     assert node.exit_status(spawn).signal == "SIGRTMIN+1"
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")], ids=["pipe", "link"])
+def test_what_another_rank_puts_in_the_place_of_its_output_keeps_no_rank_from_starting(node: Node, put: Callable[[Path], None]) -> None:
+    """The spawner, the parent of all ranks, would wait for a reader of the pipe."""
+    spawn = node.order(exit="0")
+    output = RankFolder.at(Path(spawn.order.folder)).output
+    put(output)
+    assert node.run(spawn).exit_code == 0
+    assert output.is_file()
+    assert not output.is_symlink()
 
 
 def test_a_rank_leads_a_session_of_its_own_and_inherits_no_descriptor(node: Node) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import fcntl
 import os
 import platform
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,6 +133,45 @@ async def test_what_no_job_has_used_for_long_is_removed_unless_it_is_being_built
         fcntl.flock(held, fcntl.LOCK_EX)
         place.built.evict(now=built.MOST_IDLE_SECONDS + 1.0)
     assert place.keys() == {keys[1]}
+
+
+@pytest.mark.parametrize(
+    "put",
+    [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.write_bytes(b" " * (built.MOST_READY_BYTES + 1))],
+    ids=["pipe", "folder", "device", "large"],
+)
+async def test_what_a_job_makes_of_its_environments_record_keeps_no_build_waiting_and_is_removed(
+    place: Place, put: Callable[[Path], None]
+) -> None:
+    key, _ = await place.build("a==1")
+    (place.folder / key / built.READY).unlink()
+    put(place.folder / key / built.READY)
+    await place.build("b==2")
+    place.built.evict(now=time.time() + 2 * built.MOST_IDLE_SECONDS)
+    assert place.keys() == set()
+
+
+async def test_a_job_that_uses_an_environment_changes_no_file_that_its_record_leads_to(place: Place, tmp_path: Path) -> None:
+    key, _ = await place.build("a==1")
+    (tmp_path / "elsewhere").touch()
+    os.utime(tmp_path / "elsewhere", (1000.0, 1000.0))
+    (place.folder / key / built.READY).unlink()
+    (place.folder / key / built.READY).symlink_to(tmp_path / "elsewhere")
+    await place.build("a==1")
+    assert (tmp_path / "elsewhere").stat().st_mtime == 1000.0
+
+
+async def test_a_link_in_the_place_of_a_file_of_the_build_is_not_followed(place: Place, tmp_path: Path) -> None:
+    """Of the wheel that stands for the node's torch: a process of the ranks' user could have the agent empty and open up any file by it."""
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "environment"
+    elsewhere.write_text("secret")
+    elsewhere.chmod(0o600)
+    folder.mkdir()
+    (folder / "torch-2.13.0+cpu-py3-none-any.whl").symlink_to(elsewhere)
+    with open(tmp_path / "lock", "wb") as held:  # noqa: ASYNC230 - an empty file
+        await uv.UvBuild(NODE, folder, dict(os.environ), None, held.fileno(), place.lines.append).run(["a==1"], own_torch=False)
+    assert elsewhere.read_text() == "secret"
+    assert elsewhere.stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_build_beside_one_that_is_removed_meanwhile_is_not_failed_by_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
-from paceline.cluster.agent.environments.node_python import this_python, write_stand_in
+from paceline.cluster.agent.environments.node_python import stand_in_wheel, this_python
 
 
 def test_it_knows_its_torch_and_what_paceline_needs() -> None:
@@ -19,10 +19,11 @@ def test_it_knows_its_torch_and_what_paceline_needs() -> None:
     assert "nvidia" not in " ".join(node.torch_requires)
 
 
-def test_the_stand_in_has_the_name_the_version_and_the_needs_of_torch_alone(tmp_path: Path) -> None:
+def test_the_stand_in_has_the_name_the_version_and_the_needs_of_torch_alone() -> None:
     node = replace(this_python(), packages={"torch": "9.9+x"}, torch_requires=("sympy>=1",))
-    wheel = write_stand_in(node, tmp_path)
-    with zipfile.ZipFile(wheel) as archive:
+    name, wheel = stand_in_wheel(node)
+    assert name == "torch-9.9+x-py3-none-any.whl"
+    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
         names = archive.namelist()
         metadata = archive.read("torch-9.9+x.dist-info/METADATA").decode()
     assert {name.partition("/")[0] for name in names} == {"torch-9.9+x.dist-info"}

@@ -235,6 +235,21 @@ async def test_packages_of_a_job_are_warm_in_no_process_of_an_agent_that_runs_it
     assert bool(started) == (account is None)
 
 
+def test_no_file_is_made_where_a_link_in_a_ranks_folder_leads(tmp_path: Path) -> None:
+    folder = tmp_path / "rank0"
+    folder.mkdir()
+    spec = StoredSpec(with_packages({"requirements": ["einops"]}))
+    order = RankOrder(spec=spec, world=world("job"), folder=str(folder), agent_socket="")
+    (folder / "preparing").symlink_to(tmp_path / "elsewhere")
+    for _ in range(2):
+        preparation.begin(order)
+        assert not (tmp_path / "elsewhere").exists()
+        (folder / "preparing").unlink(missing_ok=True)
+    preparation.begin(order)
+    preparation.begin(order)
+    assert (folder / "preparing").is_file()
+
+
 def test_a_build_has_the_agents_settings_of_uv_and_no_more_than_ranks_have() -> None:
     agent = {"UV_INDEX_URL": "https://host/simple", "TOKEN": "secret", **os.environ}
     assert variables_for_builds({"PATH": "/bin"}, agent, None)["UV_INDEX_URL"] == "https://host/simple"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from paceline.cluster.agent.upload import output, output_gaps
 from paceline.cluster.agent.upload.output import OutputReader, ReadLine
 from paceline.cluster.agent.upload.output_gaps import Gap, Gaps
+from paceline.monitoring.files import UnfitFileError
 
 CAP = 1 << 20
 BURST, RATE = 256 << 10, 16 << 10
@@ -180,3 +182,11 @@ def test_gaps_are_the_same_when_they_are_read_again(tmp_path: Path) -> None:
     assert gaps.behind(0) == [Gap(5, 20, "cap"), Gap(20, 60, "cap")]
     assert again.behind(0)[:2] == gaps.behind(0)
     assert [gap.start for gap, _ in itertools.pairwise([*gaps.behind(20), Gap(0, 0, "cap")])] == [20]
+
+
+def test_a_pipe_in_the_place_of_its_gaps_does_not_keep_the_agent_waiting(tmp_path: Path) -> None:
+    """The rank's user can put one there, and nobody reads from it."""
+    path = tmp_path / "output.gaps"
+    os.mkfifo(path)
+    with pytest.raises(UnfitFileError):
+        Gaps(path).add(Gap(0, 100, "rate"))
