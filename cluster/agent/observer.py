@@ -21,6 +21,8 @@ from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.stored import StoredSpec
 
 LOOK_SECONDS = 1.0
+#: Where the wall clock goes ahead of the monotonic one by more between two looks, this machine slept, or its clock was set.
+SLEPT_SECONDS = 5.0
 #: CPU time is measured over so long.
 CPU_WINDOW_SECONDS = 10.0
 
@@ -65,11 +67,12 @@ def _changed(path: Path) -> float | None:
         return None
 
 
-def quiet_since(rank: RankRecord, usual_patience: float, now: float) -> float | None:
-    """Since when a script's rank has had no output and no step; None while that is shorter than its patience. `now` is the wall clock."""
+def quiet_since(rank: RankRecord, usual_patience: float, now: float, awake_since: float = 0.0) -> float | None:
+    """Since when a script's rank has had no output and no step; None while that is shorter than its patience. Both times are of the wall
+    clock; before `awake_since` this machine slept, and the rank could do nothing."""
     if not rank.is_script or rank.stopping or (last := last_sign(rank)) is None:
         return None
-    return last if now - last >= patience_of(rank.order.spec.document, usual_patience) else None
+    return last if now - max(last, awake_since) >= patience_of(rank.order.spec.document, usual_patience) else None
 
 
 def program_of(spec: StoredSpec) -> str:
@@ -90,6 +93,8 @@ class RankObserver:
         self._cpu = CpuMeter()
         self._reader = StackReader()
         self._reading: dict[tuple[RankKey, str], asyncio.Task[None]] = {}
+        self._last_look: tuple[float, float] | None = None  # wall clock, monotonic
+        self._awake_since = 0.0
 
     def recall(self, now: float) -> None:
         """Restore the observations of a previous agent: quiet ranks are reported as quiet from the first report on."""
@@ -101,23 +106,32 @@ class RankObserver:
         """Look at the ranks again and again."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            await self.look_once(time.time())
+            await self.look_once(time.time(), time.monotonic())
 
-    async def look_once(self, now: float) -> None:
-        """Look at all ranks once, in a thread: /proc of a large machine takes a while."""
+    async def look_once(self, now: float, monotonic: float) -> None:
+        """Look at all ranks once, in a thread: /proc of a large machine takes a while. `now` is the wall clock; `monotonic` stands still
+        while this machine sleeps."""
+        self._note_sleep(now, monotonic)
         alive = [rank for rank in self._table.ranks.values() if rank.phase is RankPhase.ALIVE and rank.pid is not None]
         if not alive:
             return
         seen, seconds = await asyncio.to_thread(self._look, alive, now)
-        self._cpu.note(seconds, time.monotonic())
+        self._cpu.note(seconds, monotonic)
         for rank in alive:
             known = self._table.ranks.get(rank.key)
             if known is not None and known.ending is None and known.quiet_since != seen[rank.key]:
                 self._table.change(rank.key, quiet_since=seen[rank.key])
                 self._on_change()
 
+    def _note_sleep(self, now: float, monotonic: float) -> None:
+        if self._last_look is not None:
+            last_now, last_monotonic = self._last_look
+            if now - last_now > monotonic - last_monotonic + SLEPT_SECONDS:
+                self._awake_since = now
+        self._last_look = now, monotonic
+
     def _look(self, alive: Iterable[RankRecord], now: float) -> tuple[dict[RankKey, float | None], dict[int, float]]:
-        seen = {rank.key: quiet_since(rank, self._usual_patience, now) for rank in alive}
+        seen = {rank.key: quiet_since(rank, self._usual_patience, now, self._awake_since) for rank in alive}
         return seen, cpu_seconds_of([rank.pid for rank in alive if rank.pid is not None])
 
     def read_stacks(self, key: RankKey, request: str) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from paceline.cluster.agent.observer import CPU_WINDOW_SECONDS, CpuMeter, program_of, quiet_since
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.observer import CPU_WINDOW_SECONDS, CpuMeter, RankObserver, program_of, quiet_since
+from paceline.cluster.agent.ranks.rank_table import RankTable
 from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.training.link import RankOrder
 from paceline.training.rank_folder import RankFolder
@@ -39,6 +41,21 @@ def test_the_newest_of_output_steps_and_events_counts(tmp_path: Path) -> None:
 def test_the_spec_wins_over_the_agents_patience(tmp_path: Path) -> None:
     quiet = rank(tmp_path, {"output": 20}, SCRIPT | {"fault_tolerance": {"hang_seconds": 8}})
     assert quiet_since(quiet, 300.0, NOW) == NOW - 20
+
+
+async def test_a_script_is_not_quiet_because_its_machine_slept(tmp_path: Path) -> None:
+    """One with `hang_seconds` was ended as hung within seconds of waking up."""
+    folder, patience, slept = AgentFolder(tmp_path), 600.0, 3600.0
+    folder.create()
+    table = RankTable(folder)
+    key = table.add(rank(tmp_path, {"output": 5}).order).key
+    table.change(key, phase=RankPhase.ALIVE, pid=os.getpid())
+    observer = RankObserver(table, patience, lambda slot: None, lambda: None)
+    for seconds in (0.0, 1.0, patience):  # that it was awake
+        await observer.look_once(NOW + seconds + (slept if seconds else 0.0), seconds)
+        assert table.ranks[key].quiet_since is None
+    await observer.look_once(NOW + slept + 1.0 + patience, 1.0 + patience)
+    assert table.ranks[key].quiet_since == NOW - 5
 
 
 def test_our_own_trainer_and_ranks_that_are_told_to_end_are_never_quiet(tmp_path: Path) -> None:
