@@ -1,7 +1,7 @@
 """A batch of a user's loader: to the device, through the model, to its loss.
 
 A batch that is a pair is (inputs, targets). Any other one is both: the model's inputs, and what the criterion is given besides the outputs.
-Inputs that are a mapping are named arguments of the model, a tuple positional ones, and anything else is the only one.
+Inputs that are a mapping are named arguments of the model, a tuple positional ones, and anything else, such as a PackedSequence, is the only one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from paceline.training.errors import InvalidInputError
 
@@ -37,7 +38,7 @@ def parts_of(batch: Any) -> tuple[Any, Any]:
 def outputs_of(model: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return model(**inputs)
-    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+    return model(*inputs) if isinstance(inputs, tuple) and not isinstance(inputs, PackedSequence) else model(inputs)
 
 
 def loss_of(model: nn.Module, batch: Any, criterion: Criterion | None) -> Tensor:
@@ -67,13 +68,15 @@ def found_loss(model: nn.Module, batch: Any, criterion: Criterion | None) -> tup
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """Tensors wherever they are in it; what is no tensor stays as it is."""
-    if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Tensor | PackedSequence):
+        return batch.to(device, non_blocking=True)  # type: ignore[arg-type]
     if isinstance(batch, Mapping):
         return {name: to_device(value, device) for name, value in batch.items()}
     if isinstance(batch, tuple | list):
         moved = [to_device(value, device) for value in batch]
-        return moved if isinstance(batch, list) else tuple(moved)
+        if isinstance(batch, list):
+            return moved
+        return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)  # of a named one, with its names
     return batch
 
 

@@ -84,9 +84,20 @@ class ReadyDataPlanner(DefaultSavePlanner):
         content = pickle.dumps(value)
         if content not in self._packed:
             packed: BytesIO = self.transform_object(write_item, value)
-            require_readable(write_item.index.fqn, packed)
+            self._require_readable(write_item, value, packed)
             self._packed[content] = packed
         return self._packed[content]
+
+    def _require_readable(self, write_item: WriteItem, value: Any, packed: BytesIO) -> None:
+        """Check that a value could be loaded again. Of a dictionary that is saved as one value, in a tuple, the error names the key at fault."""
+        name = write_item.index.fqn
+        try:
+            require_readable(name, packed)
+        except CheckpointSaveError:
+            if isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], dict):
+                for key, part in value[0].items():
+                    require_readable(f"{name.rpartition('.')[0]}.{key}", self.transform_object(write_item, part))
+            raise
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from paceline.distributed.env import RANK_FOLDER
 from paceline.distributed.errors import LaunchError
@@ -241,3 +242,47 @@ def test_an_update_that_is_skipped_leaves_a_cache_as_far_as_it_has_grown() -> No
         trainer.train_step(own_batch(0, 1), optimizer, lambda outputs, _: outputs.float().mean() * torch.inf, 0)
         assert trainer.model.get_buffer("norm.running_mean").equal(before)
         assert len(trainer.model.get_buffer("cache")) == len(own_batch(0, 1)[0])
+
+
+class Labelled(NamedTuple):
+    inputs: Tensor
+    labels: Tensor
+    weights: Tensor
+
+
+class Weighted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        output: Tensor = self.head(inputs) * weights
+        return output
+
+
+def test_a_batch_with_names_has_them_in_the_criterion() -> None:
+    inputs, targets = own_batch(0, 1)
+    with Trainer(Weighted()) as trainer:
+        batch = Labelled(inputs, targets, torch.ones(len(inputs), 1))
+        assert trainer.train_step(
+            batch, optimizer_of(trainer.model), lambda outputs, batch: F.mse_loss(outputs, batch.labels) * batch.weights.mean(), 0
+        )
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.RNN(4, 4)
+
+    def forward(self, packed: PackedSequence) -> Tensor:
+        output: Tensor = self.cell(packed)[0].data
+        return output
+
+
+def test_a_packed_sequence_is_one_input() -> None:
+    packed = pack_sequence([torch.ones(3, 4), torch.ones(2, 4)])
+    with Trainer(Recurrent()) as trainer:
+        update = trainer.train_step(
+            (packed, torch.zeros(5, 4)), optimizer_of(trainer.model), lambda outputs, targets: F.mse_loss(outputs, targets), 0
+        )
+        assert update is not None
