@@ -183,7 +183,6 @@ CATALOGUE: Mapping[str, ProblemKind] = {
         501, "This coordinator cannot draw figures", "Install the package that the detail names on the coordinator."
     ),
     # nodes and checkpoints
-    "node_gone": ProblemKind(409, "The node is gone", "Look at the list of nodes. To bring the machine back, join it with a new token."),
     "node_state": ProblemKind(
         409, "The node's state does not allow this", "Look at the node's state, and choose an action that it allows."
     ),
@@ -228,7 +227,6 @@ CATALOGUE: Mapping[str, ProblemKind] = {
     "disk_low": ProblemKind(
         507, "The coordinator's disk is nearly full", "Free disk on the coordinator, or delete jobs' data under *Storage*."
     ),
-    "not_ready": ProblemKind(503, "The coordinator is not ready", "Wait until the coordinator has started."),
     "internal": ProblemKind(500, "The coordinator has a bug", "Report it with the `request_id`. The coordinator's log has the traceback."),
 }
 # fmt: on

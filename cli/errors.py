@@ -170,8 +170,8 @@ class ApiProblemError(CliError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether nobody could answer for a while: a proxy that reaches no coordinator, or one that is starting, or without its database."""
-        return self.status in _AWAY and self.code in ("", "busy", "not_ready")
+        """Whether nobody could answer for a while: a proxy that reaches no coordinator, or a coordinator without its database."""
+        return self.status in _AWAY and self.code in ("", "busy")
 
     def document(self) -> dict[str, Any]:
         """The error for programs: the coordinator's own code, and the fields that it refused."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +15,8 @@ from fastapi import FastAPI
 from paceline.api.errors import CATALOGUE, ProblemError
 from paceline.api.problems import MEDIA_TYPE, pointer
 from tests.conftest import Connect
+
+ROOT = Path(__file__).parents[2]
 
 
 async def test_a_problem_has_every_member(client: httpx.AsyncClient) -> None:
@@ -108,6 +112,17 @@ def test_every_code_has_a_status_and_a_title() -> None:
     for code, kind in CATALOGUE.items():
         assert 400 <= kind.status < 600
         assert ProblemError(code, "x").document(instance="/", request_id="r").title == kind.title
+
+
+def literals() -> set[str]:
+    """All texts in the sources of the coordinator, but for those of the catalogue."""
+    files = [path for path in (*(ROOT / "api").rglob("*.py"), *(ROOT / "cluster/policy").rglob("*.py")) if path != ROOT / "api/errors.py"]
+    trees = [ast.parse(path.read_text()) for path in files]
+    return {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_every_code_that_is_explained_is_one_that_can_come() -> None:
+    assert sorted(CATALOGUE.keys() - literals()) == []
 
 
 async def test_a_replayed_create_answers_the_same_once(client: httpx.AsyncClient) -> None:

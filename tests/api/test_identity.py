@@ -134,6 +134,7 @@ async def test_guessing_links_is_slowed_down(connect: Connect) -> None:
     async with connect() as client:
         answers = [await client.post("/api/v1/auth/login", json={"token": f"guess{n}"}) for n in range(11)]
     assert [answer.status_code for answer in answers] == [401] * 10 + [429]
+    assert answers[-1].json()["code"] == "rate_limited"
     assert int(answers[-1].headers["retry-after"]) > 0
 
 

@@ -147,7 +147,9 @@ async def test_what_cannot_be_planned_is_refused(
 async def test_a_node_that_has_not_said_what_it_has_needs_a_stated_budget(client: httpx.AsyncClient, services: Services) -> None:
     async with services.write() as session:
         await factories.create_node(session, slots=2)
-    assert "state resources.memory_per_slot" in (await refused(client, auto(resources={"slots_per_node": 2})))["detail"]
+    problem = await refused(client, auto(resources={"slots_per_node": 2}))
+    assert problem["code"] == "cannot_choose"
+    assert "state resources.memory_per_slot" in problem["detail"]
 
 
 async def test_a_gpu_s_memory_and_peak_are_known(client: httpx.AsyncClient, services: Services) -> None:

@@ -25,9 +25,8 @@ AWAY = [
     Answer(502, b"<html>502 Bad Gateway</html>"),
     Answer(504, b"<html>504 Gateway Time-out</html>"),
     problem(503, "busy", "the database does not answer"),
-    problem(503, "not_ready", "the coordinator is starting"),
 ]
-kinds_of_away = pytest.mark.parametrize("away", AWAY, ids=["hang up", "502", "504", "busy", "not ready"])
+kinds_of_away = pytest.mark.parametrize("away", AWAY, ids=["hang up", "502", "504", "busy"])
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,8 @@ SPEC: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Hostile:
-    """`known`: sent with an API key. `refused`: the statuses that are right; a 2xx is right where it is empty."""
+    """`known`: sent with an API key. `refused`: the statuses that are right; a 2xx is right where it is empty. `code`: the one that is right, where it is
+    given."""
 
     name: str
     method: str
@@ -30,6 +31,7 @@ class Hostile:
     type: str = ""
     known: bool = True
     refused: tuple[int, ...] = ()
+    code: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -70,7 +72,7 @@ STRANGERS = (
     Hostile("deep JSON from nobody", "POST", JOBS, b"[" * 60_000, JSON, known=False, refused=(401,)),
     Hostile("a path with NUL", "GET", "/assets/%00", known=False, refused=(400,)),
     Hostile("a path that no file can have", "GET", "/assets/" + "a" * 4000, known=False, refused=(404,)),
-    Hostile("an address of 60 kB", "GET", "/" + "a" * 60_000, known=False, refused=(414,)),
+    Hostile("an address of 60 kB", "GET", "/" + "a" * 60_000, known=False, refused=(414,), code="address_too_long"),
     Hostile("a path out of the dashboard", "GET", "/assets/%2e%2e/%2e%2e/%2e%2e/etc/host.conf", known=False, refused=(404,)),
     Hostile("a join of 100 kB", "POST", "/api/v1/agents/join", b"x" * 100_000, JSON, known=False, refused=(413,)),
     Hostile(

@@ -110,6 +110,13 @@ async def test_a_node_of_a_pool_is_launched_joins_by_its_name_and_knows_where_it
     assert moves == [("requested", "pending"), ("pending", "running"), ("running", "joined")]
 
 
+async def test_a_launch_whose_node_has_joined_is_not_cancelled(machinery: Machinery) -> None:
+    launch_id, _ = await machinery.joined()
+    refused = await machinery.client.delete(f"{LAUNCHES}/{launch_id}")
+    assert (refused.status_code, refused.json()["code"]) == (409, "launch_joined")
+    assert (await machinery.row(launch_id)).state is LaunchState.JOINED
+
+
 async def test_a_node_that_is_removed_is_drained_and_then_ended_at_its_provider(machinery: Machinery) -> None:
     launch_id, node_id = await machinery.joined()
     await machinery.move_node(node_id, NodeState.READY)

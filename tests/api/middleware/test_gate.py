@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -28,6 +29,11 @@ async def unread() -> Message:
 
 async def ask(app: FastAPI, method: str, path: str, receive: Any, *headers: tuple[str, str]) -> int:
     """The status of one request, whose body comes from `receive`."""
+    return (await answer_of(app, method, path, receive, *headers))[0]
+
+
+async def answer_of(app: FastAPI, method: str, path: str, receive: Any, *headers: tuple[str, str]) -> tuple[int, bytes]:
+    """The status of one request, whose body comes from `receive`, and what it is answered."""
     answers: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -37,8 +43,7 @@ async def ask(app: FastAPI, method: str, path: str, receive: Any, *headers: tupl
     scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "scheme": "http"}
     scope |= {"headers": [(name.encode(), value.encode()) for name, value in sent.items()], "client": ("127.0.0.1", 5)}
     await app({**scope, "http_version": "1.1", "server": ("127.0.0.1", 8000), "root_path": ""}, receive, send)
-    status: int = answers[0]["status"]
-    return status
+    return answers[0]["status"], b"".join(answer["body"] for answer in answers[1:])
 
 
 @pytest.mark.parametrize("header", [("content-length", "100"), ("transfer-encoding", "chunked")], ids=["length", "chunked"])
@@ -75,8 +80,9 @@ async def test_a_body_that_never_comes_is_waited_for_so_long_and_no_longer(
             await asyncio.Event().wait()
         return {"type": "http.request", "body": bytes([piece or 0]), "more_body": True}
 
-    status = await asyncio.wait_for(ask(app, "POST", path, trickle, ("authorization", f"Bearer {admin_key}"), ("content-length", "100")), 5)
-    assert status == 408
+    headers = ("authorization", f"Bearer {admin_key}"), ("content-length", "100")
+    status, body = await asyncio.wait_for(answer_of(app, "POST", path, trickle, *headers), 5)
+    assert (status, json.loads(body)["code"]) == (408, "body_too_slow")
 
 
 async def test_the_longest_yaml_does_not_keep_the_event_loop(client: httpx.AsyncClient) -> None:

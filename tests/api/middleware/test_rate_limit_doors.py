@@ -81,7 +81,8 @@ async def test_a_peer_over_its_limit_costs_no_database_session(
 
         monkeypatch.setattr(type(services.control), "write", used)
         monkeypatch.setattr(type(services.control), "read", used)
-        assert (await stranger.post(door, json=BODIES[door])).status_code == 429
+        answer = await stranger.post(door, json=BODIES[door])
+        assert (answer.status_code, answer.json()["code"]) == (429, "rate_limited")
 
 
 @pytest.mark.parametrize("name", ["n\n", "n/1", "-n", "x" * 64, "n\0"])

@@ -95,3 +95,12 @@ async def test_keys_are_listed_with_the_newest_first_page_by_page(client: httpx.
     rest = (await client.get(KEYS, params={"limit": 200, "cursor": second["next_cursor"]})).json()
     assert rest["next_cursor"] is None
     assert not {key["name"] for key in rest["items"]} & set(made)
+
+
+async def test_a_login_link_for_a_user_who_is_disabled_is_refused_with_the_way_out(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        user, _ = await factories.create_user(session, name="bob", role="member")
+    (await client.patch(f"/api/v1/users/{user.id}", json={"disabled": True})).raise_for_status()
+    answer = await client.post(f"/api/v1/users/{user.id}/login-link")
+    assert (answer.status_code, answer.json()["code"]) == (409, "user_disabled")
+    assert "enable the user first" in answer.json()["detail"]

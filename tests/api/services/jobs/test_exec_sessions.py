@@ -81,8 +81,9 @@ async def test_what_members_may_destroy_gives_nobody_a_shell(services: Services,
 async def test_sessions_are_limited_by_node_and_by_user(services: Services, place: tuple[JobRow, NodeRow]) -> None:
     job, _ = place
     await opened(services, job)
-    with pytest.raises(ProblemError, match="you have 1 of at most 1: end one first"):
+    with pytest.raises(ProblemError, match="you have 1 of at most 1: end one first") as refused:
         await opened(services, job, exec_per_user=1)
+    assert (refused.value.code, refused.value.status) == ("too_many_sessions", 429)
     admin = replace(OWNER, user_id="u2", role="admin")
     with pytest.raises(ProblemError, match="has 1 open session of at most 1, and you have 0"):
         await opened(services, job, admin, exec_per_node=1)
