@@ -105,8 +105,7 @@ class Trainer:
         )
         self._retention = read_retention(keep_last, keep_best, best_metric, best_mode)
         sizes = self._options.degrees(place.world_size)
-        if place.world_size > 1:  # ranks of one machine share its cores
-            torch.set_num_threads(intra_op_threads())
+        _share_cores(place)
         self._group = meeting.join(self.device, mesh.axis_group_ranks(sizes))
         give_own_memory(model)
         broadcast_model(model, self._group)

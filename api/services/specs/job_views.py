@@ -55,18 +55,7 @@ def job_view(
     `job_snapshots.JobSnapshot.decide`."""
     spec = readable_spec_of(job)
     is_script = spec is not None and isinstance(spec.workload, ScriptWorkload)
-    begun, awaited = job.state is JobState.RUNNING, () if spec is None or is_script else behind
-    views = [
-        rank_view(
-            rank,
-            begun=begun,
-            reachable=rank.node_id not in silent,
-            leaving=rank.node_id in draining,
-            behind=rank.node_id in awaited,
-            up_since=up_since,
-        )
-        for rank in ranks
-    ]
+    views = _rank_views(job, ranks, silent, draining, () if spec is None or is_script else behind, up_since)
     return JobView(
         state=job.state,
         desired=job.desired,
@@ -96,6 +85,27 @@ def job_view(
         ran_before=job.ran_seconds,
         up_since=up_since,
     )
+
+
+def _rank_views(
+    job: JobRow,
+    ranks: Sequence[RankRow],
+    silent: Collection[str],
+    draining: Collection[str],
+    behind: Collection[str],
+    up_since: datetime | None,
+) -> list[RankView]:
+    return [
+        rank_view(
+            rank,
+            begun=job.state is JobState.RUNNING,
+            reachable=rank.node_id not in silent,
+            leaving=rank.node_id in draining,
+            behind=rank.node_id in behind,
+            up_since=up_since,
+        )
+        for rank in ranks
+    ]
 
 
 def own_pause_of(spec: JobSpec | None, ranks: Sequence[RankRow]) -> int | None:
