@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from paceline.distributed.env import intra_op_threads, position
+from paceline.distributed.env import Position, intra_op_threads, position
 from paceline.distributed.launch import Meeting, device_of, meet
 from paceline.monitoring.checks import checked_value
 from paceline.parallelism import mesh
@@ -320,6 +320,12 @@ class Trainer:
                 "fsdp puts others in the place of those that the model was built with"
             )
         self._known = optimizer
+
+
+def _share_cores(place: Position) -> None:
+    """Leave ranks of the same machine their share of its cores."""
+    if place.world_size > 1:
+        torch.set_num_threads(intra_op_threads())
 
 
 def choose_together(model: nn.Module, meeting: Meeting, device: torch.device) -> ChosenStrategy:
