@@ -23,9 +23,10 @@ from paceline.distributed.process_group import Group
 from paceline.parallelism.mesh import local_tensor
 from paceline.parallelism.plan import Coordinates, MicroBatchAssignment, StateShard, assign_remaining, assign_to_workers
 from paceline.parallelism.tree import TreeNode, deduplicate_subtrees, leaves_of
+from paceline.training.errors import StateTransferError
 from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import Unscaled
-from paceline.training.saving.shards import Tensors, put_tensors, tensors_of
+from paceline.training.saving.shards import OPTIMIZER, Tensors, leave_out, put_tensors, tensors_of
 from paceline.training.state import StepReport, TrainState
 from paceline.training.state_handoff import numbers_in, put_numbers, restore_shards
 
@@ -218,9 +219,19 @@ def apply_agreement(state: TrainState, group: Group, agreement: Agreement) -> No
 
 def exchange(tensors: Tensors, group: Group, transfers: Sequence[StateTransfer]) -> None:
     """Transfer parameters, buffers and optimizer state, or this rank's part of them, in one message for each dtype. Collective, for the numbers among
-    them. `transfers`: those of this rank."""
+    them and for the names of the optimizer's values: a new optimizer has some of parameters that others have never updated. `transfers`: those of this
+    rank."""
     sends = any(each.source == group.rank for each in transfers)
-    numbers = group.all_gather_object(numbers_in(tensors) if sends else None)
+    told = group.all_gather_object(
+        (numbers_in(tensors), tuple(tensors["optimizer"]), tensor_names(tensors["optimizer"])) if sends else None
+    )
+    for each in transfers:
+        if each.target == group.rank:
+            _, names, with_tensors = told[each.source]
+            leave_out(tensors["optimizer"], (OPTIMIZER + name for name in names))
+            different = sorted(tensor_names(tensors["optimizer"]) ^ with_tensors)
+            if different:
+                raise StateTransferError(f"of this rank and rank {each.source} the optimizer of one alone keeps {', '.join(different[:3])}")
     for kind, parts in by_type(tensors).items():
         flat = flatten(parts, kind)
         for each in transfers:
@@ -231,7 +242,11 @@ def exchange(tensors: Tensors, group: Group, transfers: Sequence[StateTransfer])
                 unflatten(flat, parts)
     for each in transfers:
         if each.target == group.rank:
-            put_numbers(numbers[each.source], tensors)
+            put_numbers(told[each.source][0], tensors)
+
+
+def tensor_names(flat: Tensors) -> frozenset[str]:
+    return frozenset(name for name, value in flat.items() if isinstance(value, Tensor))
 
 
 def by_type(tensors: dict[str, Any]) -> dict[torch.dtype, list[Tensor]]:

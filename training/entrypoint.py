@@ -147,7 +147,9 @@ def uncallable(function: object, name: str, *arguments: str) -> Iterator[str]:
 def give_own_memory(model: nn.Module) -> None:
     """Give each element of a buffer memory of its own: of one that `expand` has made, many are one, which nothing can be copied into."""
     for buffer in model.buffers():
-        if any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True)):
+        if buffer.layout is torch.strided and any(
+            stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True)
+        ):
             buffer.data = buffer.data.clone(memory_format=torch.contiguous_format)
 
 

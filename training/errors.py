@@ -11,6 +11,7 @@ TrainingError
 │   ├── LossNotFiniteError    the job stops
 │   ├── LossSpikeError        the same
 │   └── RollBackError         the job goes back to its newest checkpoint
+├── StateTransferError       a new optimizer keeps other values than those of the ranks that it gets its state from
 ├── SampleAccountingError    ours: a step that would not have used every sample exactly once; it was not applied
 ├── CheckpointError
 │   ├── CheckpointCorruptError     a hash, a size or a file does not match the manifest; an older one may do
@@ -49,6 +50,10 @@ class WorkerLostError(TrainingError):
 
 class AbandonedError(TrainingError):
     """The wait for a new generation is over."""
+
+
+class StateTransferError(TrainingError):
+    """The optimizers of two ranks do not keep the same tensors, so that neither can take the other's state."""
 
 
 class SampleAccountingError(TrainingError):

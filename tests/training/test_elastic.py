@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
@@ -246,6 +247,48 @@ def train_beside_a_newcomer(world: World, cache: Path) -> bytes:
 def test_an_optimizer_that_counts_in_python_numbers_updates_a_newcomer_as_the_others(tmp_path: Path) -> None:
     newcomer, survivor = run_ranks(train_beside_a_newcomer, 2, tmp_path)
     assert newcomer == survivor
+
+
+class PartlyUsed(nn.Module):
+    """`b` is never used. Its name is between two that are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.c = nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return cast("torch.Tensor", self.c(self.a(inputs).tanh()))
+
+
+@dataclass
+class Training:
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+
+def send_to_a_newcomer(world: World) -> dict[str, Any]:
+    model = PartlyUsed()
+    training = Training(model, torch.optim.AdamW(model.parameters(), lr=0.1))
+    for _ in range(3 if world.rank else 0):
+        training.optimizer.zero_grad()
+        model(torch.ones(4, 2)).sum().backward()
+        training.optimizer.step()
+    group, tensors = join(world, GroupAborter()), tensors_of(training)
+    elastic.exchange(tensors, group, [StateTransfer(1, 0)])
+    if world.rank == 0:
+        put_tensors(training, tensors)
+    group.barrier_and_leave()
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    kept = training.optimizer.state.items()
+    return {names[parameter]: {key: value.tolist() for key, value in values.items()} for parameter, values in kept}
+
+
+def test_a_newcomers_optimizer_keeps_of_each_parameter_what_the_others_keep() -> None:
+    """Of one that is never used they keep nothing, and a new optimizer does: all values behind its name went to others."""
+    newcomer, survivor = run_ranks(send_to_a_newcomer, 2)
+    assert newcomer == survivor
+    assert survivor.keys() == {"a.weight", "a.bias", "c.weight", "c.bias"}
 
 
 def test_a_part_that_waits_on_the_host_keeps_python_numbers_of_its_optimizer(tmp_path: Path) -> None:

@@ -134,6 +134,21 @@ def test_a_buffer_whose_elements_share_memory_is_given_its_own(folder: Path) -> 
     assert factor.tolist() == [2.0, 2.0, 2.0]
 
 
+def test_sparse_buffers_are_left_as_they_are(folder: Path) -> None:
+    body = """
+    import warnings
+
+    def make(spec):
+        model = linear()
+        model.register_buffer("by_place", torch.eye(2).to_sparse(), persistent=False)
+        with warnings.catch_warnings(action="ignore"):  # it is new in torch
+            model.register_buffer("by_row", torch.eye(2).to_sparse_csr(), persistent=False)
+        return task(model=model)
+    """
+    model = load(folder, textwrap.dedent(body)).model
+    assert [model.get_buffer(name).layout for name in ("by_place", "by_row")] == [torch.sparse_coo, torch.sparse_csr]
+
+
 def test_a_function_that_takes_no_spec_is_refused(folder: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"make cannot be called as make\(spec\): too many positional arguments"):
         load(folder, "def make(): return task()")

@@ -20,8 +20,8 @@ from paceline.training.data.sampler import data_generator, epoch_order
 from paceline.training.errors import InvalidInputError
 
 POSITION = "samples"
-#: Of a data set's `batch`.
-ARGUMENTS = ("indices", "generator")
+#: The first argument of `batch` in Hugging Face's `datasets`, where it groups the whole set.
+FOREIGN = "batch_size"
 
 
 class ShardedLoader:
@@ -108,10 +108,15 @@ class ShardedLoader:
 
 
 def has_batches(dataset: Any) -> bool:
-    """Return whether `dataset` is one of ours, or of the same form: `batch(indices, generator)`. One that has items has its `batch` for something
-    else where it takes other arguments, as those of Hugging Face's `datasets` do."""
+    """Return whether `dataset` is one of ours, or of the same form: `batch(indices, generator)`, whatever it calls them. `batch` of Hugging Face's
+    `datasets` is for something else."""
     batch = getattr(dataset, "batch", None)
-    return callable(batch) and (not hasattr(dataset, "__getitem__") or tuple(inspect.signature(batch).parameters)[:2] == ARGUMENTS)
+    if not callable(batch):
+        return False
+    try:
+        return FOREIGN not in inspect.signature(batch).parameters
+    except ValueError:  # in C, without a signature
+        return True
 
 
 def epochs_of(places: Tensor, samples: int) -> range:

@@ -123,6 +123,9 @@ def forget_never_updated(state: Trained, flat: Tensors) -> None:
 def without_empty_groups(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Hide groups without parameters, which torch's functions cannot load: a parameter server's shard, or a model without biases, has such."""
     groups = optimizer.param_groups
+    if all(group["params"] for group in groups):  # an optimizer around another one may not let its groups be set
+        yield
+        return
     optimizer.param_groups = [group for group in groups if group["params"]]
     try:
         yield

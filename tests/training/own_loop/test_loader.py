@@ -147,3 +147,17 @@ def test_the_documented_loop_trains_as_much_with_an_interruption_where_a_batch_i
 def test_what_cannot_be_shared_out_is_refused(dataset: Any, batch_size: int, problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
         loader(dataset, batch_size)
+
+
+class Named(torch.utils.data.Dataset[Tensor]):
+    """Has `__getitem__` of torch's own class, which raises."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def batch(self, chosen: Tensor, drawn: torch.Generator) -> Tensor:
+        return chosen
+
+
+def test_batches_are_taken_of_a_data_set_that_names_its_arguments_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [batch.tolist() for batch in of_rank(monkeypatch, 0, 1, Named(), shuffle=False)] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -74,3 +75,27 @@ def test_an_optimizer_keeps_nothing_of_parameters_of_which_nothing_was_saved() -
     assert "state.0.weight.step" not in tensors_of(training)["optimizer"]
     step(training)
     assert training.optimizer.state[first]["step"] == 1
+
+
+class Around(torch.optim.Optimizer):
+    """Has the groups and the state of another optimizer, which nobody can set."""
+
+    def __init__(self, base: torch.optim.Optimizer) -> None:
+        self.base = base
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return self.base.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        return self.base.state
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.base.state_dict()
+
+
+def test_an_optimizer_around_another_one_is_saved() -> None:
+    training = trained(3)
+    wrapped = Training(training.model, Around(training.optimizer))
+    assert tensors_of(wrapped)["optimizer"].keys() == tensors_of(training)["optimizer"].keys()
