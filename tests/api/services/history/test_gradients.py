@@ -181,7 +181,9 @@ async def test_records_that_unfold_to_more_than_the_memory_are_not_read_at_once(
         recorded.leave(rank, *(parameter(f"blocks.{number}.weight", histogram=(0,) * 1000) for number in range(10)))
     await recorded.upload()
     monkeypatch.setattr(gradients, "MOST_BYTES", 20_000)
-    detail = (await recorded.get("/5", 400))["detail"]
-    assert detail.startswith("the records of 1 of these 2 ranks alone have 21,")
-    assert detail.endswith(" bytes; name fewer of them with rank=0,1")
+    found = await recorded.get("/5")
+    first, second = found["ranks"]
+    assert (first["state"], second["state"]) == ("ready", "failed")
+    assert second["error"] == "it is too large to be read along with those of other ranks; ask for rank=1 alone"
+    assert [each["rank"] for each in found["parameters"][0]["ranks"]] == [0], "what fits is shown"
     assert len((await recorded.get("/5?rank=1"))["parameters"]) == 10
