@@ -1,32 +1,37 @@
 """What a rank records of its gradients in one step: the content of an artifact of kind `gradients`, as JSON, compressed by gzip.
 
 Half of a histogram's bins are for negative numbers. The first bin reaches from minus infinity to the first of `edges`, the last from the last of them to
-infinity; a bin has its lower edge.
+infinity; a bin has its lower edge. A content may come from any code: the limits hold for who reads it too.
 """
 
 from __future__ import annotations
 
 import gzip
 import zlib
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-#: A record is not larger before it is compressed: one that is was not written by a rank of ours.
-MAX_RECORD_BYTES = 256 << 20
+#: A record is not larger before it is compressed: one that is was not written by a rank of ours. Lists of small numbers take ten times as much
+#: memory once they are decoded.
+MAX_RECORD_BYTES = 64 << 20
+MAX_DIMENSIONS = 64
+MAX_BINS = 1024
 
 
 class ParameterRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Gradient of one parameter. `norm`: L2; None where an element is not finite. `histogram`: of the elements in none of `zeros`, `nans` and `infs`."""
 
     name: str
-    shape: tuple[int, ...]  # of what this rank has
+    shape: Annotated[tuple[int, ...], Meta(max_length=MAX_DIMENSIONS)]  # of what this rank has
     sharded: bool  # this rank has a shard of it, and all numbers are of that
     elements: int
     norm: float | None
     zeros: int
     nans: int
     infs: int
-    histogram: tuple[int, ...]
+    histogram: Annotated[tuple[int, ...], Meta(max_length=MAX_BINS)]
 
 
 class RecordedGradients(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +40,7 @@ class RecordedGradients(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     parameters: tuple[ParameterRecord, ...]
     unused: tuple[str, ...]
-    edges: tuple[float, ...]
+    edges: Annotated[tuple[float, ...], Meta(max_length=MAX_BINS + 1)]
 
 
 class DamagedRecordError(ValueError):

@@ -31,13 +31,17 @@ Step = Callable[[datetime], Awaitable[None]]
 
 @dataclass
 class LeaseLoop:
-    """A loop that holds a lease. `step` is one turn, with the time as its argument; `topics` are the nudges that wake it early."""
+    """A loop that holds a lease. `step` is one turn, with the time as its argument; `topics` are the nudges that wake it early.
+
+    `waits_for_agents`: its steps judge by how long agents have been silent. A process that takes such a loop over has not heard them before.
+    """
 
     name: str
     services: Services
     step: Step
     interval_seconds: float
     topics: tuple[str, ...] = ()
+    waits_for_agents: bool = False
     holder: str = field(default_factory=new_id)
     _held_until: datetime | None = None
     #: Since the process started; for the exposition.
@@ -64,9 +68,10 @@ class LeaseLoop:
 
     async def step_once(self, now: datetime) -> bool:
         """Take one step, if the lease is ours."""
-        led = self.leads
-        leads = await self._hold_lease(now)
-        self.services.uptime.note(now, anew=leads and not led)
+        led, began = self.leads, time.monotonic()
+        leads = await self._hold_lease(now)  # may take seconds, in which other loops have noted later turns
+        noted_at = now + timedelta(seconds=time.monotonic() - began)
+        self.services.uptime.note(noted_at, anew=self.waits_for_agents and leads and not led)
         if not leads:
             return False
         await self.step(now)

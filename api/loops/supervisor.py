@@ -37,14 +37,23 @@ def loops_of(services: Services, reads: HeavyReads) -> list[LeaseLoop]:
     watch = nodes.NodeWatch(services)
     keeper = storage.StorageKeeper(services)
     return [
-        LeaseLoop("scheduler", services, scheduler.Scheduler(services).step_once, SCHEDULER_SECONDS, (bus.SCHEDULER,)),
+        LeaseLoop(
+            "scheduler", services, scheduler.Scheduler(services).step_once, SCHEDULER_SECONDS, (bus.SCHEDULER,), waits_for_agents=True
+        ),
         LeaseLoop(
             "experiments", services, experiments.ExperimentKeeper(services).step_once, experiments.INTERVAL_SECONDS, (bus.EXPERIMENTS,)
         ),
         LeaseLoop("analyses", services, analyses.Analyst(services, reads).step_once, analyses.INTERVAL_SECONDS),
         LeaseLoop("nodes", services, watch.step_once, nodes.INTERVAL_SECONDS),
-        LeaseLoop("launches", services, launches.LaunchKeeper(services).step_once, launches.INTERVAL_SECONDS, (bus.LAUNCHES,)),
-        LeaseLoop("autoscaler", services, autoscaler.Autoscaler(services).step_once, autoscaler.INTERVAL_SECONDS),
+        LeaseLoop(
+            "launches",
+            services,
+            launches.LaunchKeeper(services).step_once,
+            launches.INTERVAL_SECONDS,
+            (bus.LAUNCHES,),
+            waits_for_agents=True,
+        ),
+        LeaseLoop("autoscaler", services, autoscaler.Autoscaler(services).step_once, autoscaler.INTERVAL_SECONDS, waits_for_agents=True),
         LeaseLoop("retention", services, retention.Retention(services).step_once, retention.INTERVAL_SECONDS, (bus.RETENTION,)),
         LeaseLoop("storage", services, keeper.step_once, storage.INTERVAL_SECONDS, (bus.STORAGE,)),
         LeaseLoop("rollups", services, rollups.RollupKeeper(services).step_once, rollups.INTERVAL_SECONDS, (bus.ROLLUPS,)),

@@ -18,7 +18,8 @@ the coordinator comes back from an outage or a stall (`JobView.up_since`):
                 does so in a save too, and pauses afterwards
     paused      none: the user decides
 A job with a time limit (`cluster.policy.time_limit`) leaves every state in which it holds slots as soon as that is over; `resizing`
-PAUSE_SECONDS later, unless its members have joined by then. A pause ends `resizing` PAUSE_SECONDS after it began.
+PAUSE_SECONDS later, unless its members have joined by then. A pause ends `resizing` PAUSE_SECONDS after it began where no step is lost
+by it, else after LONG_CHANGE_SECONDS.
 """
 
 from __future__ import annotations
@@ -38,8 +39,11 @@ from paceline.training.link import FailureReport
 START_SECONDS = 120.0
 PACKAGES_SECONDS = 1800.0
 PAUSE_SECONDS = 120.0
+#: How long members may be at the step, or the save, at which they change, before a pause ends them without it. Much longer than a save takes.
+LONG_CHANGE_SECONDS = 900.0
 STOP_SECONDS = 60.0
 _EXIT_CODE_OF_SIGTERM = 128 + 15
+_FROM_CHECKPOINT = "when resumed it continues from its newest checkpoint"
 
 
 def decide(view: JobView, now: datetime) -> Decision | None:
@@ -166,18 +170,20 @@ def _pause_unjoined(view: JobView, now: datetime) -> Decision | None:
 
 def _pause_overdue(view: JobView, now: datetime) -> Decision | None:
     """Pause a job whose members are at work for long in the generation that they are to leave: they cannot save, or their steps take long. They
-    go on without newcomers, and pause then. Where that would cost steps, no newcomer must be on its way any more."""
+    go on without newcomers, and pause then. Where that would cost steps, they have much longer for it: they may be saving, and the pause may
+    have been asked for only now. No newcomer must be on its way any more then."""
     newcomers = [rank for rank in view.ranks if rank.newcomer]
     stayers = [rank for rank in view.ranks if not rank.newcomer]
     at_work = all(rank.state is RankState.ASSIGNED and rank.reachable for rank in stayers)
     if view.desired is not Intent.PAUSE or not at_work or not view.in_state_longer_than(PAUSE_SECONDS, now):
         return None
-    what = f"its members did not change within {PAUSE_SECONDS:.0f} s"
-    if alone := recovery.without_newcomers(view, EndReason.STOP_TIMEOUT, f"{what}, and it is to be paused"):
+    what = f"its members did not change within {PAUSE_SECONDS:.0f} s, and it is to be paused"
+    if alone := recovery.without_newcomers(view, EndReason.STOP_TIMEOUT, what):
         return alone
-    if any(rank.state is RankState.ASSIGNED for rank in newcomers):
+    if any(rank.state is RankState.ASSIGNED for rank in newcomers) or not view.in_state_longer_than(LONG_CHANGE_SECONDS, now):
         return None
-    return _pause_without_saving(view, EndReason.PAUSED, EndReason.STOP_TIMEOUT, what)
+    why = f"its members did not change within {LONG_CHANGE_SECONDS:.0f} s while it was to be paused; {_FROM_CHECKPOINT}"
+    return Stop(EndReason.PAUSED, why, counts_as_restart=True)
 
 
 def _joined(view: JobView) -> Decision | None:
@@ -263,7 +269,7 @@ def _pause_without_saving(view: JobView, intended: EndReason, reason: EndReason,
         return time_limit.could_not_save(what)
     if reason in recovery.PERMANENT_REASONS or view.restarts >= view.max_restarts:
         return Stop(reason, f"{what} while it was being paused, and no restart is left")
-    why = f"{what} while it was being paused; when resumed it continues from its newest checkpoint"
+    why = f"{what} while it was being paused; {_FROM_CHECKPOINT}"
     return Stop(intended, why, counts_as_restart=True)
 
 

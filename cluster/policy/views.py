@@ -155,3 +155,9 @@ class JobView:
         if self.up_since is None or self.generation_since is None or self.generation_ended:
             return False
         return self.generation_since < self.up_since and now - self.up_since < timedelta(seconds=RECONNECT_SECONDS)
+
+    def awaits_agents(self, now: datetime) -> bool:
+        """Whether agents of its ranks are away, and have had no time to connect again since the coordinator is back."""
+        if self.up_since is None or now - self.up_since >= timedelta(seconds=RECONNECT_SECONDS):
+            return False
+        return any(not rank.stopped and not rank.reachable for rank in self.ranks)

@@ -16,7 +16,7 @@ AWAY_SECONDS = 180.0
 async def come_back(cluster: Cluster) -> None:
     """The coordinator starts again after its outage: its scheduler takes a step before any agent could speak."""
     cluster.ahead += timedelta(seconds=AWAY_SECONDS)
-    scheduler = LeaseLoop("scheduler", cluster.services, Scheduler(cluster.services).step_once, 1.0)
+    scheduler = LeaseLoop("scheduler", cluster.services, Scheduler(cluster.services).step_once, 1.0, waits_for_agents=True)
     assert await scheduler.step_once(cluster.now())
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 
+import msgspec
 import pytest
 
 from paceline.monitoring import gradient_records
-from paceline.monitoring.gradient_records import DamagedRecordError, ParameterRecord, RecordedGradients, compress, decompress
+from paceline.monitoring.gradient_records import MAX_BINS, DamagedRecordError, ParameterRecord, RecordedGradients, compress, decompress
 
 WEIGHT = ParameterRecord(
     name="head.weight", shape=(2, 2), sharded=False, elements=4, norm=None, zeros=1, nans=1, infs=0, histogram=(0, 0, 0, 0, 2, 0, 0, 0)
@@ -29,6 +30,28 @@ def test_a_record_is_the_same_from_its_bytes() -> None:
 def test_what_is_no_record_is_told(content: bytes) -> None:
     with pytest.raises(DamagedRecordError):
         decompress(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        compress(msgspec.structs.replace(RECORD, parameters=(msgspec.structs.replace(WEIGHT, shape=(257,) * 100),))),
+        compress(msgspec.structs.replace(RECORD, parameters=(msgspec.structs.replace(WEIGHT, histogram=(257,) * 2000),))),
+        compress(msgspec.structs.replace(RECORD, edges=(0.5,) * 2000)),
+        gzip.compress(b" " * (65 << 20), compresslevel=1),
+    ],
+    ids=["dimensions", "bins", "edges", "text"],
+)
+def test_a_record_of_a_few_kb_does_not_unfold_to_gigabytes(content: bytes) -> None:
+    """One of 1.4 MB, a list of numbers, took the reader some 4 GB."""
+    with pytest.raises(DamagedRecordError):
+        decompress(content)
+
+
+def test_a_record_with_as_many_bins_as_a_job_may_ask_for_can_be_read() -> None:
+    weight = msgspec.structs.replace(WEIGHT, histogram=(257,) * MAX_BINS)
+    widest = msgspec.structs.replace(RECORD, parameters=(weight,), edges=(0.5,) * (MAX_BINS + 1))
+    assert decompress(compress(widest))[0] == widest
 
 
 def test_what_unfolds_without_end_is_not_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
+from paceline.monitoring.gradient_records import MAX_BINS
 from paceline.parallelism.mesh import local_tensor
 from paceline.training.errors import InvalidInputError
 from paceline.training.gradients.names import NAMES_IN_ERRORS, matching, patterns_in_use, trainable_parameters
 from paceline.training.gradients.statistics import PendingStatistics, TensorStatistics, histogram_edges, measure
-from paceline.training.schema.gradients import MAX_BINS, MIN_BINS
+from paceline.training.schema.gradients import MIN_BINS
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from pydantic import FailFast, Field, model_validator
 
+from paceline.monitoring.gradient_records import MAX_BINS
 from paceline.training.schema.parts import Part, PositiveInt, Text, Whole, inconsistent
 
-MIN_BINS, MAX_BINS = 8, 1024
+MIN_BINS = 8
 MOST_PATTERNS = 64
 #: Steps of one job at which statistics are recorded, and at which tensors are kept.
 MOST_STEPS, MOST_SNAPSHOTS = 1000, 20

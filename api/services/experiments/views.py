@@ -29,6 +29,8 @@ from paceline.db.repositories.experiments import TrialJobColumns, TrialTally, Tr
 from paceline.training.spec.changes import field_at
 
 STATES: tuple[ExperimentState, ...] = ("running", "paused", "completed", "stopped", "cancelled")
+#: Of nodes, in a sentence.
+_MOST_NAMES = 3
 _LEFT = frozenset({"waiting", "running", "paused"})
 _Sentences = TypeAdapter(list[Sentence])
 
@@ -131,10 +133,24 @@ async def _waits_for(session: AsyncSession, row: ExperimentRow) -> Reason | None
     if by_hand is not None and by_hand.job is not None:
         text = f"trial {by_hand.trial.index} was paused by hand"
         return Reason(code="paused_by_hand", text=text, next_step=f"resume job {by_hand.job.name}, or cancel it")
-    if not jobs and _leaves_plans_open(row.spec) and all(node.state is NodeState.JOINING for node in await node_rows.present(session)):
-        text = "`strategy: auto` chooses plans for the nodes that are here, and there is none"
-        return Reason(code="no_nodes", text=text, next_step="add a node (paceline worker), or give the strategy, such as ddp or fsdp")
-    return None
+    return await _waits_for_nodes(session) if not jobs and _leaves_plans_open(row.spec) else None
+
+
+async def _waits_for_nodes(session: AsyncSession) -> Reason | None:
+    """Return which nodes trials wait for whose plans are chosen for the nodes that are here; None where none is to come."""
+    present = await node_rows.present(session)
+    joining = [node.name for node in present if node.state is NodeState.JOINING]
+    text = "`strategy: auto` chooses plans for the nodes that are here"
+    if len(joining) == len(present):
+        next_step = "add a node (paceline worker), or give the strategy, such as ddp or fsdp"
+        return Reason(code="no_nodes", text=f"{text}, and there is none", next_step=next_step)
+    if not joining:
+        return None
+    names = f"{', '.join(joining[:_MOST_NAMES])}{' and others' if len(joining) > _MOST_NAMES else ''}"
+    text = f"{text}; none holds a trial yet, and {names} {'is' if len(joining) == 1 else 'are'} joining"
+    return Reason(
+        code="nodes_joining", text=text, next_step="start the agent there (paceline worker), or remove the node if it is not to come"
+    )
 
 
 def _leaves_plans_open(spec: Mapping[str, Any]) -> bool:

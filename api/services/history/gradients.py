@@ -59,13 +59,13 @@ async def of_step(services: Services, job_id: str, step: int, ranks: Collection[
 
 
 async def _read(services: Services, files: Collection[ArtifactRow]) -> tuple[dict[int, RecordedGradients], dict[int, str]]:
-    """Return the records by rank, and why others cannot be read. Raises a problem where they are too large to be read at once: few MB may
-    unfold to gigabytes."""
+    """Return the records by rank, and why others cannot be read. Further records are left out where those before are too large together:
+    few MB may unfold to gigabytes."""
     whole, damaged, unpacked = dict[int, RecordedGradients](), dict[int, str](), 0
     for file in files:
         if unpacked > MOST_BYTES:
-            few = f"the records of {len(whole)} of these {len(files)} ranks alone have {unpacked:,} bytes"
-            raise ProblemError("invalid_parameter", f"{few}; name fewer of them with rank=0,1")
+            damaged[file.rank] = f"it is too large to be read along with those of other ranks; ask for rank={file.rank} alone"
+            continue
         content = b"".join([chunk async for chunk in artifacts.contents(services, file.id)])
         try:
             record, size = await asyncio.to_thread(decompress, content)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from paceline.api.core.context import Services
+from paceline.api.core.uptime import Uptime
+from paceline.api.loops import lease_loop
 from paceline.api.loops.lease_loop import LEASE_SECONDS, LeaseLoop, run_until_stopped
 from paceline.db.models.leases import LeaseRow
 from paceline.db.repositories import leases
@@ -98,6 +101,44 @@ async def test_a_step_that_hangs_is_cut_off_when_stopped(services: Services) -> 
         await started.wait()
         stop.set()
         await running
+
+
+@pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("waits_for_agents", [False, True], ids=["deliveries", "launches"])
+async def test_a_slow_loop_that_changes_hands_gives_no_job_a_fresh_term(services: Services, waits_for_agents: bool) -> None:
+    """Each time that a webhook hung another replica took the deliveries over, and jobs that could not start kept their slots for as long."""
+    scheduler = LeaseLoop("scheduler", services, Steps(), 1.0, waits_for_agents=True)
+    mine, theirs = (
+        LeaseLoop("slow", each, Steps(), 1.0, waits_for_agents=waits_for_agents) for each in (services, replace(services, uptime=Uptime()))
+    )
+    for second in range(16):
+        now = START + timedelta(seconds=second)
+        assert await scheduler.step_once(now)
+        if second % 7 == 0:
+            turn, other = (theirs, mine) if second == 7 else (mine, theirs)
+            assert await turn.step_once(now)
+            assert not await other.step_once(now)
+    assert services.uptime.since is not None
+    assert (services.uptime.since - START > timedelta(seconds=13)) is waits_for_agents
+
+
+async def test_a_lease_that_is_long_in_coming_is_no_step_of_the_clock(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn was noted at the time from before the wait, and every deadline of every job began anew."""
+    seconds = 0.0
+
+    class SlowLease(LeaseLoop):
+        async def _hold_lease(self, now: datetime) -> bool:
+            nonlocal seconds
+            for _ in range(4):
+                seconds += 1.0
+                services.uptime.note(START + timedelta(seconds=seconds))  # another loop's turn
+            return await super()._hold_lease(now)
+
+    monkeypatch.setattr(lease_loop, "time", SimpleNamespace(monotonic=lambda: seconds))
+    services.uptime.note(START)
+    assert await SlowLease("slow", services, Steps(), 1.0).step_once(START)
+    services.uptime.note(START + timedelta(seconds=seconds + 0.5))
+    assert services.uptime.since == START
 
 
 @pytest.mark.parametrize("settings", ["postgresql"], indirect=True)

@@ -10,11 +10,24 @@ import pytest
 
 from paceline.cluster.policy.culprits import is_awaited
 from paceline.cluster.policy.decide import PAUSE_SECONDS, decide, wants_slots
-from paceline.cluster.policy.decisions import Decision, Restart
+from paceline.cluster.policy.decisions import Decision, Restart, Stop
 from paceline.cluster.policy.views import RECONNECT_SECONDS, JobView, RankView
 from paceline.cluster.states import EndReason, JobState, RankState
-from tests.cluster.policy.test_decide import ASSIGNED, NOW, PAUSE, RUNNING, RUNNING_1, STARTING, crashed, job, report, stopping
-from tests.cluster.policy.test_decide_close_up import broken, gang
+from tests.cluster.policy.test_decide import (
+    ASSIGNED,
+    CANCEL,
+    NOW,
+    PAUSE,
+    RUNNING,
+    RUNNING_1,
+    STARTING,
+    crashed,
+    job,
+    rank,
+    report,
+    stopping,
+)
+from tests.cluster.policy.test_decide_close_up import broken, gang, killed
 from tests.cluster.policy.test_decide_resizing import newcomer, resizing, stayer
 
 BEFORE = NOW - timedelta(seconds=200)
@@ -67,6 +80,39 @@ def test_a_restart_waits_for_the_culprits_report() -> None:
     assert isinstance(decision, Restart)
     assert not is_awaited(view, decision, NOW)
     assert is_awaited(up(view, timedelta(seconds=0.5)), decision, NOW)
+
+
+AWAY = replace(rank(2), reachable=False)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        gang(killed(0), RUNNING_1, AWAY, least=1, **OLD),
+        gang(killed(0), RUNNING_1, AWAY, least=2, **OLD),
+        gang(broken(0), RUNNING_1, AWAY, **OLD),
+        gang(killed(0), RUNNING_1, AWAY, least=3, max_restarts=0, **OLD),
+        stopping(EndReason.PAUSED, killed(0), RUNNING_1, AWAY, min_ranks=3, max_restarts=3),
+    ],
+    ids=["it would be left out", "too few would be left", "its node would be lost", "the job would end", "it would not save"],
+)
+def test_healthy_ranks_are_not_given_up_while_their_agents_connect_again_after_a_stall(view: JobView) -> None:
+    """A rank had crashed meanwhile, and its agent was the first to be back."""
+    decision = decide(view, NOW)
+    assert decision is not None
+    assert not is_awaited(view, decision, NOW)
+    assert is_awaited(up(view, timedelta(seconds=1)), decision, NOW)
+    assert not is_awaited(up(view, timedelta(seconds=RECONNECT_SECONDS)), decision, NOW)
+    back = replace(view, ranks=(*view.ranks[:2], rank(2)))
+    assert not is_awaited(up(back, timedelta(seconds=1)), decision, NOW)
+
+
+def test_a_cancel_and_a_pause_do_not_wait_for_agents_that_connect_again() -> None:
+    for wish in (CANCEL, PAUSE):
+        view = up(gang(RUNNING, RUNNING_1, AWAY, **OLD, **wish), timedelta(seconds=1))
+        decision = decide(view, NOW)
+        assert isinstance(decision, Stop)
+        assert not is_awaited(view, decision, NOW)
 
 
 @pytest.mark.parametrize("view", [VIEWS["it may save at its time limit"], VIEWS["it may save for a pause"]], ids=["limit", "pause"])

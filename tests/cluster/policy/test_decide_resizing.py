@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.policy.decide import PAUSE_SECONDS, START_SECONDS, STOP_SECONDS, decide
+from paceline.cluster.policy.decide import LONG_CHANGE_SECONDS, PAUSE_SECONDS, START_SECONDS, STOP_SECONDS, decide
 from paceline.cluster.policy.decisions import Regroup, Restart, Stop
 from paceline.cluster.policy.recovery import ENTER_SECONDS
 from paceline.cluster.policy.views import JobView, RankView
@@ -140,6 +140,7 @@ def test_a_spare_does_not_take_the_place_of_a_newcomer_where_all_would_go_back_f
 
 
 FSDP = Parallelism(strategy="fsdp")
+VERY_LONG_PAUSED = PAUSE | {"state_since": NOW - timedelta(seconds=LONG_CHANGE_SECONDS)}
 LONG_PAUSED = PAUSE | {"state_since": NOW - timedelta(seconds=PAUSE_SECONDS)}
 
 
@@ -167,12 +168,21 @@ def test_a_pause_that_comes_while_members_cannot_change_is_obeyed_by_those_at_wo
 
 def test_a_pause_that_comes_while_a_member_cannot_leave_costs_the_steps_since_the_last_checkpoint() -> None:
     """One of three is to leave: the other two do not hold its part."""
-    shrinking = resizing(stayer(0), stayer(1), plan=FSDP, size_before=3, max_restarts=3, **LONG_PAUSED)
+    shrinking = resizing(stayer(0), stayer(1), plan=FSDP, size_before=3, max_restarts=3, **VERY_LONG_PAUSED)
     decision = decide(shrinking, NOW)
     assert isinstance(decision, Stop)
     assert (decision.reason, decision.ends_generation, decision.counts_as_restart) == (EndReason.PAUSED, True, True)
+    assert decide(replace(shrinking, max_restarts=0), NOW) == decision, "a pause that its user asks for never fails a job that is well"
     assert decide(replace(shrinking, ranks=(stayer(0), stayer(1), newcomer(2))), NOW) is None  # it may still come
     assert decide(replace(shrinking, ranks=(stayer(0, RankState.STARTING), stayer(1))), NOW) is None  # they are on their way
+
+
+def test_a_pause_that_comes_during_a_slow_save_of_a_change_lets_it_finish() -> None:
+    """The save was cut off at the click, and without a restart left the job failed, if the change had taken two minutes by then."""
+    for left in (0, 3):
+        shrinking = resizing(stayer(0), stayer(1), plan=FSDP, size_before=3, max_restarts=left, **LONG_PAUSED)
+        assert decide(shrinking, NOW) is None
+        assert decide(replace(shrinking, state_since=NOW - timedelta(seconds=LONG_CHANGE_SECONDS - 1)), NOW) is None
 
 
 def test_newcomers_alone_have_nothing_to_go_on_from() -> None:

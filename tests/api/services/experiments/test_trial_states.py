@@ -51,6 +51,8 @@ async def test_a_trial_that_no_node_would_hold_waits_for_the_one_that_joins(clie
     for _ in range(3):
         await step(services)
     assert await states(client, experiment) == ["waiting"]
+    waits_for = (await read(client, experiment))["waits_for"]
+    assert (waits_for["code"], "node-b is joining" in waits_for["text"]) == ("nodes_joining", True)
 
 
 @pytest.mark.parametrize(

@@ -176,12 +176,14 @@ async def test_what_is_not_there_or_too_much_is_refused(recorded: Recorded, monk
 async def test_records_that_unfold_to_more_than_the_memory_are_not_read_at_once(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """64 ranks may have left 256 MiB each, in a few KB."""
+    """64 ranks may have left 64 MiB each, in a few KB."""
     for rank in (0, 1):
-        recorded.leave(rank, parameter("head.weight", histogram=(0,) * 10_000))
+        recorded.leave(rank, *(parameter(f"blocks.{number}.weight", histogram=(0,) * 1000) for number in range(10)))
     await recorded.upload()
     monkeypatch.setattr(gradients, "MOST_BYTES", 20_000)
-    detail = (await recorded.get("/5", 400))["detail"]
-    assert detail.startswith("the records of 1 of these 2 ranks alone have 20,")
-    assert detail.endswith(" bytes; name fewer of them with rank=0,1")
-    assert len((await recorded.get("/5?rank=1"))["parameters"][0]["histogram"]) == 10_000
+    found = await recorded.get("/5")
+    first, second = found["ranks"]
+    assert (first["state"], second["state"]) == ("ready", "failed")
+    assert second["error"] == "it is too large to be read along with those of other ranks; ask for rank=1 alone"
+    assert [each["rank"] for each in found["parameters"][0]["ranks"]] == [0], "what fits is shown"
+    assert len((await recorded.get("/5?rank=1"))["parameters"]) == 10
