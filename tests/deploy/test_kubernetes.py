@@ -54,10 +54,16 @@ def test_a_container_that_is_replaced_drains_its_node_and_keeps_its_place(name: 
     assert float(agent["stop_grace_period"].removesuffix("s")) - seconds_to_drain(agent["command"]) >= END_SECONDS
 
 
-def test_browsers_are_told_apart_behind_the_ingress() -> None:
+def test_the_page_says_how_browsers_are_told_apart_behind_the_ingress() -> None:
     """All had the address of the Ingress controller: ten wrong keys a minute, of anybody, kept everybody from signing in."""
+    assert by_kind("ConfigMap", "paceline-settings")["data"]["FORWARDED_ALLOW_IPS"]
+    assert "FORWARDED_ALLOW_IPS" in (ROOT / "docs" / "deploy" / "kubernetes.md").read_text().split("Then\n")[0]
+
+
+def test_ranks_are_not_believed_which_browser_they_speak_for() -> None:
+    """The pods' whole network was: any job could keep a colleague from signing in, or try keys without a limit."""
     believed = by_kind("ConfigMap", "paceline-settings")["data"]["FORWARDED_ALLOW_IPS"]
-    assert all(ipaddress.ip_network(each).prefixlen > 0 for each in believed.split(","))
+    assert all(ipaddress.ip_network(each).is_loopback for each in believed.split(","))
 
 
 def test_ranks_reach_neither_databases_nor_other_pods_nor_a_clouds_keys() -> None:
