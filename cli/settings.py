@@ -249,8 +249,8 @@ def allowed_hosts(*names: str) -> str:
     return ",".join(dict.fromkeys(name.strip() for name in (*set_already, *names) if name.strip()))
 
 
-#: What a coordinator of this machine reads that only says where things are.
-_HARMLESS_TO_SHARE = ("PACELINE_DASHBOARD", "PACELINE_CACHE")
+#: What a coordinator of this machine reads that only says where things are, or to which stores this shell's credentials may go.
+_HARMLESS_TO_SHARE = ("PACELINE_DASHBOARD", "PACELINE_CACHE", "PACELINE_STORE_ENDPOINTS")
 
 
 def shell_variables() -> dict[str, str]:

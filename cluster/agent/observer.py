@@ -128,6 +128,7 @@ class RankObserver:
             last_now, last_monotonic = self._last_look
             if now - last_now > monotonic - last_monotonic + SLEPT_SECONDS:
                 self._awake_since = now
+        self._awake_since = min(self._awake_since, now)  # a clock that was ahead, and has been set back
         self._last_look = now, monotonic
 
     def _look(self, alive: Iterable[RankRecord], now: float) -> tuple[dict[RankKey, float | None], dict[int, float]]:

@@ -153,22 +153,26 @@ def _kept(folder: AgentFolder) -> tuple[str, ...] | None:
 def _require_same_slots(
     folder: AgentFolder, spawners: Sequence[LivingSpawner], kept: Sequence[str] | None, held: Sequence[Gpu], here: Sequence[Gpu]
 ) -> None:
-    """Where ranks of the agent before live, their slots must still be the same cards. Spawners without any rank are ended instead: they
-    hold the locks of cards that are offered no more. Raises OfferError."""
-    if kept is not None and tuple(card.uuid for card in held) == tuple(kept):
-        return
+    """Where ranks of the agent before live, their slots must still be the same cards. Spawners without any rank are ended: they have the code of the
+    version before, and the locks of cards that may be offered no more. Raises OfferError."""
+    same = kept is not None and tuple(card.uuid for card in held) == tuple(kept)
     parents = [spawner for spawner in spawners if spawner.process_list.ranks]
-    if not parents:
-        for spawner in spawners:
+    if parents and kept is not None and not same:
+        raise OfferError(_way_out(folder, parents, kept, here))
+    for spawner in spawners:
+        if not spawner.process_list.ranks and not (same and spawner.process_list.stores):  # ranks elsewhere may still meet in a store
             spawner.end()
-    elif kept is not None:
-        before = [card for uuid in kept for card in here if card.uuid == uuid]
-        option = f"--gpus {','.join(str(card.index) for card in before)}" if kept else "--gpus none"
-        gone = "" if len(before) == len(kept) else f" ({len(kept) - len(before)} of its cards are gone)"
-        count = sum(len(spawner.process_list.ranks) for spawner in parents)
-        pids = " ".join(str(spawner.process_list.spawner_pid) for spawner in parents)
-        raise OfferError(
-            f"{plural(count, 'rank')} of the agent before still {'runs' if count == 1 else 'run'} in {folder.path}, which offered "
-            f"{cards.listed(before) if before else 'CPU slots'}{gone}: start it with {option} until they have ended, or end them first "
-            f"(kill {pids})"
-        )
+
+
+def _way_out(folder: AgentFolder, parents: Sequence[LivingSpawner], kept: Sequence[str], here: Sequence[Gpu]) -> str:
+    """What to do where ranks of the agent before live on cards that are not to be offered."""
+    before = [card for uuid in kept for card in here if card.uuid == uuid]
+    option = f"--gpus {','.join(str(card.index) for card in before)}" if kept else "--gpus none"
+    gone = "" if len(before) == len(kept) else f" ({len(kept) - len(before)} of its cards are gone)"
+    count = sum(len(spawner.process_list.ranks) for spawner in parents)
+    pids = " ".join(str(spawner.process_list.spawner_pid) for spawner in parents)
+    return (
+        f"{plural(count, 'rank')} of the agent before still {'runs' if count == 1 else 'run'} in {folder.path}, which offered "
+        f"{cards.listed(before) if before else 'CPU slots'}{gone}: start it with {option} until they have ended, or end them first "
+        f"(kill {pids})"
+    )

@@ -187,6 +187,7 @@ class Spawner:
             ranks=tuple(({key: rank.pid for key, rank in self._ranks.items()} | self._ended.pids()).items()),
             suspended=tuple(key for key, rank in self._ranks.items() if rank.suspended),
             stores=self._stores.stores(),
+            runs_interpreters=True,
         )
         if self._agent is not None:
             try:

@@ -57,7 +57,8 @@ class SpawnerFleet:
     ) -> None:
         self._folder, self._options, self._locks, self._on_process_list = folder, options, locks, on_process_list
         self._isolation = isolation
-        self._default = Supervisor(folder, options, locks, lambda listed, first: on_process_list("", listed, first))
+        self._default = Supervisor(folder, options, locks, self._apply_default)
+        self._is_outdated = False
         self._members: dict[str, _Member] = {}
 
     # -- the default one
@@ -71,6 +72,18 @@ class SpawnerFleet:
         if not name:
             return self._default.send(message)
         return name in self._members and self._members[name].supervisor.send(message)
+
+    def require_interpreters(self) -> None:
+        """Raises OSError while the default spawner is one of the version before, adopted with its ranks: it would run the agent's own Python."""
+        if self._is_outdated:
+            raise OSError(
+                "ranks that were started before this agent's upgrade still run here, and beside them none gets packages of its own with --run-as; "
+                "restart the agent once they have ended"
+            )
+
+    def _apply_default(self, listed: ProcessList, first: bool) -> None:
+        self._is_outdated = not listed.runs_interpreters
+        self._on_process_list("", listed, first)
 
     # -- those of environments
 

@@ -93,6 +93,7 @@ class ProcessList(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
     ranks: tuple[tuple[RankKey, int], ...]  # key, pid
     suspended: tuple[RankKey, ...] = ()  # those whose process is stopped by a signal
     stores: tuple[ServedStore, ...] | None = None  # None: of a spawner that knows no ServeStore
+    runs_interpreters: bool = False  # ranks of the trainer run the interpreter of their order; one of the version before knows none
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -134,3 +134,10 @@ def test_a_private_coordinator_sees_nothing_of_another_one(monkeypatch: pytest.M
     monkeypatch.setattr(os, "environ", dict.fromkeys(names, "x"))
     forget_other_coordinators()
     assert shell_variables() == {"PACELINE_DASHBOARD": "x", "MY_OWN": "x"}
+
+
+def test_a_private_agent_may_delete_checkpoints_in_the_stores_that_its_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`paceline run` took the list away: what `keep_last` gave up stayed in the bucket for good, and a log asked for the list that had been set."""
+    monkeypatch.setattr(os, "environ", {"PACELINE_STORE_ENDPOINTS": "https://minio:9000"})
+    forget_other_coordinators()
+    assert shell_variables() == {"PACELINE_STORE_ENDPOINTS": "https://minio:9000"}

@@ -7,14 +7,16 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paceline.cluster.provisioners.kubernetes_manifests import DRAIN_HOOK, END_SECONDS
-from tests.deploy.test_files import PROGRAM_SECONDS, ROOT, by_kind, compose
+from paceline.cluster.provisioners.kubernetes_manifests import DRAIN_HOOK, END_SECONDS, job
+from paceline.cluster.provisioners.kubernetes_settings import KubernetesSettings
+from paceline.cluster.provisioners.provisioner import WantedNode
+from tests.deploy.test_files import PROGRAM_SECONDS, ROOT, by_kind, compose, documents
 
 #: In place of the command: prints a token, and the nodes that are gone.
 PACELINE = """#!/bin/sh
@@ -26,8 +28,19 @@ esac
 """
 
 
+def member_of_the_gang() -> dict[str, Any]:
+    template: dict[str, Any] = by_kind("StatefulSet", "distributed-training")["spec"]["template"]
+    return template
+
+
+def node_of_a_pool() -> dict[str, Any]:
+    settings = KubernetesSettings(type="kubernetes", image="paceline-agent:0.1.0")
+    template: dict[str, Any] = job(settings, WantedNode("lab-a", "lab", "https://paceline-coordinator:8000", "token"))["spec"]["template"]
+    return template
+
+
 def agents_pod() -> dict[str, Any]:
-    pod: dict[str, Any] = by_kind("StatefulSet", "distributed-training")["spec"]["template"]["spec"]
+    pod: dict[str, Any] = member_of_the_gang()["spec"]
     return pod
 
 
@@ -54,25 +67,45 @@ def test_a_container_that_is_replaced_drains_its_node_and_keeps_its_place(name: 
     assert float(agent["stop_grace_period"].removesuffix("s")) - seconds_to_drain(agent["command"]) >= END_SECONDS
 
 
-def test_browsers_are_told_apart_behind_the_ingress() -> None:
+def test_the_page_says_how_browsers_are_told_apart_behind_the_ingress() -> None:
     """All had the address of the Ingress controller: ten wrong keys a minute, of anybody, kept everybody from signing in."""
+    assert by_kind("ConfigMap", "paceline-settings")["data"]["FORWARDED_ALLOW_IPS"]
+    assert "FORWARDED_ALLOW_IPS" in (ROOT / "docs" / "deploy" / "kubernetes.md").read_text().split("Then\n")[0]
+
+
+def test_ranks_are_not_believed_which_browser_they_speak_for() -> None:
+    """The pods' whole network was: any job could keep a colleague from signing in, or try keys without a limit."""
     believed = by_kind("ConfigMap", "paceline-settings")["data"]["FORWARDED_ALLOW_IPS"]
-    assert all(ipaddress.ip_network(each).prefixlen > 0 for each in believed.split(","))
+    assert all(ipaddress.ip_network(each).is_loopback for each in believed.split(","))
 
 
-def test_ranks_reach_neither_databases_nor_other_pods_nor_a_clouds_keys() -> None:
-    """The policy was about the way in alone, and promised that no other pod is reached."""
-    policy = by_kind("NetworkPolicy", "distributed-training")["spec"]
-    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
-    pods = [
-        (to["podSelector"]["matchLabels"], rule.get("ports"))
-        for rule in policy["egress"]
-        for to in rule.get("to", [])
-        if "podSelector" in to
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    wanted = selector.get("matchLabels", {}).items() <= labels.items()
+    return wanted and all(each["operator"] == "Exists" and each["key"] in labels for each in selector.get("matchExpressions", []))
+
+
+def reached(rules: Sequence[dict[str, Any]], side: str, labels: dict[str, str]) -> list[Any]:
+    """The ports of the rules that have these pods on that side."""
+    peers = [(peer, rule.get("ports")) for rule in rules for peer in rule.get(side, [])]
+    return [ports for peer, ports in peers if selects(peer.get("podSelector", {"matchLabels": {"no": "pod"}}), labels)]
+
+
+@pytest.mark.parametrize("template", [member_of_the_gang, node_of_a_pool])
+def test_ranks_reach_neither_databases_nor_other_pods_nor_a_clouds_keys(template: Callable[[], dict[str, Any]]) -> None:
+    """The policy was about the way in alone, and promised that no other pod is reached. Nodes that the coordinator launches had none."""
+    policies = [
+        each["spec"] for each in (*documents("k8s-deployment.yaml"), *documents("provisioner.yaml")) if each["kind"] == "NetworkPolicy"
     ]
+    (policy,) = (each for each in policies if selects(each["podSelector"], template()["metadata"]["labels"]))
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
     coordinator = by_kind("Deployment", "paceline-coordinator")["spec"]["template"]
-    assert [labels.items() <= coordinator["metadata"]["labels"].items() for labels, _ in pods] == [False, True]
-    assert pods[1][1] == [{"protocol": "TCP", "port": coordinator["spec"]["containers"][0]["ports"][0]["containerPort"]}]
+    port = {"protocol": "TCP", "port": coordinator["spec"]["containers"][0]["ports"][0]["containerPort"]}
+    assert reached(policy["egress"], "to", coordinator["metadata"]["labels"]) == [[port]]
+    for peer in (member_of_the_gang(), node_of_a_pool()):
+        assert reached(policy["egress"], "to", peer["metadata"]["labels"]) == [None]
+        assert reached(policy["ingress"], "from", peer["metadata"]["labels"]) == [None]
+    assert reached(policy["egress"], "to", {"app": "postgres"}) == []
+    assert reached(policy["ingress"], "from", {"app": "postgres"}) == []
     assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"] if "to" not in rule] == [[53, 53]]
     blocks = [to["ipBlock"] for rule in policy["egress"] for to in rule.get("to", []) if "ipBlock" in to]
     for address in ("10.96.0.1", "172.20.0.1", "192.168.1.1", "169.254.169.254", "fd00:ec2::254"):

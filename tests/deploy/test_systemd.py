@@ -75,4 +75,22 @@ def test_an_upgrade_of_an_agent_leaves_its_ranks_alone() -> None:
 def test_an_upgraded_agent_is_started_by_its_unit() -> None:
     """`systemctl start`, pasted behind the signal, found the old agent still running and did nothing: the node was lost, its ranks ended."""
     assert dict(settings_of("paceline-agent.service"))["RestartForceExitStatus"] == str(LEFT_RANKS)
-    assert "systemctl start" not in (ROOT / "docs" / "deploy" / "upgrade.md").read_text()
+    usual, first = (ROOT / "docs" / "deploy" / "upgrade.md").read_text().split("**The first upgrade")
+    assert "systemctl start" not in usual
+    assert "is-active" in first.partition("systemctl start")[0], "an agent of before ends with 0, and nothing starts it again"
+
+
+def test_who_has_the_units_of_before_is_told_how_to_change_users() -> None:
+    """`useradd` said that the user exists, so the coordinator never got the group; and no job could enter its folder of checkpoints any more."""
+    page = (ROOT / "docs" / "deploy" / "systemd.md").read_text().partition("### From units")[2].partition("\n## ")[0]
+    stop, user, group, owner, start = (
+        page.index(each)
+        for each in (
+            "systemctl stop paceline-agent",
+            "useradd --system --uid 850 ",
+            "usermod --append --groups paceline-agent paceline",
+            "chown --recursive paceline-agent: /mnt/shared/checkpoints && chmod --recursive g+rX",
+            "systemctl start paceline-agent",
+        )
+    )
+    assert stop < user < group < owner < start

@@ -63,6 +63,8 @@ class JobEnvironments:
         spec = order.job_spec
         if spec.environment.requirements is None and spec.environment.python is None:
             return order
+        if self._account is not None and not isinstance(spec.workload, ScriptWorkload):
+            self._fleet.require_interpreters()
         folder = RankFolder.at(Path(order.folder))
         try:
             if spec.environment.requirements is not None:

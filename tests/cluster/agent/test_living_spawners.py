@@ -79,6 +79,22 @@ async def test_a_spawner_without_ranks_gives_up_the_card_that_the_next_agent_doe
     await agent.end()
 
 
+async def test_an_agent_that_was_upgraded_while_no_rank_ran_starts_ranks_with_the_new_code(
+    agent: AgentProcess, coordinator: Coordinator
+) -> None:
+    """The spawner of the version before was adopted for good: all ranks ran the old trainer, whatever version the node said it had."""
+    await start_with_a_rank(agent, coordinator, steps=1)
+    before = {each.pid for each in agent.processes() if "paceline.cluster.agent.spawner" in each.cmdline()}
+    await agent.end(signal.SIGHUP)
+    agent.start("--gpus", "0")
+    await coordinator.until(lambda c: len(c.hellos) == 2)
+    await coordinator.desire(assignment("next", world("next", device="cuda"), spec=with_packages(0)))
+    await coordinator.until(running("next"))
+    assert before
+    assert before.isdisjoint(each.pid for each in agent.processes())
+    await agent.end()
+
+
 async def test_a_rank_with_packages_keeps_its_slots_the_same_cards(agent: AgentProcess, coordinator: Coordinator) -> None:
     spawner = await start_with_a_rank(agent, coordinator, steps=0)
     await agent.end(signal.SIGKILL)

@@ -58,6 +58,21 @@ async def test_a_script_is_not_quiet_because_its_machine_slept(tmp_path: Path) -
     assert table.ranks[key].quiet_since == NOW - 5
 
 
+async def test_a_quiet_script_is_seen_after_a_clock_that_was_ahead_has_been_set_back(tmp_path: Path) -> None:
+    """None was ended as hung until the hour by which the clock had been wrong was over."""
+    folder, patience, ahead = AgentFolder(tmp_path), 600.0, 3600.0
+    folder.create()
+    table = RankTable(folder)
+    key = table.add(rank(tmp_path, {"output": 5}).order).key
+    table.change(key, phase=RankPhase.ALIVE, pid=os.getpid())
+    observer = RankObserver(table, patience, lambda slot: None, lambda: None)
+    for now, monotonic in ((NOW, 0.0), (NOW + ahead, 1.0), (NOW + 2.0, 2.0)):
+        await observer.look_once(now, monotonic)
+        assert table.ranks[key].quiet_since is None
+    await observer.look_once(NOW + 2.0 + patience, 2.0 + patience)
+    assert table.ranks[key].quiet_since == NOW - 5
+
+
 def test_our_own_trainer_and_ranks_that_are_told_to_end_are_never_quiet(tmp_path: Path) -> None:
     assert quiet_since(rank(tmp_path, {"output": 900}, training_job()), 300.0, NOW) is None
     assert quiet_since(rank(tmp_path, {"output": 900}, stopping=True), 300.0, NOW) is None

@@ -131,7 +131,7 @@ def test_a_rank_that_is_stopped_is_in_the_process_list_as_such_until_it_goes_on(
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     os.kill(pid, signal.SIGSTOP)
     assert node.agent.read() == ProcessList(
-        spawner_pid=node.agent.process_list.spawner_pid, ranks=((key, pid),), suspended=(key,), stores=()
+        spawner_pid=node.agent.process_list.spawner_pid, ranks=((key, pid),), suspended=(key,), stores=(), runs_interpreters=True
     )
     successor = Agent(node.folder)
     assert successor.process_list.suspended == (key,)

@@ -26,9 +26,11 @@ from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.main import LEFT_RANKS
 from paceline.cluster.agent.spawner_fleet import NO_RANKS, SpawnerFleet
+from paceline.cluster.agent.spawner_link import ProcessList
 from paceline.cluster.agent.supervisor import SpawnerOptions, Supervisor
-from paceline.cluster.protocol import JobSecrets
+from paceline.cluster.protocol import JobSecrets, RankKey
 from paceline.cluster.states import RankState
+from paceline.monitoring.lines import encode_line
 from paceline.training.link import RankOrder
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, training_job, world
@@ -255,3 +257,32 @@ def test_a_build_has_the_agents_settings_of_uv_and_no_more_than_ranks_have() -> 
     agent = {"UV_INDEX_URL": "https://host/simple", "TOKEN": "secret", **os.environ}
     assert variables_for_builds({"PATH": "/bin"}, agent, None)["UV_INDEX_URL"] == "https://host/simple"
     assert "TOKEN" not in variables_for_builds({"PATH": "/bin"}, agent, None)
+
+
+async def test_no_rank_with_packages_is_given_to_a_spawner_that_would_start_it_without_them(tmp_path: Path) -> None:
+    """Beside ranks of before an upgrade, with --run-as, one ran with the node's Python and none of its packages."""
+    told: list[str] = []
+    fleet = fleet_in(tmp_path / "agent", told)
+    adopted = encode_line(ProcessList(spawner_pid=os.getpid(), ranks=((RankKey("job", 1, 0), 1),)))
+    connections: list[asyncio.StreamWriter] = []
+
+    def answer(_: asyncio.StreamReader, connection: asyncio.StreamWriter) -> None:
+        connections.append(connection)
+        connection.write(adopted)
+
+    server = await asyncio.start_unix_server(answer, AgentFolder(tmp_path / "agent").spawner("").socket)
+    listening = asyncio.create_task(fleet.run())
+    await until(lambda: told, "the process list")
+    environments = JobEnvironments(tmp_path / "environments", Account("eve", 7, 7, "/home/eve", "/bin/sh"), {}, fleet, set)
+    order = RankOrder(
+        spec=StoredSpec(with_packages({"requirements": []})), world=world("next"), folder=str(tmp_path), agent_socket="/socket"
+    )
+    with pytest.raises(OSError, match="restart the agent once they have ended"):
+        await environments.prepare(order)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    for connection in connections:
+        connection.close()
+        await connection.wait_closed()
+    server.close()
+    await server.wait_closed()
