@@ -279,7 +279,7 @@ def send_to_a_newcomer(world: World) -> dict[str, Any]:
     if world.rank == 0:
         put_tensors(training, tensors)
     group.barrier_and_leave()
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     kept = training.optimizer.state.items()
     return {names[parameter]: {key: value.tolist() for key, value in values.items()} for parameter, values in kept}
 
