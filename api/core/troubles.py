@@ -47,9 +47,8 @@ class Troubles:
         known = self._held_up.get((task, subject.kind, subject.id))
         if known is None or known.version != subject.version:
             return True
-        return (
-            not timedelta() < known.retry_at - now <= timedelta(seconds=LONGEST_RETRY_SECONDS)
-        )  # no wait is longer: the clock was set back
+        left = known.retry_at - now
+        return left <= timedelta() or left > timedelta(seconds=LONGEST_RETRY_SECONDS)  # no wait is longer: the clock was set back
 
     def has_failed(self, task: str, subject: Subject) -> bool:
         """Whether the subject failed when it was last tried."""

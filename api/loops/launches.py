@@ -68,8 +68,9 @@ class LaunchKeeper:
 
     async def step_once(self, now: datetime) -> None:
         """Look at the launches that are due, and wait a moment for their providers."""
-        began, set_back = self._last_step is None, self._last_step is not None and now < self._last_step
-        if set_back or (began and self.services.control.is_sqlite):  # claims of a process that was killed, and was the only one
+        is_first = self._last_step is None
+        was_set_back = self._last_step is not None and now < self._last_step
+        if was_set_back or (is_first and self.services.control.is_sqlite):  # claims of a process that was killed, and was the only one
             async with self.services.write() as session:
                 await rows.look_at_all(session, now)
         self._last_step = now
