@@ -196,13 +196,13 @@ async def test_retention_goes_on_behind_a_job_that_raises(
         for job in jobs:
             session.add(factories.checkpoint(job, node, step=1))
 
-    async def to_delete(session: object, job_id: str) -> list[str]:
+    async def superfluous_of(session: object, job_id: str) -> list[str]:
         looked_at.append(job_id)
         if job_id == jobs[0].id:
             raise KeyError("checkpoint")
         return []
 
-    monkeypatch.setattr(retention, "_to_delete", to_delete)
+    monkeypatch.setattr(retention, "_superfluous_of", superfluous_of)
     loop = retention.Retention(services)
     with caplog.at_level(logging.CRITICAL):
         for minute in range(3):
