@@ -17,7 +17,7 @@ def wait_until(condition: Callable[[], object], what: str, *, seconds: float) ->
         time.sleep(POLL_SECONDS)
 
 
-async def until(condition: Callable[[], object], what: str, *, seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], what: str, *, seconds: float = 30.0) -> None:
     try:
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110 - nothing to await: the condition belongs to others

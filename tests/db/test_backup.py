@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
 import shutil
 import sqlite3
 import stat
-import threading
 from pathlib import Path
 
 import pytest
@@ -52,27 +52,19 @@ def newest(path: Path) -> int:
     return found
 
 
-def test_both_databases_are_of_one_moment_while_somebody_writes(data: Path, tmp_path: Path) -> None:
-    put(data, 0)
-    done = threading.Event()
+def test_both_databases_are_of_one_moment_while_somebody_writes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(data, 1)
+    numbers, copy_file = itertools.count(2), backup.copy
 
-    def write() -> None:
-        number = 0
-        while not done.is_set():
-            number += 1
-            put(data, number)
+    def copy_and_write(source: sqlite3.Connection, target: Path) -> None:
+        put(data, next(numbers))
+        copy_file(source, target)
+        put(data, next(numbers))
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        for attempt in range(5):
-            backup.back_up(data, tmp_path / str(attempt))
-    finally:
-        done.set()
-        writer.join()
-    for attempt in range(5):
-        control, metrics = (newest(tmp_path / str(attempt) / name) for name in backup.FILES)
-        assert control - metrics in (0, 1)
+    monkeypatch.setattr(backup, "copy", copy_and_write)
+    backup.back_up(data, tmp_path / "kept")
+    assert [newest(data / name) for name in backup.FILES] == [5, 5]
+    assert [newest(tmp_path / "kept" / name) for name in backup.FILES] == [1, 1]
 
 
 def test_a_backup_comes_back_and_only_its_owner_can_read_it(data: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 from dataclasses import replace
@@ -209,7 +210,7 @@ def test_the_peers_of_a_killed_rank_are_freed_at_once() -> None:
             pipes.append(receiver)
         try:
             found = [receive(pipes[rank], 30.0) for rank in (0, 2)]
-            assert all("PeerLostError" in each or "rank" in each for each in found), found
+            assert all(re.search(r"is gone|cannot be heard|cannot be sent", each) for each in found), found  # and not by a time limit
         finally:
             for process in processes:
                 process.kill()

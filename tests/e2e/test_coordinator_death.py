@@ -11,8 +11,9 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import psutil
 import pytest
 
 from tests.e2e.stack import Stack, wait_until
@@ -118,19 +119,20 @@ def test_a_rank_that_dies_while_the_coordinator_is_upgraded_costs_no_other_rank(
 )
 def test_a_coordinator_killed_within_a_recovery_finishes_it_afterwards(stack: Stack, tmp_path: Path, moment: Moment) -> None:
     gang = start(stack, tmp_path)
+    coordinator = stack.coordinator()  # found before the moment: to look through all processes takes as long as a recovery
     os.kill(gang.before[VICTIM], signal.SIGKILL)
     wait_for(stack, moment, gang.job_id)
-    stack.kill_coordinator()
+    kill(coordinator)
     stack.up(free_port(), agents=NODES)
     assert_whole(stack, gang)
 
 
 def test_a_survivors_agent_killed_within_a_recovery_finds_its_rank_and_moves_it(stack: Stack, tmp_path: Path) -> None:
     gang = start(stack, tmp_path)
-    node = next(rank["node_name"] for rank in stack.job(gang.job_id)["ranks"] if rank["rank"] == 0)
+    agent = agent_of(stack, next(rank["node_name"] for rank in stack.job(gang.job_id)["ranks"] if rank["rank"] == 0))
     os.kill(gang.before[VICTIM], signal.SIGKILL)
     wait_for(stack, DECIDED, gang.job_id)
-    kill_agent(stack, node)
+    kill(agent)
     stack.up(free_port(), agents=NODES)
     assert_whole(stack, gang)
 
@@ -138,7 +140,7 @@ def test_a_survivors_agent_killed_within_a_recovery_finds_its_rank_and_moves_it(
 def test_a_rank_that_dies_while_the_agent_of_another_is_away_is_the_one_that_is_named(stack: Stack, tmp_path: Path) -> None:
     gang = start(stack, tmp_path)
     ranks = stack.job(gang.job_id)["ranks"]
-    kill_agent(stack, next(rank["node_name"] for rank in ranks if rank["rank"] == 2))
+    kill(agent_of(stack, next(rank["node_name"] for rank in ranks if rank["rank"] == 2)))
     wait_until("its absence", lambda: is_away(stack, next(rank["node_id"] for rank in ranks if rank["rank"] == 2)), RECOVERY_SECONDS)
     os.kill(gang.before[VICTIM], signal.SIGKILL)
     wait_until("the next generation", lambda: stack.job(gang.job_id)["generation"] >= 2, RECOVERY_SECONDS)
@@ -158,9 +160,13 @@ def is_away(stack: Stack, node_id: str) -> bool:
         return database.execute("SELECT channel_id IS NULL FROM nodes WHERE id = ?", (node_id,)).fetchone() == (1,)
 
 
-def kill_agent(stack: Stack, node: str) -> None:
-    """Its ranks and their parent, the spawner, live on."""
-    mine: list[Any] = [process for process in stack.processes() if "paceline.cluster.agent.main" in process.cmdline()]
+def agent_of(stack: Stack, node: str) -> psutil.Process:
+    """Killed, it leaves its ranks and their parent, the spawner, alive."""
+    mine = [process for process in stack.processes() if "paceline.cluster.agent.main" in process.cmdline()]
     (agent,) = [process for process in mine if f"agents/{node}" in " ".join([*process.cmdline(), *process.environ().values()])]
-    agent.send_signal(signal.SIGKILL)
-    agent.wait(timeout=5)
+    return agent
+
+
+def kill(process: psutil.Process) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=5)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.training.link import Broken
-from tests.faults import Fault, faulty_job
+from tests.faults import Fault, faulty_job, states
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 
@@ -48,12 +48,16 @@ def test_between_machines_gradients_are_compressed(make_job: MakeJob) -> None:
 
 @pytest.mark.parametrize("communication", [RING, HIERARCHICAL], ids=["ring", "hierarchical"])
 def test_survivors_of_a_killed_rank_connect_anew_and_go_on(make_job: MakeJob, tmp_path: Path, communication: dict[str, Any]) -> None:
-    spec = faulty_job(tmp_path / "code", Fault(1, 6), nodes=3, steps=14, task="gpt", communication=communication)
-    gang = make_job(spec).start(3)
+    code = tmp_path / "code"
+    alone = make_job(faulty_job(tmp_path / "alone", nodes=1, steps=14, task="gpt", reproducible=False), "alone").run()[0].curve("loss")
+    gang = make_job(faulty_job(code, Fault(1, 6), nodes=3, steps=14, task="gpt", communication=communication)).start(3)
     for rank in (0, 2):
         gang.agent.until(1, rank, Broken)
     gang.close_up(0, 2, newcomers=1)
-    assert [end.exit_code for end in gang.wait()] == [0, -9, 0, 0]
+    ends = gang.wait()
+    assert [end.exit_code for end in ends] == [0, -9, 0, 0]
+    assert ends[0].curve("loss") | gang.left(2, 0).curve("loss") == pytest.approx(alone, abs=1e-4)
+    assert {step: len(hashes) for step, hashes in states(code).items()} == dict.fromkeys(range(1, 15), 1)
 
 
 def test_a_paused_job_goes_on_with_another_number_of_ranks(make_job: MakeJob) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +83,10 @@ def test_what_may_not_be_looked_at_is_not_called_missing(tmp_path: Path, monkeyp
 
 async def test_a_file_system_that_hangs_holds_up_no_request() -> None:
     released, stuck = threading.Event(), script(Path("/hangs"), path="train.py")
+    begun: list[JobSpec] = []
 
     def hang(spec: JobSpec, all_here: bool) -> list[str]:
+        begun.append(spec)
         released.wait(30)
         return ["too late"]
 
@@ -94,9 +95,8 @@ async def test_a_file_system_that_hangs_holds_up_no_request() -> None:
         for _ in range(MOST_LOOKS):
             (warning,) = await looks.warnings(stuck, [])
             assert "did not answer within 0.05 s" in warning
-        began = time.monotonic()
-        assert await looks.warnings(stuck, []) == []  # no more threads than that
-        assert time.monotonic() - began < 0.05
+        assert await looks.warnings(stuck, []) == []
+        assert len(begun) == MOST_LOOKS  # threads, and no more
     loop.assert_free()
     released.set()
 

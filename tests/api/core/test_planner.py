@@ -25,9 +25,8 @@ MANY = {"steps": 10, "global_batch_size": 1 << 16, "micro_batch_size": 1}
 async def test_a_large_question_is_answered_by_a_process_and_remembered() -> None:
     planner = Planner()
     assert await planner.run(math.gcd, 12, 18, small=False) == 6
-    before = time.monotonic()
-    assert await planner.run(math.gcd, 12, 18, small=False) == 6
-    assert time.monotonic() - before < 0.1
+    asked = await planner.run(time.monotonic_ns, small=False)
+    assert await planner.run(time.monotonic_ns, small=False) == asked
     with pytest.raises(ValueError, match="math domain error"):
         await planner.run(math.sqrt, -1.0, small=False)
     with pytest.raises(ValueError, match="2 GiB of memory"):

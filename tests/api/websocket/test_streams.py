@@ -254,13 +254,14 @@ async def test_a_server_that_stops_waits_for_no_stream(live: Live) -> None:
 
 
 async def test_a_client_that_leaves_leaves_nothing_behind(live: Live) -> None:
+    names = {"run", "stuck", "_until_peer_leaves", "_until_revoked"}
+
+    def serving() -> set[str]:
+        return names & {task.get_coro().__name__ for task in asyncio.all_tasks()}  # type: ignore[union-attr]
+
     async with live.metrics() as socket:
         await frame(socket)
-    names = {"_left", "_revoked", "run"}
-
-    def serving() -> list[str]:
-        return [task.get_coro().__name__ for task in asyncio.all_tasks() if task.get_coro().__name__ in names]  # type: ignore[union-attr]
-
+        assert serving() == names
     await until(lambda: not serving(), "the end of the socket's tasks")
 
 
