@@ -15,6 +15,9 @@ const onAPage = [
   "features/metrics/**/{exactStep,exports,plot}",
 ].map((name) => `src/${name}.test.ts`);
 
+/** Tests that put something of their own in the place of a module that others have loaded. */
+const alone = ["src/app/pages/leaving.test.tsx"];
+
 export default defineConfig({
   plugins: [react(), usedMantineStyles(), precompress()],
   resolve: { alias: { "@": fileURLToPath(new URL("./src", import.meta.url)) } },
@@ -43,9 +46,15 @@ export default defineConfig({
         test: {
           name: "pages",
           include: ["src/**/*.test.tsx", ...onAPage],
+          exclude: [...configDefaults.exclude, ...alone],
           environment: "jsdom",
+          isolate: false, // the application is loaded once in each worker, not once in each file
           setupFiles: ["src/testing/setup.ts"],
         },
+      },
+      {
+        extends: true,
+        test: { name: "alone", include: alone, environment: "jsdom", setupFiles: ["src/testing/setup.ts"] },
       },
     ],
   },

@@ -22,7 +22,7 @@ from scripts.steps import ROOT, StepError, say
 DASHBOARD = ROOT / "dashboard"
 PYTEST = (sys.executable, "-m", "pytest", "--durations", "20")
 EVERYTHING = "--all"
-SHARED = ("-n", "2", "--dist", "loadscope")
+SHARED = ("-n", "2", "--dist", "loadscope", "--no-loadscope-reorder")
 
 
 def main() -> int:

@@ -42,9 +42,14 @@ def pytest_configure(config: pytest.Config) -> None:
     shared_statements.share()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     release_only.mark(items)
+    yield  # tests that are not asked for are left out here
+    if hasattr(config, "workerinput"):
+        from tests.scheduling import order
+
+        order(items)
 
 
 def pytest_collection_finish() -> None:

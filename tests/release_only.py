@@ -69,9 +69,9 @@ PATTERNS = (
     "parallelism/pipelines/test_parity_hf_stages.py::test_stages_of_transformers_under_another_schedule*",
     "parallelism/pipelines/test_parity_hf_stages.py::test_recomputed_activations_of_stages_of_transformers",
     # dialogs and menus of the dashboard, and what is done by keyboard, on a simulated cluster: what is open every day is always looked at
-    "e2e/test_accessibility.py::test_nothing_is_found_on_any_surface[[]opened-*]",
-    "e2e/test_accessibility.py::test_nothing_is_found_on_any_surface[[]pages-*]",
-    "e2e/test_keyboard.py::test_everything_can_be_done_by_keyboard_alone",
+    "e2e/simulated_cluster/test_accessibility.py::test_nothing_is_found_on_any_surface[[]opened-*]",
+    "e2e/simulated_cluster/test_accessibility.py::test_nothing_is_found_on_any_surface[[]pages-*]",
+    "e2e/simulated_cluster/test_keyboard.py::test_everything_can_be_done_by_keyboard_alone",
     # notices, on real agents: one of them is always there
     "cluster/agent/test_notices.py::test_sigusr1_drains*",
     "cluster/agent/test_notices.py::test_what_has_not_gone*",

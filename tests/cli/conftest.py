@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command_forker import CommandForker, Order, can_fork
 from tests.cli.fake_coordinator import FakeCoordinator, serve
 
 ROOT = Path(__file__).parents[2]
@@ -24,9 +25,13 @@ TIMEOUT_S = 60
 @dataclass(frozen=True)
 class Paceline:
     folder: Path
+    forker: CommandForker
     environment: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, *arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        order = Order(arguments, str(self.folder), self.full(environment))
+        if can_fork(order):
+            return self.forker.run(order, stdin, TIMEOUT_S)
         return subprocess.run(
             self.command(*arguments),
             cwd=self.folder,
@@ -91,13 +96,20 @@ def coordinator() -> Iterator[FakeCoordinator]:
         yield fake
 
 
+@pytest.fixture(scope="session")
+def forker() -> Iterator[CommandForker]:
+    forker = CommandForker()
+    yield forker
+    forker.close()
+
+
 @pytest.fixture
-def paceline(tmp_path: Path, coordinator: FakeCoordinator) -> Paceline:
+def paceline(tmp_path: Path, coordinator: FakeCoordinator, forker: CommandForker) -> Paceline:
     """Signed in to the fake coordinator."""
-    return Paceline(tmp_path, {"PACELINE_SERVER": coordinator.url, "PACELINE_API_KEY": "pk_test"})
+    return Paceline(tmp_path, forker, {"PACELINE_SERVER": coordinator.url, "PACELINE_API_KEY": "pk_test"})
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Paceline:
+def stranger(tmp_path: Path, forker: CommandForker) -> Paceline:
     """Knows no coordinator and has no key."""
-    return Paceline(tmp_path)
+    return Paceline(tmp_path, forker)

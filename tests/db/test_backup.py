@@ -14,7 +14,7 @@ import pytest
 from alembic import command
 from sqlalchemy import Connection
 
-from paceline.db import backup
+from paceline.db import backup, copies
 from paceline.db.copies import COPIES, KEPT_COPIES
 from paceline.db.errors import (
     BackupDamagedError,
@@ -54,7 +54,7 @@ def newest(path: Path) -> int:
 
 def test_both_databases_are_of_one_moment_while_somebody_writes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(data, 1)
-    numbers, copy_file = itertools.count(2), backup.copy
+    numbers, copy_file = itertools.count(2), copies.copy
 
     def copy_and_write(source: sqlite3.Connection, target: Path) -> None:
         put(data, next(numbers))

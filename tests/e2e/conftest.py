@@ -1,5 +1,5 @@
-"""Real processes, real pages. Modules whose tests harm only their own jobs share a stack in each process of pytest; what ends coordinators,
-removes nodes, or counts what there is, has a stack of its own."""
+"""Real processes, real pages. Modules whose tests harm only their own jobs share a stack in each process of pytest, which ends with the last of them;
+what ends coordinators, removes nodes, or counts what there is, has a stack of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from scripts.browser import chromium, chromium_executable
-from tests.e2e.simulated import Simulated, simulation
 from tests.e2e.stack import ROOT, Stack
 from tests.ports import free_port
 
@@ -41,14 +40,14 @@ def own_stack(empty_stack: Stack) -> Stack:
     return empty_stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def two_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with taken_down(tmp_path_factory.mktemp("two")) as stack:
         stack.up(free_port(), agents=2)
         yield stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with taken_down(tmp_path_factory.mktemp("three")) as stack:
         stack.up(free_port(), agents=3)
@@ -67,13 +66,6 @@ def three_agents(three_shared: Stack) -> Iterator[Stack]:
     """The same with three agents. Tests may end them."""
     yield three_shared
     three_shared.tidy(agents=3)
-
-
-@pytest.fixture(scope="module")
-def simulated() -> Iterator[Simulated]:
-    """A simulated cluster with demo jobs, this module's own: it takes half a core as long as it is there. Tests may use its jobs up."""
-    with simulation() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

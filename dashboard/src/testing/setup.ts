@@ -1,11 +1,21 @@
 import "@testing-library/jest-dom/vitest";
-import { cleanup, configure } from "@testing-library/react";
+import { cleanup, configure, getConfig } from "@testing-library/react";
 import { afterEach, beforeEach, expect, vi, type MockInstance } from "vitest";
 import { FakeSocket } from "./fakeSocket";
 
 // A deadline, not a pause: generous, since a loaded machine draws a page slowly, and a page's modules are compiled at their first use.
 const ASYNC_TIMEOUT_MS = 25_000;
-configure({ asyncUtilTimeout: ASYNC_TIMEOUT_MS });
+const { getElementError } = getConfig();
+configure({
+  asyncUtilTimeout: ASYNC_TIMEOUT_MS,
+  // Each look of a wait that finds nothing yet would print the whole page for a message that nobody reads: a fifth of the time of these tests.
+  getElementError: (message, container) =>
+    isWaiting() ? new Error(message ?? "not found") : getElementError(message, container),
+});
+
+function isWaiting() {
+  return (getConfig() as { _disableExpensiveErrorDiagnostics?: boolean })._disableExpensiveErrorDiagnostics;
+}
 
 // jsdom has no canvas: a chart is there, but draws nothing. In a test of its own, the real one would fail a frame later.
 vi.mock("uplot", () => ({
@@ -37,7 +47,7 @@ window.matchMedia = (query: string) =>
     addListener() {},
     removeListener() {},
   }) as unknown as MediaQueryList;
-Object.defineProperty(document, "fonts", { value: new EventTarget() });
+Object.defineProperty(document, "fonts", { value: new EventTarget(), configurable: true });
 Element.prototype.scrollIntoView = () => {};
 Element.prototype.scrollTo = () => {};
 window.scrollTo = () => {};

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from tests.e2e.keyboard import SECONDS, Hands, KeyboardWorld
+from tests.e2e.simulated_cluster.keyboard import SECONDS, Hands, KeyboardWorld
 from tests.e2e.stack import wait_until
 
 Task = Callable[[KeyboardWorld], None]

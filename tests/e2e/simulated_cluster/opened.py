@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.e2e.surfaces import Surface
+from tests.e2e.simulated_cluster.surfaces import Surface
 
 
 def press(name: str | re.Pattern[str], role: str = "button") -> Callable[[Page], None]:

@@ -1,7 +1,7 @@
 """Every page, dialog, menu and mistake of `surfaces.py` and `opened.py` on the simulated cluster, dark as wide as a desk and light as wide as a phone,
 before a release also the other way round: nothing that axe finds, `target-size` included, and nothing wider than the screen.
 
-`pytest tests/e2e/test_accessibility.py -s` prints the table.
+`pytest tests/e2e/simulated_cluster/test_accessibility.py -s` prints the table.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pytest
 from playwright.sync_api import Browser, Error, Page, expect
 
 from tests.e2e.axe import HEIGHT, LOOKS, OTHER_LOOKS, Look, findings
-from tests.e2e.opened import OPENED
-from tests.e2e.simulated import Simulated
-from tests.e2e.surfaces import DAILY, PAGES, Surface
+from tests.e2e.simulated_cluster.opened import OPENED
+from tests.e2e.simulated_cluster.simulation import Simulated
+from tests.e2e.simulated_cluster.surfaces import DAILY, PAGES, Surface
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.e2e.simulated import Simulated
+from tests.e2e.simulated_cluster.simulation import Simulated
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

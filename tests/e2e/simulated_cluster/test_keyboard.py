@@ -1,6 +1,6 @@
 """Thirty things that people do on the dashboard, each by keyboard alone.
 
-`pytest tests/e2e/test_keyboard.py -s` prints the table of them.
+`pytest tests/e2e/simulated_cluster/test_keyboard.py -s` prints the table of them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Error, expect
 
-from tests.e2e import keyboard, keyboard_tasks
-from tests.e2e.keyboard import DRAWN_MS, Hands, KeyboardWorld
-from tests.e2e.keyboard_tasks import TASKS
-from tests.e2e.simulated import Simulated
+from tests.e2e.simulated_cluster import keyboard, keyboard_tasks
+from tests.e2e.simulated_cluster.keyboard import DRAWN_MS, Hands, KeyboardWorld
+from tests.e2e.simulated_cluster.keyboard_tasks import TASKS
+from tests.e2e.simulated_cluster.simulation import Simulated
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
