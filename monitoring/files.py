@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -24,10 +25,11 @@ class UnfitFileError(OSError):
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Replace `path` with `content`: written beside it, fsynced, renamed, and the folder fsynced. A failure leaves nothing beside."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    """Replace `path` with `content`: written beside it, fsynced, renamed, and the folder fsynced. A failure leaves nothing beside.
+
+    The name beside cannot be guessed: whoever else may write into the folder could put a folder in its place, and nothing would be written."""
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        beside.unlink(missing_ok=True)
         with open(beside, "wb", opener=lambda name, flags: os.open(name, flags | os.O_EXCL | os.O_NOFOLLOW, mode)) as file:
             file.write(content)
             file.flush()

@@ -22,6 +22,8 @@ from paceline.cluster.agent.supervisor import SPAWNER
 from paceline.location import ROOT
 
 LOOK_SECONDS = 60.0
+#: Of what the interpreter prints, on each of its streams: it is a job's program, and may print without end.
+MOST_BYTES = 1 << 16
 _LOOK = """
 import importlib.metadata, json, platform, sys, sysconfig
 try:
@@ -98,7 +100,8 @@ async def _run(path: str, where: str, variables: Mapping[str, str], account: Acc
         raise PythonRefusedError(f"{where} does not start on this node: {error.strerror}") from error
     try:
         async with asyncio.timeout(LOOK_SECONDS):
-            said, errors = await process.communicate()
+            said, errors = await asyncio.gather(*(_read_some(process, stream) for stream in (process.stdout, process.stderr)))
+            await process.wait()
         return msgspec.json.decode(said, type=InterpreterFacts)
     except TimeoutError:
         raise PythonRefusedError(f"{where} did not say its version within {LOOK_SECONDS:g} s on this node") from None
@@ -108,6 +111,19 @@ async def _run(path: str, where: str, variables: Mapping[str, str], account: Acc
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+
+
+async def _read_some(process: asyncio.subprocess.Process, stream: asyncio.StreamReader | None) -> bytes:
+    """All that a process prints on a stream; one that prints more than MOST_BYTES is killed, and the rest is not read."""
+    assert stream is not None
+    said = bytearray()
+    while more := await stream.read(MOST_BYTES):
+        said += more
+        if len(said) > MOST_BYTES:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            break
+    return bytes(said)
 
 
 def key_of_python(path: str, found: InterpreterFacts, node: NodePython) -> str:

@@ -346,6 +346,7 @@ ODD_ENDS = {
     "removes its folder": "import os, shutil; shutil.rmtree(os.getcwd())",
     "makes its folder read-only": "import os; os.chmod('.', 0o500)",
     "leaves a folder where its end is to be told": "import os; os.mkdir('exit.json')",
+    "leaves a folder where its end was written first": "import os; [os.mkdir(f'exit.json.{pid}.tmp') for pid in os.listdir('/proc') if pid.isdigit()]",
     "leaves a pipe for its last word": "import os; os.mkfifo('result.json')",
     "leaves a last word that is no text": "open('result.json', 'wb').write(b'{\"outcome\": \"\\xff\"}')",
     "makes a link of its output": "import os; os.remove('output.log'); os.symlink('/etc/passwd', 'output.log')",

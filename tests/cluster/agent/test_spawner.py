@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -49,6 +50,16 @@ def on_a_full_disk(tmp_path: Path) -> Iterator[Node]:
     node = Node(tmp_path / "agent", log="/dev/full")
     yield node
     node.end()
+
+
+@contextmanager
+def closed_to_writers(folder: Path) -> Iterator[None]:
+    """As on a full disk, no file can be made there: a plain file has the folder's place."""
+    aside = folder.rename(folder.with_name(f"{folder.name}.aside"))
+    folder.touch()
+    yield
+    folder.unlink()
+    aside.rename(folder)
 
 
 @pytest.mark.parametrize(("end", "code"), [("0", 0), ("3", 3), ("no data", 1)])
@@ -160,15 +171,13 @@ def test_nonsense_from_an_agent_costs_it_the_connection_and_no_rank_its_life(nod
 def test_an_end_that_cannot_be_written_stays_in_the_process_list_until_it_is(node: Node) -> None:
     spawn = node.order()
     key, exit_status = key_of(spawn.order.world), RankFolder.at(Path(spawn.order.folder)).exit_status
-    in_the_way = exit_status.with_name(f"{exit_status.name}.{node.agent.process_list.spawner_pid}.tmp")
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
-    in_the_way.mkdir()  # as a full disk would, it makes the write fail
-    node.agent.say(Terminate(key=key, grace_seconds=5.0))
-    wait_until(lambda: f"cannot write {exit_status}" in node.folder.spawner_log.read_text(), "the complaint", seconds=TIMEOUT_SECONDS)
-    successor = Agent(node.folder)
-    assert successor.process_list.ranks == ((key, pid),)
-    in_the_way.rmdir()
+    with closed_to_writers(exit_status.parent):
+        node.agent.say(Terminate(key=key, grace_seconds=5.0))
+        wait_until(lambda: f"cannot write {exit_status}" in node.folder.spawner_log.read_text(), "the complaint", seconds=TIMEOUT_SECONDS)
+        successor = Agent(node.folder)
+        assert successor.process_list.ranks == ((key, pid),)
     successor.until(lambda ranks: key not in ranks)
     assert node.exit_status(spawn).signal == "SIGTERM"
     successor.close()
@@ -181,14 +190,11 @@ def test_a_full_disk_under_its_log_ends_no_rank(on_a_full_disk: Node) -> None:
     for spawn in (ending, living):
         node.agent.say(spawn)
     ranks = node.agent.until(lambda ranks: len(ranks) == 2)
-    exit_status = RankFolder.at(Path(ending.order.folder)).exit_status
-    in_the_way = exit_status.with_name(f"{exit_status.name}.{node.agent.process_list.spawner_pid}.tmp")
-    in_the_way.mkdir()
-    node.agent.say(Terminate(key=key_of(ending.order.world), grace_seconds=5.0))
-    wait_until(lambda: is_gone(ranks[key_of(ending.order.world)]), "the end of the one", seconds=TIMEOUT_SECONDS)
-    node.agent.say(living)  # answered with a process list: it listens still
-    assert set(dict(node.agent.read().ranks)) == set(ranks)
-    in_the_way.rmdir()
+    with closed_to_writers(Path(ending.order.folder)):
+        node.agent.say(Terminate(key=key_of(ending.order.world), grace_seconds=5.0))
+        wait_until(lambda: is_gone(ranks[key_of(ending.order.world)]), "the end of the one", seconds=TIMEOUT_SECONDS)
+        node.agent.say(living)  # answered with a process list: it listens still
+        assert set(dict(node.agent.read().ranks)) == set(ranks)
     node.agent.until(lambda ranks: key_of(ending.order.world) not in ranks)
     assert node.exit_status(ending).signal == "SIGTERM"
     assert not is_gone(ranks[key_of(living.order.world)])

@@ -8,8 +8,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from paceline.cluster.agent.environments import own_python
 from paceline.cluster.agent.environments.node_python import this_python
 from paceline.cluster.agent.environments.own_python import (
     InterpreterFacts,
@@ -62,6 +64,19 @@ async def test_what_is_no_interpreter_is_refused(tmp_path: Path) -> None:
     for path, says in ((tmp_path / "none", "no such file"), (tmp_path, "is no program"), (plain, "is no program"), (wrong, "not here")):
         with pytest.raises(PythonRefusedError, match=says):
             await look_at(str(path), NODE, dict(os.environ), None, is_script=True)
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+async def test_a_program_that_prints_without_end_fills_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: int) -> None:
+    endless = tmp_path / "endless"
+    endless.write_text(f"#!/bin/sh\nexec yes >&{stream}\n")
+    endless.chmod(0o755)
+    read = []
+    decode = msgspec.json.decode
+    monkeypatch.setattr(own_python.msgspec.json, "decode", lambda said, **options: read.append(len(said)) or decode(said, **options))
+    with pytest.raises(PythonRefusedError, match="is no Python that runs on this node: "):
+        await look_at(str(endless), NODE, dict(os.environ), None, is_script=True)
+    assert read[0] <= 2 * own_python.MOST_BYTES
 
 
 async def test_packages_installed_there_meanwhile_make_it_another_spawner(tmp_path: Path) -> None:
