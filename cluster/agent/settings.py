@@ -90,7 +90,8 @@ def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
         token=options.token or os.environ.get(TOKEN_VARIABLE) or (options.token_file.read_text().strip() if options.token_file else None),
         name=options.name,
         data=options.data.absolute(),
-        checkpoints=(options.checkpoints or options.data / "checkpoints").absolute(),
+        # without "..": checkpoints are never deleted by such a path
+        checkpoints=Path(os.path.abspath(options.checkpoints or options.data / "checkpoints")),
         gpus=options.gpus,
         visible=visible,
         slots=options.slots,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cluster.agent.checkpoints import why_not
 from paceline.cluster.agent.settings import TOKEN_VARIABLE, read_settings
 
 REQUIRED = ["--server", "http://127.0.0.1:8000/", "--data", "/data"]
@@ -15,6 +16,13 @@ def test_defaults() -> None:
     assert (settings.server_host, settings.server_port) == ("127.0.0.1", 8000)
     assert settings.checkpoints == Path("/data/checkpoints")
     assert settings.name
+
+
+def test_checkpoints_below_another_folder_can_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "agent").mkdir()
+    monkeypatch.chdir(tmp_path / "agent")
+    settings = read_settings([*REQUIRED, "--checkpoints", "../shared"])
+    assert why_not(settings.checkpoints / "step-4.g1") is None
 
 
 def test_endpoints_of_stores_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
