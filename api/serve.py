@@ -26,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 #: Time-outs and limits for what a peer leaves undone, which uvicorn itself does not have.
 GUARD = "paceline.api.middleware.connections:GuardedProtocol"
 CONNECTIONS = 4096
-#: Of an idle connection: longer than an agent, a browser or a proxy waits between two requests, so that it is they who close it.
+#: How long an idle connection is kept: longer than an agent, a browser or a proxy waits between two requests, so that they close it.
 KEEP_ALIVE_S = 75
 GRACEFUL_SHUTDOWN_S = 5
 #: What uvicorn's own command ends with when the application does not start.

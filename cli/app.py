@@ -87,7 +87,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 
-#: Of commands that read their words in a way of their own.
+#: The parsers of commands that read their words in a way of their own.
 PARSERS = {"run": "LaunchCommand"}
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paceline.cli.client import RestClient
 
 Spec = dict[str, Any]
-#: Of a packed folder: what is kept in memory; the rest is in a file.
+#: How much of a packed folder is kept in memory; the rest is in a file.
 MEMORY_BYTES = 16 << 20
 MOST_LEFT_OUT_NAMED = 6
 #: As often as every chunk was sent twice, and some more: other clients may send the same bundle.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: The ends of a file's name that say what it is to hold; the last two hold one figure.
 FORMATS = ("html", "md", "csv", "json", "svg", "png")
 OF_FIGURES = ("svg", "png")
-#: Of a report, by the names that the coordinator knows.
+#: The figures of a report, by the names that the coordinator knows.
 FIGURES = ("scaling", "throughput", "step_time", "memory", "loss", "heatmap", "pareto")
 
 

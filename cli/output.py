@@ -60,7 +60,7 @@ def shows_colours(stream: TextIO) -> bool:
     return stream.isatty() and not plain_output()
 
 
-#: Of what acts on a terminal, colours alone are let through: what jobs print may clear the screen, rename the window, or worse, and
+#: Only colours of what acts on a terminal are let through: what jobs print may clear the screen, rename the window, or worse, and
 #: the marks that set the direction of writing may show it in another order.
 _ACTS_ON_TERMINALS = re.compile(rf"({_COLOURS_OF_TEXT})|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 

@@ -18,9 +18,9 @@ from typing import Literal, TypeVar
 import msgspec
 
 WINDOW_BYTES = 512 << 10
-#: Of one binary frame, its first byte aside.
+#: The most of one binary frame, its first byte aside.
 MOST_FRAME_BYTES = 32 << 10
-#: Of one text frame.
+#: The most of one text frame.
 MOST_TEXT_BYTES = 64 << 10
 MOST_WORDS, MOST_COMMAND_BYTES = 256, 32 << 10
 MOST_ROWS = MOST_COLUMNS = 1000

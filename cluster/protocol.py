@@ -25,7 +25,7 @@ __all__ = ["Gpu", "GpuSample", "HostSample"]  # re-exported: they are part of th
 
 PROTOCOL_VERSION = 1
 OLDEST_PROTOCOL_VERSION = 1
-#: Of one node. Each is a number in memory at every look at the nodes, so an inventory is not believed beyond this.
+#: The most slots of one node. Each is a number in memory at every look at the nodes, so an inventory is not believed beyond this.
 MOST_SLOTS = 1024
 CHANNEL_PATH = "/api/v1/agents/channel"
 UPLOAD_PATH = "/api/v1/agents/upload"
@@ -86,7 +86,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}  # python, torch, paceline, driver, cuda
     labels: dict[str, str] = {}
     taints: dict[str, str] = {}  # as long as no admin has set others
-    #: Of the agent's default folder for checkpoints, if it lies on a disk of this machine: another node with another one does not share it.
+    #: The disk of the agent's default folder for checkpoints, if that is one of this machine: a node with another disk does not share it.
     #: None: on a network file system, or from an agent that does not say.
     checkpoint_disk: str | None = None
     #: The identity of the machine: its agents have it in common. None: the kernel does not tell it.

@@ -39,7 +39,7 @@ _MAY_WAIT = {
 _MOST_GROUPS = 4
 _MOST_NUMBERS = 8
 
-#: Of a process of a rank, in the order in which they are told.
+#: What a process of a rank is, in the order in which they are told.
 Part = Literal["program", "launcher", "helper"]
 Standing = Literal["waits", "may_wait", "elsewhere", "stopped", "ended", "unknown"]
 

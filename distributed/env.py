@@ -14,7 +14,7 @@ RANK_FOLDER = "PACELINE_RANK_FOLDER"
 LOG_FOLDER = "PACELINE_LOG_DIR"
 ARTIFACTS_FOLDER = "PACELINE_ARTIFACTS"
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-#: Of a rank that sees its own card alone and uses LOCAL_RANK as the index of that card.
+#: The variables of a rank that sees its own card alone and uses LOCAL_RANK as the index of that card.
 VIRTUAL_LOCAL_RANK = {"LOCAL_RANK": "0"}
 
 

@@ -11,11 +11,11 @@ import re
 
 import msgspec
 
-#: Of one file, of all files of a job together, and how many of them are kept.
+#: The most of one file and of all files of a job together, and how many of them are kept.
 MAX_FILE_BYTES = 4 << 30
 MAX_JOB_FILE_BYTES = 16 << 30
 MAX_JOB_FILES = 20_000
-#: Of a path in its job, and of the folders in it.
+#: The longest path of a file in its job, and the most folders in such a path.
 MAX_PATH_CHARACTERS = 1024
 MAX_DEPTH = 32
 #: Files up to this size travel within their offer, so many bytes and files at most in one.

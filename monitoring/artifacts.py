@@ -15,9 +15,9 @@ import msgspec
 from paceline.monitoring.files import write_durably
 from paceline.monitoring.media import MediaLabel
 
-#: Of one file, as it travels and is stored: compressed.
+#: The most of one file, compressed as it travels and is stored.
 MAX_ARTIFACT_BYTES = 64 << 20
-#: Of one request to the coordinator, which takes no larger body.
+#: The body of one request to the coordinator, which takes no larger one.
 CHUNK_BYTES = 1 << 20
 NOTE_SUFFIX = ".note"
 

@@ -15,9 +15,9 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-#: Of what one call logs under one key, as it travels and is stored.
+#: The most that one call may log under one key, as it travels and is stored.
 MAX_OBJECT_BYTES = 8 << 20
-#: Of all that one rank logs in one generation, and of all that a job's ranks log together.
+#: The most that one rank may log in one generation, and that all ranks of a job may log together.
 MAX_RANK_BYTES, MAX_RANK_OBJECTS = 512 << 20, 10_000
 MAX_JOB_BYTES, MAX_JOB_OBJECTS = 1 << 30, 50_000
 MAX_IMAGES = 64

@@ -28,7 +28,7 @@ _LARGEST_FLOAT = 3.4028234663852886e38
 _EVENT_TIME, _EVENT_STEP, _EVENT_VERSION, _EVENT_SUMMARY = b"\x09", b"\x10", b"\x1a", b"\x2a"
 _SUMMARY_VALUE = b"\x0a"
 _VALUE_TAG, _VALUE_FLOAT, _VALUE_IMAGE, _VALUE_HISTOGRAM = b"\x0a", b"\x15", b"\x22", b"\x2a"
-#: Of `Summary.Image` and of `HistogramProto` (`tensorflow/core/framework/summary.proto`, `tsl/protobuf/histogram.proto`).
+#: Fields of `Summary.Image` and of `HistogramProto` (`tensorflow/core/framework/summary.proto`, `tsl/protobuf/histogram.proto`).
 _IMAGE_HEIGHT, _IMAGE_WIDTH, _IMAGE_COLOURS, _IMAGE_FILE = b"\x08", b"\x10", b"\x18", b"\x22"
 _HISTOGRAM_LEAST, _HISTOGRAM_MOST, _HISTOGRAM_NUMBER, _HISTOGRAM_SUM, _HISTOGRAM_SQUARES = b"\x09", b"\x11", b"\x19", b"\x21", b"\x29"
 _HISTOGRAM_LIMITS, _HISTOGRAM_COUNTS = b"\x32", b"\x3a"

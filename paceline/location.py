@@ -7,7 +7,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent
 #: The folder that holds it: a checkout, or `site-packages`. Processes of Paceline's own are started here, so that no folder of a user hides it.
 ROOT = PACKAGE.parent
-#: Of a checkout these are links; a wheel carries their files.
+#: In a checkout these are links; a wheel carries their files.
 DASHBOARD = PACKAGE / "dashboard"
 EXAMPLES = PACKAGE / "examples"
 

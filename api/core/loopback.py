@@ -7,7 +7,7 @@ import ipaddress
 
 from starlette.types import Scope
 
-#: Of peers that are remembered for what they are: agents come every second.
+#: How many peers are remembered for what they are: agents come every second.
 MOST_ADDRESSES = 4_096
 
 

@@ -21,7 +21,7 @@ from paceline.db.repositories import leases
 
 logger = logging.getLogger(__name__)
 LEASE_SECONDS = 6.0
-#: Of a slow loop: long enough that its holder renews it at its next turn, else every replica would take a turn in each interval.
+#: How many intervals of a slow loop its lease lasts: its holder renews it at its next turn, else every replica would take a turn in each interval.
 LEASE_INTERVALS = 1.5
 #: After each step a loop rests as long as the step took, and this long at most.
 LONGEST_REST_SECONDS = 0.1

@@ -39,7 +39,7 @@ _PATIENCE = {NodeState.JOINING: JOIN_SECONDS, NodeState.DRAINING: 0.0, NodeState
 @dataclass
 class NodeWatch:
     services: Services
-    #: Of this loop: no silence is counted from before its start, or the end of its last stall.
+    #: How long this loop has run: no silence is counted from before its start, or before the end of its last stall.
     uptime: Uptime = field(default_factory=Uptime)
 
     async def step_once(self, now: datetime) -> None:

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 #: From the connection, or from the first byte of a later request, to the end of its headers; and for the rest of a body that is not read any more.
 HEAD_SECONDS = 10.0
-#: Of the request line and the headers together.
+#: The most bytes of the request line and the headers together.
 MAX_HEAD_BYTES = 64 << 10
 #: For a peer that takes nothing of what is sent to it.
 STALL_SECONDS = 60.0

@@ -38,17 +38,17 @@ class BodyLimit:
     seconds: float
 
 
-#: Of what people and programs ask for: job specs are the longest.
+#: The limit for what people and programs ask for. Job specs are the longest.
 ORDINARY = BodyLimit(64 << 10, seconds=10)
 #: Where strangers may knock: a token and a name.
 DOOR = BodyLimit(4 << 10, seconds=5)
 UPLOAD = BodyLimit(4 << 20, seconds=60)
 CHUNK = BodyLimit(CHUNK_BYTES, seconds=60)
-#: Of a browser, which cannot pack: to a coordinator far away it takes its time.
+#: The limit for a folder sent by a browser, which cannot pack: to a coordinator far away that takes its time.
 FOLDER = BodyLimit(MOST_TAR_BYTES, seconds=600)
 API = "/api/"
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-#: Of everything else, which is data: whatever a job has written into a log or a file is no page of ours.
+#: The content security policy of data: whatever a job has written into a log or a file is no page of ours.
 DATA = "default-src 'none'; frame-ancestors 'none'; sandbox"
 ONE_YEAR = 365 * 24 * 3600
 

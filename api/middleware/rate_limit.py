@@ -14,7 +14,7 @@ from fastapi.requests import HTTPConnection
 from paceline.api.errors import ProblemError
 
 MAX_PEERS = 10_000
-#: Of an IPv6 address: what one subscriber has to choose from counts as one peer.
+#: The leading bits of an IPv6 address that tell peers apart: all addresses that one subscriber has count as one peer.
 SUBSCRIBER_BITS = 64
 
 

@@ -13,7 +13,7 @@ from paceline.api.problems import wrong_method
 
 router = APIRouter(include_in_schema=False)
 NOT_BUILT = "The dashboard is not built yet. Run `make setup`, or `cd dashboard && npm install && npm run build`.\nThe API is at /api/v1.\n"
-#: Of the paths that the dashboard has for its pages.
+#: The longest path of a page of the dashboard.
 LONGEST_PAGE = 1024
 #: Encodings of the copies that `dashboard/precompress.ts` writes, with the ends of their names, the smallest first.
 COPIES = {"br": ".br", "gzip": ".gz"}

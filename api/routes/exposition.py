@@ -36,7 +36,7 @@ def _gauge(registry: CollectorRegistry, name: str, help: str, states: type[JobSt
         gauge.labels(state.value).set(counts.get(state.value, 0))
 
 
-#: Of each running job, from its progress: the key, the metric, and what it is.
+#: Gauges of each running job: the key in its progress, the metric, and its description.
 _JOB_GAUGES = (
     ("step", "paceline_job_step", "Committed steps of a running job"),
     ("samples_per_second", "paceline_job_samples_per_second", "Samples per second of a running job"),

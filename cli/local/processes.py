@@ -23,7 +23,7 @@ from paceline.cli.settings import LOG_FILE, child_environment
 from paceline.location import ROOT
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-#: Of records without a birth: those of an older version, or where there is no /proc.
+#: For records without a birth: those of an older version, or where there is no /proc.
 START_TIME_TOLERANCE_S = 1.0
 STOP_GRACE_S = 12.0
 SWEEP_GRACE_S = 3.0

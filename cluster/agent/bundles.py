@@ -28,7 +28,7 @@ from paceline.monitoring.backoff import Backoff
 from paceline.training.link import RankOrder
 from paceline.training.rank_folder import RankFolder
 
-#: Of all archives that are kept.
+#: The most of all archives that are kept.
 CACHE_BYTES = 2 << 30
 REQUEST_TIMEOUT_SECONDS = 60.0
 #: For which a coordinator may be away, or give what is no bundle.

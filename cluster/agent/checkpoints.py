@@ -19,7 +19,7 @@ from paceline.objects.endpoints import require_listed
 from paceline.objects.location import is_url, parse
 from paceline.training.saving import object_manifests
 
-#: Of deletions that have failed.
+#: How long a deletion that has failed is not tried again.
 RETRY_SECONDS = 60.0
 #: In threads of their own: a file server that hangs holds them up, and nothing else of the agent, not even its end.
 AT_ONCE = 2

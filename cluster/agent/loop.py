@@ -70,7 +70,7 @@ from paceline.training.link import RankOrder, World
 from paceline.training.spec.stored import StoredSpec
 
 TICK_SECONDS = 0.5
-#: Of ranks on a node that was removed by force: their jobs are started elsewhere already.
+#: The grace of ranks on a node that was removed by force: their jobs are started elsewhere already.
 REMOVED_GRACE_SECONDS = 3.0
 WARM_UP_SECONDS = 30.0
 REMOVED = "the coordinator removed this node: to come back, join anew with a new token"

@@ -32,12 +32,12 @@ SLOTS, STRATEGY, BATCH, SEED = (
 SIZES = ("nodes", "slots_per_node", "slots")
 #: What is for several ranks only.
 OF_WORLDS = (*AXIS_ALIASES, *AXIS_ALIASES.values(), *OF_SHARDING, *OF_PIPELINES)
-#: Of a job spec: what is not the work.
+#: Fields of a job spec that are not the work.
 NOT_WORK = frozenset({"version", "name", "project", "description", "labels", "priority"})
 #: Labels of a trial's job.
 EXPERIMENT_LABEL, TRIAL_LABEL = "experiment", "trial"
 LONGEST_NAME = 63
-#: Of what is wrong with a configuration, how much is told.
+#: How many things that are wrong with a configuration are told.
 MOST_TOLD = 3
 
 

@@ -80,7 +80,7 @@ class Wishes:
     is_exhausted: bool = True
     #: What trials have come to since they were looked at last.
     new_rungs: Mapping[int, Rung] = field(default_factory=dict)
-    #: Of resumed trials, why they go on.
+    #: Why resumed trials go on, by trial.
     reasons: Mapping[int, str] = field(default_factory=dict)
 
 

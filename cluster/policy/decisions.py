@@ -123,7 +123,7 @@ class ResizeGang:
     at_boundary: ClassVar[bool] = True
 
 
-#: Of one job, by what is known of it alone.
+#: Decisions about one job, by what is known of it alone.
 Decision = Transition | Stop | Restart | Regroup
-#: Of a gang that runs well, along with all others and the queue.
+#: Changes of a gang that runs well, decided along with all others and the queue.
 GangChange = ResizeGang | Stop

@@ -9,9 +9,9 @@ from typing import Literal
 from paceline.cluster.states import EndReason
 from paceline.training.link import FailureReport
 
-#: Of a rank that ended with exit code 0 and took its part in the others' communication with it.
+#: The failure of a rank that ended with exit code 0 while others still communicated with it.
 LEFT_EARLY = "ended with code 0 while other ranks still communicated with it; all ranks must take the same number of steps"
-#: Of a rank beside the culprit: dragged down by it, of the same failure, or of another one of its own.
+#: Why a rank beside the culprit ended: dragged down by it, by the same failure, or by one of its own.
 Share = Literal["victim", "same", "also"]
 #: Kinds of failure that no other rank's end brings about.
 _BY_ITSELF = frozenset({"exception", "out_of_memory", "invalid_input", "checkpoint_failed", "loss_not_finite", "loss_spike", "rolled_back"})

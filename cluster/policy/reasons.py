@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from paceline.cluster.policy.requirements import TOOLS, NodeTool, Requirements
 from paceline.cluster.policy.room import NodeView, Pool, Room
 
-#: Of nodes that a job cannot use; the others are counted.
+#: How many nodes that a job cannot use are named; the others are counted.
 MOST_NAMED = 3
 _MATCH = "ask for other resources.labels, tolerations or device, or change what nodes have (paceline worker --label, paceline nodes taint)"
 

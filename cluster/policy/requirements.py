@@ -72,5 +72,5 @@ class Requirements:
         return None
 
 
-#: Of a job that says nothing of its nodes: any without a taint.
+#: The requirements of a job that says nothing of its nodes: any without a taint.
 ANY_NODE = Requirements()

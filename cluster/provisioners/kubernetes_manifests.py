@@ -9,7 +9,7 @@ from paceline.cluster.provisioners.provisioner import WantedNode
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 NODE_LABEL, POOL_LABEL = "paceline.dev/node", "paceline.dev/pool"
-#: Of the grace period: what is left after the drain, for the agent's own end.
+#: What is left of the grace period after the drain, for the agent's own end.
 END_SECONDS = 15
 KEPT_SECONDS = 600  # an ended Job can be looked at for so long
 USER_ID = 10001  # of the image

@@ -11,7 +11,7 @@ from paceline.cluster.provisioners.passed_names import pass_env_words
 from paceline.cluster.provisioners.provisioner import WantedNode
 from paceline.cluster.provisioners.slurm_settings import SlurmSettings
 
-#: Of KillWait: what is left of it for the end itself.
+#: What is left of KillWait for the end itself.
 END_SECONDS = 5
 #: The agent's exit code after a notice, where its machine comes back (`cluster.agent.main`).
 LEFT_TO_RETURN = 3

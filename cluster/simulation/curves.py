@@ -19,7 +19,7 @@ from paceline.training.spec.workload import BuiltinWorkload
 EXPONENT, NOISE = 0.7, 0.012
 CLASSES = 10  # of what is not known
 SPIKE = 3.0  # of a loss that spikes
-#: Of an epoch of a job whose data nobody has looked at.
+#: The samples of an epoch of a job whose data has not been looked at.
 EPOCH_SAMPLES = 50_000
 
 

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 #: Variable of a spec's environment that names faults.
 FAULTS = "SIMULATED_FAULTS"
 GPU_HOURS_PER_FAULT = 50_700.0
-#: Of all faults: those of single ranks, of ranks that hang, of nodes, of nodes that fall silent for a while.
+#: Shares of all faults: single ranks that crash, ranks that hang, nodes, nodes that fall silent for a while.
 SHARES = {"crash": 0.7, "hang": 0.1, "node": 0.1, "silence": 0.1}
 
 RankFault = Literal["crash", "exception", "out_of_memory", "hang", "nan"]

@@ -25,7 +25,7 @@ class CardModel:
     memory_clock_mhz: float
 
 
-#: Of a DGX H100: NVLink with 450 GB/s in each direction between its cards, and eight adapters of 400 Gbit/s for all of them together.
+#: The links of a DGX H100: NVLink with 450 GB/s in each direction between its cards, and eight adapters of 400 Gbit/s for all of them together.
 WITHIN, BETWEEN = Link(4.5e11, 1e-5), Link(4e11, 2e-5)
 H100 = CardModel("NVIDIA H100 80GB HBM3", 80 * GIBIBYTE, 700.0, 70.0, 1980.0, 2619.0)
 

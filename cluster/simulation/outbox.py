@@ -21,7 +21,7 @@ from paceline.cluster.protocol import UPLOAD_PATH, RankKey
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.points import EventKind, HighWater, LogLine, MetricRecord, RankBatch, RankEvent, Upload, UploadReply
 
-#: Of one upload: about a megabyte, a quarter of what the coordinator takes.
+#: The most records of one upload: about a megabyte, a quarter of what the coordinator takes.
 MOST_RECORDS = 1_500
 #: A real agent sends what there is as soon as there is any; a rank of a large model records something once in seconds.
 UPLOAD_SECONDS = 1.0

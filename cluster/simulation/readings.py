@@ -10,13 +10,13 @@ from paceline.cluster.protocol import GpuSample, HostSample
 from paceline.cluster.simulation.machines import GIBIBYTE, SimulatedMachine
 from paceline.monitoring.samples import InterfaceRates
 
-#: Of a card that waits for other ranks, or is about to start.
+#: The utilization of a card that waits for other ranks, or is about to start.
 WAITING_PERCENT = 8.0
 IDLE_CELSIUS, FULL_CELSIUS = 31.0, 74.0
 IDLE_CLOCK_MHZ = 345.0
 #: A card that takes so many times as long as the model says is one that is too warm: its clock is held down.
 THROTTLED_SLOWNESS = 1.1
-#: Of a card that computes all the time, in each direction: batches, and what is launched.
+#: What a card that computes all the time moves in each direction: batches, and what is launched.
 PCIE_BYTES_PER_SECOND = 6e7
 #: The node's adapters as one, and what its disks read for each busy slot.
 INTERFACE = "bond0"

@@ -28,7 +28,7 @@ from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import BuiltinWorkload, ScriptWorkload
 
-#: Of a forward and backward of what has no known shape, and the bytes that such a rank holds.
+#: The time of a forward and backward of a model without a known shape, and the bytes that such a rank holds.
 SECONDS_PER_SAMPLE = 0.02
 UNKNOWN_MEMORY = 24 << 30
 UNKNOWN_PARAMETERS = 50_000_000
@@ -37,7 +37,7 @@ SCRIPT_BATCH, SCRIPT_STEPS = 256, 1000
 BYTES_OF_GRADIENT = 4
 CARD_SPREAD, STEP_SPREAD = 0.01, 0.02
 STRAGGLER_ODDS, STRAGGLER_SHARE = 100, 0.2
-#: Of a rank's computing: reading its batch, and what is left over.
+#: Shares of a rank's computing: reading its batch, and what is left over.
 DATA_SHARE, OTHER_SHARE = 0.01, 0.005
 
 

@@ -30,9 +30,9 @@ class ExperimentRow(ControlBase):
     state_since: Mapped[datetime] = mapped_column(UtcDateTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     state_why: Mapped[str] = mapped_column(default="", server_default="")
-    #: Of its earlier times in the state `running`.
+    #: The seconds of its earlier times in the state `running`.
     ran_seconds: Mapped[float] = mapped_column(default=0.0, server_default="0")
-    #: Of jobs that its trials had before they ran anew.
+    #: The slot-seconds of jobs that its trials had before they ran anew.
     former_slot_seconds: Mapped[float] = mapped_column(default=0.0, server_default="0")
     #: Nothing is to be done until somebody asks for something: the loop leaves it alone.
     settled: Mapped[bool] = mapped_column(default=False, server_default=false())

@@ -74,7 +74,7 @@ class PowerSgd(CompressedSum):
     def state(self) -> ReductionState:
         return {
             RESIDUAL: self.residuals.by_parameter(),
-            # Of parts of parameters, which another world divides otherwise, the iteration begins anew.
+            # The iteration begins anew for parts of parameters, which another world divides otherwise.
             FACTOR: {**self._loaded, **{key[0]: factor.cpu() for key, factor in self._factors.items() if key in self._whole}},
         }
 

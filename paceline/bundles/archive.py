@@ -16,11 +16,11 @@ import zstandard
 from paceline.bundles.errors import DamagedBundleError, UnpackableFileError
 from paceline.bundles.listing import MOST_BYTES, MOST_FILES, BundleFile, FolderListing
 
-#: Of one request to the coordinator.
+#: The body of one request to the coordinator.
 CHUNK_BYTES = 1 << 20
-#: Of the tar archive: the files, and at most 3 KiB of headers and padding for each.
+#: The most of the tar archive: the files, and at most 3 KiB of headers and padding for each.
 MOST_TAR_BYTES = MOST_BYTES + MOST_FILES * 3072
-#: Of the compressed file: zstd makes what cannot be compressed a little larger.
+#: The most of the compressed file: zstd makes what cannot be compressed a little larger.
 MOST_PACKED_BYTES = MOST_TAR_BYTES + (1 << 20)
 #: All files are as old as each other, so that a fresh copy of a folder makes the same bundle.
 _TIME = 1_000_000_000

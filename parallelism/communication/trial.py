@@ -20,7 +20,7 @@ from paceline.parallelism.communication.sum_cost import Links
 WARM_UP, TIMED = 2, 6
 #: Choices that are timed beside the default, and how far their prediction may be behind the best one's: predictions are that good, or less.
 MOST_TIMED, NEAR = 4, 1.5
-#: Of the default's time: what takes less is faster for certain.
+#: The share of the default's time below which a choice is faster for certain.
 CLEAR = 0.5
 #: Steps of a window in which a choice is watched.
 WINDOW = 32

@@ -89,7 +89,7 @@ class Choice:
     best: Candidate | None  # None: nothing fits
     why: str  # two sentences
     budget: int  # bytes
-    #: Of plans that differ in micro-batches only the best one; those that fit come first, the fastest first. Degrees that fit in no mode of
+    #: Only the best one of plans that differ in micro-batches; those that fit come first, the fastest first. Degrees that fit in no mode of
     #: checkpointing appear once, with the mode that needs least.
     rejected: tuple[Rejected, ...]
 

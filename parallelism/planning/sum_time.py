@@ -15,7 +15,7 @@ from paceline.parallelism.planning.machines import Link, Machines, axis_link
 from paceline.parallelism.planning.memory import Setup
 from paceline.parallelism.planning.topology import ranks_inside
 
-#: Of a number in bf16 and fp16; of a value with its index.
+#: The size of a number in bf16 or fp16, and of a value with its index.
 HALF_BYTES, INDEXED_BYTES = 2, 8
 
 

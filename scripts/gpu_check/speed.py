@@ -33,7 +33,7 @@ TINY = {"layers": 2, "heads": 2, "dim": 64, "context": 32}
 ROUNDS, QUICK_ROUNDS = 10, 2
 STEPS = 3  # of each loop in a round
 GOAL = 0.98
-#: Of a step, that telemetry may take.
+#: The share of a step that telemetry may take.
 TELEMETRY_SHARE = 0.01
 #: The job and the bare loop are there at the same time, and the allocator leaves gaps.
 COPIES, USABLE = 2, 0.9

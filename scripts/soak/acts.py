@@ -22,7 +22,7 @@ from scripts.steps import ROOT
 MOST_OPEN = 6
 KILL_TIMEOUT_SECONDS = 20.0
 TRICKS = ROOT / "tests" / "hostile" / "user_code" / "tricks.py"
-#: Of the tricks that harm, some that leave much behind.
+#: Some of the tricks that harm: those that leave much behind.
 PLAYED = (
     "output_flood",
     "points_flood",

@@ -25,7 +25,7 @@ from scripts.torture.saver import warm_up
 
 SEED = 20
 SHOWN_PROBLEMS = 10
-#: Of a save's calls, the quick run strikes one in so many.
+#: The quick run strikes one in so many of a save's calls.
 SAMPLED_CALLS = 12
 
 

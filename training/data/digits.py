@@ -19,7 +19,7 @@ TABLE = Path(__file__).with_name("digits.csv.gz")
 SPLIT_SEED = 1_797
 LARGEST_PIXEL = 16.0
 SIDE = 8
-#: Of all pixels of the enlarged digits.
+#: Mean and standard deviation of all pixels of the enlarged digits.
 MEAN, DEVIATION = 0.305, 0.324
 
 

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from paceline.parallelism.gradients import AxisGroups, clip_by_norm, global_norm, gradients_of
 from paceline.training.schema.optimizer import Adafactor, AdamW, NAdam, Optimizer, RmsProp, Schedule, Sgd
 
-#: Of torch's StepLR too.
+#: The default of torch's StepLR too.
 DEFAULT_GAMMA = 0.1
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-#: Of a rank's memory, for parameters, gradients and the optimizer's state.
+#: The share of a rank's memory for parameters, gradients and the optimizer's state.
 STATE_SHARE = 0.6
-#: Of AdamW: two values beside each parameter, in its own type. The Trainer does not know the optimizer yet.
+#: AdamW keeps two values beside each parameter, in its own type. The Trainer does not know the optimizer yet.
 OPTIMIZER_VALUES = 2
 
 

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 
-#: Of one name to another, as difflib counts it, for it to be offered.
+#: How like a name must be to another, as difflib counts it, to be offered.
 LIKENESS = 0.7
 LONGEST_NAME = 40
 MOST_NAMES = 750

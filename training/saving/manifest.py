@@ -26,7 +26,7 @@ GONE = f".gone{SCRATCH}"
 FORMAT = 2
 #: A manifest has some 130 bytes for each file of its checkpoint.
 MAX_MANIFEST_BYTES = 16 << 20
-#: Of a file in a checkpoint: in it, and not in a folder of it.
+#: The name of a file of a checkpoint: directly in it, not in a folder of it.
 FILE = re.compile(r"(?!\.\.?$)[\w.-]+")
 NAME = re.compile(r"step-(?P<step>\d+)\.g(?P<generation>\d+)(?P<debris>(\.gone)?\.tmp)?")
 

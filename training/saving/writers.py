@@ -20,7 +20,7 @@ T = TypeVar("T")
 Values = Mapping[Any, Any]
 
 UNCHANGING = frozenset((bool, int, float, str, bytes, type(None)))
-#: Of the memory that is available, what copies may take.
+#: The share of the available memory that copies may take.
 ROOM = 0.9
 #: How much nicer than training the thread is that writes: training comes first wherever the two want one core.
 NICER = 10

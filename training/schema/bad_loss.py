@@ -12,7 +12,7 @@ from paceline.monitoring.loss_watch import BadLossKind
 BadLossPolicy = Literal["warn", "stop", "skip_update", "roll_back"]
 #: Policies that need a trainer which asks before it updates.
 NEED_A_TRAINER = frozenset({"skip_update", "roll_back"})
-#: Of a step whose loss is bad, how many are told.
+#: How many samples and micro-batches are told of a step whose loss is bad.
 MOST_SAMPLE_IDS = 256
 MOST_MICRO_BATCHES = 64
 

@@ -10,7 +10,7 @@ from paceline.training.schema.amounts import Seconds
 from paceline.training.schema.bad_loss import OnNan, OnSpike
 from paceline.training.schema.parts import Part, Whole, inconsistent
 
-#: Of `hang_seconds`: a garbage collection or a crowded machine takes less.
+#: The limits of `hang_seconds`. A garbage collection or a crowded machine takes less than the least.
 LEAST_HANG_SECONDS = 1
 MOST_HANG_SECONDS = 7 * 24 * 3600
 

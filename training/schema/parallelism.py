@@ -33,7 +33,7 @@ OF_PIPELINES: dict[str, tuple[object, ...]] = {
 
 #: The same for what has parameter servers.
 OF_SERVERS: dict[str, tuple[object, ...]] = {"servers": (1,)}
-#: Of a job: each holds at least one tensor of the model.
+#: The most parameter servers of a job. Each holds at least one tensor of the model.
 MOST_SERVERS = 1024
 
 

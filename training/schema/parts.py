@@ -15,11 +15,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-#: Of optimizer steps, and what is counted in them.
+#: The most optimizer steps, and the most of whatever is counted in them.
 MOST_STEPS = 10**12
-#: Of samples in a global batch.
+#: The most samples in a global batch.
 MOST_SAMPLES = 1 << 24
-#: Of ranks along one axis: as many as there are slots in the largest gang.
+#: The most ranks along one axis: as many as there are slots in the largest gang.
 MOST_RANKS = 4096 * 64
 MOST_EPOCHS = 1 << 24
 LONGEST_PATH = 4096

@@ -19,7 +19,7 @@ MOST_LABELS = 64
 
 _KEY = r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?"
 _KEY_RULE = "1 to 63 letters, digits, '.', '_', '/' and '-'; first and last a letter or digit"
-#: Of labels and taints of nodes. `worker --label` and `--taint` take them too.
+#: A key of a node's label or taint. `worker --label` and `--taint` take them too.
 NODE_KEY = Spelling(rf"^{_KEY}$", _KEY_RULE, "zone")
 NodeKey = Annotated[str, NODE_KEY]
 LONGEST_NODE_VALUE = 253

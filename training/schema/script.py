@@ -16,7 +16,7 @@ from paceline.training.schema.spelling import Spelling
 MOST_ARGUMENTS = 1000
 #: As torchrun (`--shutdown-timeout`), Slurm (`KillWait`) and Kubernetes have it.
 GRACE_SECONDS = 30
-#: Of ranks that are no script's: they save when they are asked to, and have nothing to do at SIGTERM.
+#: The grace of ranks that run no script: they save when they are asked to, and have nothing to do at SIGTERM.
 OWN_GRACE_SECONDS = 3
 #: Files that a shell runs, not Python.
 _OF_A_SHELL = frozenset({".sh", ".bash", ".zsh", ".slurm", ".sbatch"})

@@ -34,7 +34,7 @@ OF_COMPRESSION = {
     "dense_steps": ("top_k", "power_sgd"),
     "exclude": ("top_k", "power_sgd"),
 }
-#: Of a global batch; each is dealt out, and with `reproducible` is a leaf of the tree that adds gradients up.
+#: The most micro-batches of a global batch. Each is dealt out, and with `reproducible` is a leaf of the tree that adds gradients up.
 MOST_MICRO_BATCHES = 1 << 16
 
 

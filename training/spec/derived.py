@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Micro-batches of a reproducible job's global batch for each rank of a replica, unless micro_batch_size says otherwise: even on 1, 2, 4 and 8
 #: replicas.
 DEFAULT_MICRO_BATCHES = 8
-#: Of a pipeline's global batch, for each of its ranks: it idles for a fifth of a step, or less, as one of 1F1B.
+#: A pipeline's global batch is cut into so many for each of its ranks: then 1F1B idles for a fifth of a step, or less.
 MICRO_BATCHES_PER_RANK = 4
 
 

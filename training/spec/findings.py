@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-#: Of what stays as it is while another field is corrected: a field that no part has means nothing to the others.
+#: The kind of a finding that stays as it is while another field is corrected: a field that no part has means nothing to the others.
 _MEANINGLESS = "extra_forbidden"
 
 

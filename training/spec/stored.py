@@ -18,7 +18,7 @@ from paceline.training.spec.refusals import told
 
 #: Parsed specs that are kept. They are frozen, and found by what the document says: a changed document is another one.
 MOST_KEPT = 1024
-#: Of the wrong fields of one spec, how many are named.
+#: How many of the wrong fields of one spec are named.
 MOST_NAMED = 3
 
 

@@ -20,7 +20,7 @@ from yaml.composer import Composer
 from paceline.training.spec.syntax import Mistake, find_mistake
 from paceline.training.spec.syntax_values import place_of
 
-#: Of a document. The longest of the examples has 2 KiB.
+#: The longest document. The longest of the examples has 2 KiB.
 MAX_SPEC_BYTES = 64 << 10
 #: Mappings and lists inside each other. A spec has 4; the rest is room for model.config.
 MAX_DEPTH = 32

@@ -26,7 +26,7 @@ from paceline.training.spec.job import JobSpec
 UNUSED, STUCK = timedelta(days=1), timedelta(hours=1)
 #: In one pass of the loop, and in one transaction.
 MOST_AT_ONCE, CHUNKS_DROPPED_AT_ONCE = 20, 8
-#: Of an archive that is verified: what is kept in memory; the rest is in a file.
+#: How much of an archive is kept in memory while it is verified; the rest is in a file.
 MEMORY_BYTES = 8 << 20
 
 

@@ -17,7 +17,7 @@ from paceline.bundles.archive import CHUNK_BYTES, PackedBundle, pack, unpack_tar
 from paceline.bundles.errors import BundleError
 from paceline.bundles.listing import FolderListing, list_files
 
-#: Of what was left out of a folder, so many are named.
+#: How many of the files that were left out of a folder are named.
 MOST_LEFT_OUT_NAMED = 100
 
 

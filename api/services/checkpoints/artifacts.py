@@ -27,7 +27,7 @@ from paceline.db.repositories.artifact_files import FILE, KEPT_FOR_A_MODEL
 from paceline.monitoring import artifacts as wire
 from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, Offer, Received
 
-#: Of all files of one job together.
+#: The most bytes of all artifacts of one job together.
 MAX_JOB_BYTES = 1 << 30
 CHUNKS_DROPPED_AT_ONCE = 8
 #: Stands in answers for the id of a file that is not even noted.

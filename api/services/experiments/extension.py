@@ -20,7 +20,7 @@ from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import experiments as rows
 from paceline.db.repositories import jobs as job_rows
 
-#: Of a job's name.
+#: The longest name of a job.
 LONGEST_NAME = 63
 ENDING = "-longer"
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from paceline.api.services.experiments.metric_totals import MetricTotals
 from paceline.api.services.history.steps import STEP_SECONDS
 
-#: Of one trial, however few there are: more points show nothing that these do not.
+#: The most records of one trial, however few trials there are: more points show nothing that these do not.
 MOST_RECORDS_OF_ONE = 5_000
 
 

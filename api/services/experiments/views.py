@@ -29,7 +29,7 @@ from paceline.db.repositories.experiments import TrialJobColumns, TrialTally, Tr
 from paceline.training.spec.changes import field_at
 
 STATES: tuple[ExperimentState, ...] = ("running", "paused", "completed", "stopped", "cancelled")
-#: Of nodes, in a sentence.
+#: How many nodes are named in a sentence.
 _MOST_NAMES = 3
 _LEFT = frozenset({"waiting", "running", "paused"})
 _Sentences = TypeAdapter(list[Sentence])

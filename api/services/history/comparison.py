@@ -35,7 +35,7 @@ from paceline.monitoring.points import TRAINER_NAMES
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 
-#: Of the job as a whole, and the same on every machine where the run is the same.
+#: Metrics of the job as a whole, which are the same on every machine where the run is the same.
 COMPARED = ("loss", "gradient_norm", "learning_rate")
 EVALUATED = "eval_"
 MEASURED = TRAINER_NAMES - set(COMPARED)

@@ -29,7 +29,7 @@ from paceline.training.schema.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_ID
 
 #: How many steps long the newest bad loss is shown, unless the job ends meanwhile.
 SHOWN_STEPS = 500
-#: Of its samples, how many are shown; the event has more.
+#: How many of a bad step's samples are shown; the event has more.
 SHOWN_SAMPLES = 8
 _TYPES: Mapping[BadLossKind, str] = {"not_finite": "job.loss_not_finite", "spike": "job.loss_spike"}
 

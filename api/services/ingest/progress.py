@@ -45,7 +45,7 @@ NOT_FINITE = "not_finite"
 EVAL_LOSS = "eval_loss"
 LATEST = (LOSS, EVAL_LOSS)
 RATES = ("tokens_per_second", "samples_per_second", "mfu")
-#: Of a metric of which the lowest value is kept, where in the progress that is.
+#: The key in the progress for the lowest value of each metric whose lowest value is kept.
 _BEST = {LOSS: "best_loss", EVAL_LOSS: "best_eval_loss"}
 
 

@@ -19,7 +19,7 @@ MAX_TIME = 253_370_764_800.0
 MAX_VALUES = 1_000  # of one record
 MAX_LINE_CHARACTERS = 64 << 10
 MAX_EVENT_BYTES = 256 << 10
-#: Of the text that says what was refused.
+#: The longest text that says what was refused.
 SHOWN_CHARACTERS = 200
 
 T = TypeVar("T", MetricRecord, LogLine, RankEvent)

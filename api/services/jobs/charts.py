@@ -13,7 +13,7 @@ from paceline.api.services.jobs.revisions import check_version
 from paceline.db.models.charts import ChartRow
 from paceline.db.repositories import charts as rows
 
-#: Of one project: they are drawn on one page.
+#: The most charts of one project, which are drawn on one page.
 MOST_CHARTS = 100
 
 

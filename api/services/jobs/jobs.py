@@ -35,12 +35,12 @@ from paceline.training.spec.conflicts import too_few_micro_batches
 from paceline.training.spec.job import LABEL_NAME, JobSpec
 from paceline.training.spec.workload import ScriptWorkload
 
-#: Of a query: what follows it is a label's name.
+#: The prefix of a query's parameter for a label, whose name follows, and the most of them.
 LABEL, MOST_LABELS = "label.", 16
 
-#: Of the generations of a job, the newest that it is shown with: one that has recovered for weeks has tens of thousands.
+#: A job is shown with so many of its newest generations: one that has recovered for weeks has tens of thousands.
 MOST_GENERATIONS = 100
-#: Of a job whose spec cannot be read.
+#: The model and strategy that are told of a job whose spec cannot be read.
 UNKNOWN = "unknown"
 
 

@@ -14,7 +14,7 @@ from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories.jobs import JobFilter, JobOrder
 
-#: Of each facet, how many values are told, and how many sets of labels are looked at for them.
+#: How many values of each facet are told, and how many sets of labels are looked at for them.
 MOST_VALUES, MOST_LABEL_SETS = 200, 2000
 
 

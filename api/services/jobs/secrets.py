@@ -32,7 +32,7 @@ from paceline.db.repositories import secrets as rows
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.stored import StoredSpec
 
-#: Of one project.
+#: The most secrets of one project.
 MOST_SECRETS = 200
 
 

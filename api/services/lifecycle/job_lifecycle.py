@@ -22,7 +22,7 @@ from paceline.db.models.jobs import JobRow, search_text
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.stored import StoredSpec
 
-#: Of a job's progress: to which step it was set back, and which was its newest generation then.
+#: The key in a job's progress for the step to which it was set back, with its newest generation then.
 SET_BACK = "set_back"
 _KEPT_WHEN_SET_BACK = frozenset({"total_steps", "updated_at"})
 

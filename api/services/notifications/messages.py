@@ -53,7 +53,7 @@ class Notification(msgspec.Struct, frozen=True):
     url: str = ""
     job: JobPart | None = None
     failure: FailurePart | None = None
-    #: Of a digest: the titles of what it stands for, the first of them.
+    #: The first titles of what a digest stands for.
     lines: list[str] = []
     count: int = 1
 

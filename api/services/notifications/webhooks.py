@@ -29,7 +29,7 @@ from paceline.api.services.notifications.outcomes import AttemptOutcome
 from paceline.version import version
 
 CONNECT_SECONDS, TOTAL_SECONDS = 5.0, 10.0
-#: Of the answer's body that much is read, and so many characters are shown.
+#: How many bytes of an answer's body are read, and how many characters of it are shown.
 READ_BYTES, SHOWN_CHARACTERS = 2048, 200
 SIGNATURE, DELIVERY, EVENT = "Paceline-Signature", "Paceline-Delivery", "Paceline-Event"
 SECRET_PREFIX = "whsec_"

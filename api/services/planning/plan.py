@@ -36,7 +36,7 @@ from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import BuiltinWorkload, ScriptWorkload
 
-#: Of a step; beyond it a pipeline's ranks idle for longer than its default number of micro-batches would have them.
+#: The share of a step beyond which a pipeline's ranks idle for longer than with its default number of micro-batches.
 MOST_BUBBLE = 0.25
 #: What is estimated in a moment: beyond, the fixed tree and the cuts of a pipeline take seconds.
 FEW_MICRO_BATCHES, FEW_STAGES = 2048, 8

@@ -19,7 +19,7 @@ from paceline.training.schema.parallelism import REPLICAS
 from paceline.training.schema.resources import Resources
 from paceline.training.spec.job import JobSpec
 
-#: Of a request that no other is beside.
+#: The time of a request that is the only one.
 _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 

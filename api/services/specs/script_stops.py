@@ -10,7 +10,7 @@ from paceline.cluster.states import EndReason
 from paceline.db.models.jobs import JobRow
 from paceline.monitoring.loss_watch import BadLossKind
 
-#: Of `jobs.progress`: the newest step whose loss was bad.
+#: The key in `jobs.progress` of the newest step whose loss was bad.
 BAD_LOSS = "bad_loss"
 _REASONS: Mapping[BadLossKind, EndReason] = {"not_finite": EndReason.LOSS_NOT_FINITE, "spike": EndReason.LOSS_SPIKE}
 

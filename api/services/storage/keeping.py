@@ -21,7 +21,7 @@ from paceline.db.repositories.deletes import Gone
 #: What one transaction aims at; rows are adapted to it.
 TURN_SECONDS = 0.025
 LEAST_ROWS, FIRST_ROWS, MOST_ROWS = 200, 1_000, 5_000
-#: Of one pass, with its rests; what is left is for the next.
+#: The length of one pass, its rests included; what is left is for the next.
 PASS_SECONDS = 3.0
 #: A job that ages out day by day says so once a day.
 TELL_AGAIN = timedelta(days=1)

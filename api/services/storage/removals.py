@@ -29,7 +29,7 @@ from paceline.db.repositories import stacks as stack_rows
 #: Removals that one pass takes up.
 AT_ONCE = 20
 BATCH = 50
-#: Of jobs whose data was removed, those that one query looks at for late data.
+#: How many jobs whose data was removed one query looks at for late data.
 JOBS_LOOKED_AT = 500
 
 

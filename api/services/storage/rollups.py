@@ -28,7 +28,7 @@ from paceline.monitoring.rollup import Bucket, all_levels
 #: Points of a window, and characters of their values; it ends behind the chunk that reaches either.
 WINDOW_RECORDS, WINDOW_CHARACTERS = 10_000, 8 << 20
 CHUNK = 1_000
-#: Of a slice's values; more only where one point alone has more.
+#: The most characters of a slice's values, unless one point alone has more.
 SLICE_CHARACTERS = 64 << 10
 
 Key = tuple[str, str, int, int, int, int]  # job_id, name, rank, level, bucket, generation

@@ -21,7 +21,7 @@ from paceline.training.rank_folder import RankFolder
 
 PROBE_SECONDS = 5.0
 END_SECONDS = 60.0
-#: Of the node, where the container has its own.
+#: Variables of the node that are not passed on, since the container has its own.
 _NOT_PASSED_ON = frozenset({"PATH", "VIRTUAL_ENV", "CONDA_PREFIX"})
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from paceline.training.rank_folder import RankFolder
 
 MAX_FILES = 64  # that are followed
 MAX_UNDECIDED = 200
-#: Of one file in one poll.
+#: The most reads of one file in one poll.
 READS = 8
 #: Between two looks for event files that were there before, and are open now.
 OPEN_FILES_SECONDS = 5.0

@@ -29,7 +29,7 @@ from paceline.cluster.agent.environments.uv import BuildFailedError, Say, UvBuil
 from paceline.cluster.agent.removal import remove_tree
 from paceline.monitoring.files import UnfitFileError, read_file, write_durably
 
-#: Of all environments of a node. Files that uv shares with its cache are counted in full.
+#: The most of all environments of a node. Files that uv shares with its cache are counted in full.
 MOST_BYTES = 40 << 30
 #: Without a job.
 MOST_IDLE_SECONDS = 14 * 24 * 3600.0

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from paceline.cluster.agent.environments.node_package import NodeCommand, find_commands
 
-#: Of the folder that is built: another layout is another environment.
+#: The version of the layout of the folder that is built: another layout is another environment.
 LAYOUT = 2
 TORCH = "torch"
 #: torch's own packages of CUDA: the node's torch has brought them, or does without.

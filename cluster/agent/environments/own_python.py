@@ -22,7 +22,7 @@ from paceline.cluster.agent.supervisor import SPAWNER
 from paceline.location import ROOT
 
 LOOK_SECONDS = 60.0
-#: Of what the interpreter prints, on each of its streams: it is a job's program, and may print without end.
+#: The most that is read of each of the interpreter's streams: it is a job's program, and may print without end.
 MOST_BYTES = 1 << 16
 _LOOK = """
 import importlib.metadata, json, platform, sys, sysconfig

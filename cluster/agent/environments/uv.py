@@ -31,7 +31,7 @@ END_SECONDS = 5.0
 MOST_RESOLVED_BYTES = 4 << 20
 #: Lines of uv's message that go into the reason of a job's end; all of them are in its log.
 MOST_REASON_LINES = 12
-#: Of uv's message, where a server or the way to it failed; a server that refuses (401, 403, 404) will do so again.
+#: What uv says where a server or the way to it failed; a server that refuses (401, 403, 404) will do so again.
 _UNREACHABLE = re.compile(
     r"error sending request|tcp connect error|dns error|timed out|HTTP status server error|connection (reset|closed)|error decoding response body",
     re.IGNORECASE,

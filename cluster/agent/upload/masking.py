@@ -23,7 +23,7 @@ _COVERED = re.compile("\x1a+")
 LEAST_BYTES = 8
 #: At the end of what a program has printed so far, as the beginning of a secret that is still to come.
 LEAST_BEGINNING = 3
-#: Of encodings in lines of 76 characters, as MIME and `base64` have them.
+#: The length of lines of encodings, as MIME and `base64` have them.
 _WRAPPED = 76
 #: A form that spans lines is left out: its lines are looked for one by one, and lines keep their numbers.
 _BREAK = re.compile(rb"[\r\n]")

@@ -24,7 +24,7 @@ from paceline.monitoring.spool import HEADER_BYTES, SpoolWriter, parse
 
 #: A file that is larger is followed by a new one.
 FILE_BYTES = 1 << 20
-#: Of all files: a day of eight cards, about.
+#: The most of all files together: about a day of eight cards.
 MAX_BYTES = 64 << 20
 _SUFFIX = ".spool"
 _MAX_MARK_BYTES = 4096

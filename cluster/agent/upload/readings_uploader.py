@@ -14,7 +14,7 @@ from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.points import Upload, UploadReply
 from paceline.monitoring.spool import MAX_RECORD_BYTES
 
-#: Of an upload's records; one record always fits.
+#: The most of an upload's records; one record always fits.
 PARCEL_BYTES = 2 * MAX_RECORD_BYTES
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 10.0
 

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 REQUEST_TIMEOUT_SECONDS = 30.0
-#: Of every refusal of the coordinator's.
+#: The content type of every refusal of the coordinator's.
 PROBLEM_TYPE = "application/problem+json"
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 from paceline.cluster.experiments.analysis.configurations import RepeatedTrials, without
 from paceline.cluster.experiments.spec import ExperimentSpec
 
-#: Of up to so many values each is compared with each; of more, each with the next one.
+#: Up to so many values are compared each with each; more of them each with the next one.
 MOST_VALUES_OF_ALL_PAIRS = 4
 #: Beyond, further pairs are left out: more comparisons than anybody reads, and each makes all others harder to show.
 MOST_PAIRS = 4_000

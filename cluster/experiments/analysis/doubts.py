@@ -17,11 +17,11 @@ from paceline.monitoring.words import plural
 
 #: Repeats of a configuration that differ by more were disturbed.
 DISTURBED = 1.25
-#: Of the time from its start to its end, what a trial holds slots for at the least, unless it was paused.
+#: The least share of the time from its start to its end for which a trial holds slots, unless it was paused.
 HELD = 0.8
 #: The part at the end of a trial in which its ranks are gone already, and its slots are given to the next.
 HANDOVER = 0.05
-#: Of outliers, of trials that failed or that lost their loss: more are counted, not told.
+#: How many outliers, failed trials and trials with a lost loss are told; more are counted.
 MOST_TOLD = 4
 
 

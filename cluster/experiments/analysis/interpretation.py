@@ -21,7 +21,7 @@ MORE_THAN_IDEAL = 1.05
 OTHER_LOSS = 0.01
 #: Median error of a cost model from which on its predictions are not told in sentences.
 MOST_ERROR = 0.25
-#: Of the predicted numbers of ranks these are told.
+#: The predicted numbers of ranks that are told.
 TOLD_RANKS = (64, 1024)
 
 

@@ -13,7 +13,7 @@ from paceline.monitoring.words import plural
 
 WORLD_SIZE, STRATEGY = "world_size", "parallelism.strategy"
 _NAMES = {"training.global_batch_size": "batch", "training.micro_batch_size": "micro-batch"}
-#: Of a mesh, by the field with the axis's size.
+#: Axes of a mesh, by the field with the axis's size.
 _AXES = {f"parallelism.{axis}": axis for axis in ("replicate", "shard", "tensor", "pipeline", "context")}
 _RANKS = re.compile(r"\d+ ranks?")
 #: Fields whose values are words that need no name before them.

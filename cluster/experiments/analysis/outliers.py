@@ -25,7 +25,7 @@ SPREADS, LEAST_SHARE = 5.0, 0.03
 LEAST_DEVIATIONS = 4
 #: Makes the median absolute deviation the standard deviation of normally distributed values.
 _NORMAL = 1.4826
-#: Of one or two repeats nobody can say which one is wrong.
+#: With one or two repeats nothing says which one is wrong.
 LEAST_REPEATS = 3
 
 

@@ -27,7 +27,7 @@ HUBER = 0.1
 #: The prior's standard deviation, in units of log parameter over log error: a factor of 20 off the default weighs as much as an error of 0.15.
 PRIOR = 20.0
 ITERATIONS = 40
-#: Of the loss in one step.
+#: The fit has converged when a step changes its loss by less than this.
 CONVERGED = 1e-4
 
 

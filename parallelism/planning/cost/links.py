@@ -12,7 +12,7 @@ from paceline.parallelism.planning.cost.errors import UnknownLinkError
 from paceline.parallelism.planning.machines import Link
 
 GIGABYTE, GIGABIT = 1e9, 1e9 / 8
-#: Of a link's bytes those that carry data: 120 of 128, as NCCL's LL128 protocol has them (tuning.cc too).
+#: The share of a link's bytes that carries data: 120 of 128, as in NCCL's LL128 protocol (tuning.cc too).
 PAYLOAD = 120 / 128
 _NVLINK_LATENCY, _PCI_LATENCY, _NETWORK_LATENCY = 3.4e-6, 5.7e-6, 9.6e-6
 

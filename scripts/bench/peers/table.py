@@ -17,7 +17,7 @@ from scripts.steps import say
 
 PORT = 29860
 WORKERS = 10
-#: Of those that are only to show how they fail: a hang costs as long as we are willing to wait.
+#: Sizes for peers that are only to show how they fail: a hang costs as long as we are willing to wait.
 MACHINES, HANGING_WORKERS = 3, 4
 
 

@@ -11,7 +11,7 @@ from scripts.steps import CACHE, StepError, run
 
 HOME = CACHE / "peers"
 TORCHFT = "torchft-nightly==2026.10.26"
-#: Of what torchft needs, this is not here yet; nothing of it knows torch.
+#: What torchft needs and is not here yet; nothing of it knows torch.
 NEEDED = "opentelemetry-exporter-otlp-proto-http>=1.39"
 
 

@@ -22,7 +22,7 @@ from paceline.training.errors import InvalidInputError
 from paceline.training.models.hf.config import HfModel
 
 REQUIREMENT = "transformers==5.23.0"
-#: Of what a message quotes: some of the package's list every model that there is.
+#: How much of the package's own messages is quoted: some list every model that there is.
 MOST_NAMES = 5
 MOST_CHARACTERS = 300
 

@@ -10,7 +10,7 @@ from paceline.training.models.mlp import presets
 from paceline.training.models.presets import PRESET, spelled_out
 from paceline.training.schema.parts import Fraction, Part, Whole
 
-#: Of a layer.
+#: The width of the widest layer.
 WIDEST = 1 << 20
 
 

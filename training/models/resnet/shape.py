@@ -20,7 +20,7 @@ from paceline.training.models.resnet.sizes import convolution
 SIDE = 32
 COLOURS = 3
 CLASSES = 10
-#: Of the place of a maximum: torch's int64.
+#: The size of the index of a maximum, which is an int64 of torch.
 PLACE_BYTES = 8
 
 
