@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent
 NOT_BENCHMARKS = {"__init__", "__main__", "figures", "parts", "stored_experiment", "torchrun_script"}
 #: Parts of `experiments.py`.
 PARTS = "experiment_"
-#: Those that take an hour in full give their short form here.
+#: Benchmarks that take an hour in full, with the arguments of their short form.
 SHORTENED = {"dashboard": ["--quick"], "recovery": ["--quick"], "edge": ["--quick"], "communication": ["--quick"]}
 COLUMNS = ("figure", "unit", "median", "p95", "n", "reference")
 

@@ -19,9 +19,9 @@ from paceline.training.spec.refusals import in_words
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Recomputed = Literal["none", "selective", "full"]
-#: Those that need to know nothing of a model's insides.
+#: Strategies that need to know nothing of a model's insides.
 STRATEGIES = ("single", "ddp", "fsdp")
-#: What fsdp does by itself is its own matter; these cut a model where only its author, or a plan, knows how.
+#: Axes that cut a model where only its author, or a plan, knows how; fsdp cuts by itself.
 INSIDES = ("tensor", "pipeline", "context")
 
 

@@ -16,7 +16,7 @@ from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.repositories import artifacts as rows
 from paceline.monitoring.gradient_records import DamagedRecordError, ParameterRecord, RecordedGradients, decompress
 
-#: Whose records are read for one answer. Beyond so many bytes, before they were compressed, no further one is.
+#: How many ranks' records are read for one answer, and how many bytes of them, before they were compressed.
 MOST_RANKS, MOST_BYTES = 64, 64 << 20
 
 

@@ -42,7 +42,7 @@ from paceline.monitoring.media import (
     unpack,
 )
 
-#: Whose objects are read for one answer. Beyond so many bytes of documents, before they were compressed, no further one is.
+#: How many ranks' objects are read for one answer, and how many bytes of documents, before they were compressed.
 MOST_RANKS, MOST_BYTES = 16, 64 << 20
 MOST_HISTOGRAMS = 200
 
