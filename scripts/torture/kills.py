@@ -133,7 +133,7 @@ class Struck:
         return [(call, number) for call in seen for number in range(1, seen[call] + 1)]
 
     def _judge(self, what: str, saver: Saver, step: int, code: int) -> None:
-        """Of two saves the first may fail."""
+        """Judge a save and the one after it. The first of the two may fail."""
         where = "save failed, next one worked" if saver.journal.failed == step else "save did not mind"
         problems = list(self.finds[-1].problems)
         if code != 0 or saver.journal.committed != step + 1:

@@ -234,7 +234,7 @@ def _example(refusal: _Refusal) -> str:
 
 
 def _got(value: Any) -> str:
-    """Of a list or a mapping only that it is one: what is in it may be long."""
+    """The value that was given, in words; a list or a mapping, which may be long, is only called so."""
     if isinstance(value, Mapping):
         return "a mapping"
     return "a list" if isinstance(value, list | tuple) else "nothing" if value is None else shown(value)

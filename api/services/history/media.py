@@ -243,7 +243,7 @@ def evenly(objects: Sequence[LoggedObject], most: int) -> list[LoggedObject]:
 
 
 def _histograms(chosen: Sequence[LoggedObject], contents: dict[str, bytes]) -> list[HistogramAtStep]:
-    """Those that can be read."""
+    """The histograms that can be read."""
     items = []
     for each in chosen:
         try:
