@@ -84,6 +84,7 @@ def open_sqlite(path: Path, *, synchronous: str) -> Database:
         json_deserializer=load_json,
         pool_size=16,
         max_overflow=16,
+        pool_use_lifo=True,  # by turns, each connection would fill a cache of pages and one of statements of its own
         pool_timeout=BUSY_SECONDS,
         connect_args={"timeout": BUSY_SECONDS, "async_creator_fn": sqlite_connection.connect},
     )

@@ -39,6 +39,23 @@ async def test_an_exception_rolls_everything_back(services: Services) -> None:
         assert await session.scalar(select(func.count()).select_from(JobRow)) == 0
 
 
+async def test_connections_that_a_burst_has_opened_rest_afterwards(tmp_path: Path) -> None:
+    """The coordinator's memory grew for an hour: taken by turns, all connections came to have full caches."""
+    control, metrics = open_databases(tmp_path, None)
+    engine = control.engine
+    burst = [await engine.connect() for _ in range(4)]
+    for connection in burst:
+        await connection.close()
+    used = set[int]()
+    for _ in range(8):
+        async with engine.connect() as connection:
+            raw = await connection.get_raw_connection()
+            used.add(id(raw.driver_connection))
+    assert len(used) == 1
+    await control.close()
+    await metrics.close()
+
+
 async def test_read_then_write_by_many_loses_no_update(services: Services) -> None:
     async with services.write() as session:
         job = await factories.create_job(session)
