@@ -56,12 +56,13 @@ HTMLCanvasElement.prototype.getContext = () => null;
 
 // React warns through console.error; a warning is a defect.
 let complaints: MockInstance<typeof console.error>;
+let warnings: MockInstance<typeof console.warn>;
 const { warn } = console;
 
 beforeEach(() => {
   complaints = vi.spyOn(console, "error");
   // Mantine looks for what to focus a moment after a menu has opened, when a test may have closed it, and prints all of the page's tree.
-  vi.spyOn(console, "warn").mockImplementation((message: unknown, ...more: unknown[]) => {
+  warnings = vi.spyOn(console, "warn").mockImplementation((message: unknown, ...more: unknown[]) => {
     if (!String(message).startsWith("[@mantine/hooks/use-focus-trap]")) warn(message, ...more);
   });
   FakeSocket.all = [];
@@ -73,6 +74,6 @@ afterEach(() => {
   vi.useRealTimers();
   const calls = complaints.mock.calls;
   complaints.mockRestore();
-  vi.mocked(console.warn).mockRestore();
+  warnings.mockRestore();
   expect(calls, "a test may not print errors").toEqual([]);
 });

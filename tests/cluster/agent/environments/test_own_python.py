@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -71,9 +72,13 @@ async def test_a_program_that_prints_without_end_fills_no_memory(tmp_path: Path,
     endless = tmp_path / "endless"
     endless.write_text(f"#!/bin/sh\nexec yes >&{stream}\n")
     endless.chmod(0o755)
-    read = []
-    decode = msgspec.json.decode
-    monkeypatch.setattr(own_python.msgspec.json, "decode", lambda said, **options: read.append(len(said)) or decode(said, **options))
+    read, decode = list[int](), msgspec.json.decode
+
+    def decode_and_note(said: bytes, **options: Any) -> Any:
+        read.append(len(said))
+        return decode(said, **options)
+
+    monkeypatch.setattr(msgspec.json, "decode", decode_and_note)
     with pytest.raises(PythonRefusedError, match="is no Python that runs on this node: "):
         await look_at(str(endless), NODE, dict(os.environ), None, is_script=True)
     assert read[0] <= 2 * own_python.MOST_BYTES
