@@ -18,7 +18,7 @@ import msgspec
 from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
 from paceline.monitoring.samples import Gpu, GpuSample, HostSample
-from paceline.training.link import FailureReport, Outcome, Stalled, World
+from paceline.training.link import FailureReport, Outcome, RankPlace, Stalled
 from paceline.training.spec.stored import SpecField, spec_from_json, spec_to_json
 
 __all__ = ["Gpu", "GpuSample", "HostSample"]  # re-exported: they are part of the messages
@@ -196,7 +196,7 @@ class DesiredAssignment(msgspec.Struct, frozen=True, kw_only=True):
     action: Literal["run", "pause", "release", "stop"]
     grace_seconds: float = 3.0
     spec: SpecField
-    worlds: tuple[World, ...]  # the ranks of this node
+    worlds: tuple[RankPlace, ...]  # the ranks of this node
     profile: Profile | None = None
     stacks: StacksRequest | None = None
 

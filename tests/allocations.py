@@ -18,7 +18,7 @@ from paceline.training.builtin import classification_loss, classifier, next_toke
 from paceline.training.data.feed import open_feed
 from paceline.training.elastic import first_assignment
 from paceline.training.gradient_sums import gradient_sums
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.models.catalog import Model
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt import shard as gpt_shard
@@ -82,7 +82,7 @@ def task_of(model: Model) -> Task:
     return Task(classifier(model, Cifar10(path="/nonexistent")), Noise(model), classification_loss)
 
 
-def train(spec: JobSpec, group: Group, world: World | None = None) -> None:
+def train(spec: JobSpec, group: Group, world: RankPlace | None = None) -> None:
     """Run real steps, enough to have made the optimizer's state and to hold every buffer. `world`: for sums as the job asks for them."""
     assert spec.model is not None
     task = task_of(spec.model)

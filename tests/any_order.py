@@ -34,7 +34,7 @@ from paceline.db.models.events import EventRow
 from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.session import open_sqlite
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests import factories
 from tests.factories import START
 
@@ -68,7 +68,7 @@ class Agent:
         self.ranks = {key: rank for key, rank in self.ranks.items() if key in wanted}
         self.revision = desired.revision
 
-    def _arrival(self, world: World, state: RankState) -> ObservedRank:
+    def _arrival(self, world: RankPlace, state: RankState) -> ObservedRank:
         """A new process; or the one that is meant, alive or dead, with what it has said of itself."""
         for key, rank in reversed(self.ranks.items()):
             if key[0] == world.job_id and world.birth is not None and self.births[key] == (world.birth.generation, world.birth.rank):

@@ -62,7 +62,7 @@ class Job:
     def start(
         self, world_size: int = 1, pause: bool = False, by_rank: dict[int, dict[str, Any]] | None = None, **changes: Any
     ) -> RunningGang:
-        """Fork the ranks of the next generation. `changes` are fields of their World, `by_rank` of one rank's."""
+        """Fork the ranks of the next generation. `changes` are fields of their places, `by_rank` of one rank's place."""
         self.generation += 1
         self.folder.mkdir(parents=True, exist_ok=True)
         by_rank = by_rank or {}

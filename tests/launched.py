@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.distributed.env import ScriptLaunch, script_environment
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ports import free_port
 from tests.ranks import run_ranks
 
@@ -18,7 +18,7 @@ def run_launched(function: Callable[..., Any], world_size: int, *arguments: Any)
     return run_ranks(take_place, world_size, free_port(), function, arguments)
 
 
-def take_place(world: World, port: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def take_place(world: RankPlace, port: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     launch = ScriptLaunch(run_id=world.job_id, max_restarts=0, master_port=port, error_file=Path(os.devnull))
     os.environ.update(script_environment(world, launch))
     return function(*arguments)

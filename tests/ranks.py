@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from paceline.distributed.store_server import StoreServer
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 
 RANK_TIMEOUT_SECONDS = 60.0
 EXIT_TIMEOUT_SECONDS = 5.0
@@ -68,7 +68,7 @@ def receive(pipe: Any, timeout: float) -> Any:
     return value
 
 
-def call(sender: Any, function: Callable[..., Any], world: World, arguments: tuple[Any, ...]) -> None:
+def call(sender: Any, function: Callable[..., Any], world: RankPlace, arguments: tuple[Any, ...]) -> None:
     """In the rank's process. Its threads are told first of all, as every rank's are: in a forked process torch makes its pool anew for the first that
     asks, and two of gloo's threads that ask at one instant find none ("Invalid thread pool!")."""
     torch.set_num_threads(1)
@@ -80,7 +80,7 @@ def call(sender: Any, function: Callable[..., Any], world: World, arguments: tup
     os._exit(0)
 
 
-def make_world(rank: int, world_size: int, port: int, checkpoints: Path, generation: int = 1, **changes: Any) -> World:
+def make_world(rank: int, world_size: int, port: int, checkpoints: Path, generation: int = 1, **changes: Any) -> RankPlace:
     fields: dict[str, Any] = {
         "job_id": JOB_ID,
         "generation": generation,
@@ -97,7 +97,7 @@ def make_world(rank: int, world_size: int, port: int, checkpoints: Path, generat
         "interface": "lo",
         "checkpoint_directory": str(checkpoints),
     }
-    return World(**(fields | changes))
+    return RankPlace(**(fields | changes))
 
 
 class StoreThread:

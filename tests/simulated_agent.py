@@ -35,7 +35,7 @@ from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
 from paceline.monitoring.points import MetricRecord, RankBatch, RankEvent, Upload
 from paceline.monitoring.samples import HostSample
-from paceline.training.link import FailureReport, Outcome, Stalled, World
+from paceline.training.link import FailureReport, Outcome, RankPlace, Stalled
 from tests.asgi_socket import AsgiSocket, SocketClosedError
 
 START_TIME = 1_795_000_000.0
@@ -44,7 +44,7 @@ Place = tuple[str, int, int]
 
 @dataclass
 class SimulatedRank:
-    world: World
+    world: RankPlace
     pid: int
     state: RankState = RankState.RUNNING
     step: int = 0
@@ -280,7 +280,7 @@ class SimulatedAgent:
     def generation(self, job_id: str) -> int:
         return max(number for job, number, _ in self.ranks if job == job_id)
 
-    def worlds(self, job_id: str) -> list[World]:
+    def worlds(self, job_id: str) -> list[RankPlace]:
         assert self.desired is not None
         return [world for assignment in self.desired.assignments if assignment.job_id == job_id for world in assignment.worlds]
 
@@ -334,7 +334,7 @@ class SimulatedAgent:
         self.deleted = [each.id for each in desired.delete_checkpoints]
         await self.observe()
 
-    def _move(self, wanted: dict[Place, tuple[DesiredAssignment, World]]) -> None:
+    def _move(self, wanted: dict[Place, tuple[DesiredAssignment, RankPlace]]) -> None:
         """Living processes take the places that were meant for them."""
         for place, (_, world) in wanted.items():
             mine = [rank for rank in self.ranks.values() if rank.world.job_id == world.job_id and rank.world.process == world.process]
@@ -343,7 +343,7 @@ class SimulatedAgent:
                     mine[-1], world=world, failure=None, stall=None, events=0, state=self._state_on_arrival(mine[-1], world)
                 )
 
-    def _state_on_arrival(self, rank: SimulatedRank, world: World) -> RankState:
+    def _state_on_arrival(self, rank: SimulatedRank, world: RankPlace) -> RankState:
         if rank.state is RankState.EXITED or (world.parked and rank.world.parked):
             return rank.state
         if world.parked:
@@ -356,7 +356,7 @@ class SimulatedAgent:
     def _state_of_parked(self) -> RankState:
         return RankState.PARKED if self.parks_at_once else RankState.STARTING
 
-    async def _steer(self, place: Place, assignment: DesiredAssignment, world: World) -> None:
+    async def _steer(self, place: Place, assignment: DesiredAssignment, world: RankPlace) -> None:
         rank = self.ranks.get(place)
         if rank is None:
             if assignment.action == "run":

@@ -26,7 +26,7 @@ from paceline.training.elastic import RecoveryReport
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
 from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums
 from paceline.training.gradients.recorder import GradientRecording, recording_for
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving import checkpoint, left_out, stored_weights, unsent
@@ -94,7 +94,7 @@ class JoinedGeneration:
         return retire_group()
 
 
-def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: Telemetry, aborter: GroupAborter) -> JoinedGeneration:
+def build_generation(spec: JobSpec, world: RankPlace, state: TrainState, telemetry: Telemetry, aborter: GroupAborter) -> JoinedGeneration:
     """Join the group of `world`, prepare the model for it, and bring all its ranks to one state. Collective."""
     entered_at = time.time()
     sizes = spec.parallelism.degrees(world.world_size)
@@ -146,7 +146,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     return JoinedGeneration(spec, state, group, step_runner, checkpoints, saves, telemetry, rebuilt, sums, gradients)
 
 
-def storage_of(spec: JobSpec, world: World, folder: RankFolder) -> CheckpointStorage:
+def storage_of(spec: JobSpec, world: RankPlace, folder: RankFolder) -> CheckpointStorage:
     """The place of the job's checkpoints, as this rank reaches it. Raises InvalidInputError for a URL that cannot be used."""
     return storage_at(world.checkpoint_directory, options_of(spec.checkpoint.options), folder.staging, world.generation, world.rank)
 
@@ -195,7 +195,7 @@ def choices_of(spec: JobSpec) -> ParallelizeOptions:
 
 
 def newest_first(
-    checkpoints: CheckpointDirectory, unreported: Sequence[CommittedCheckpoint], newest_generation: int, world: World
+    checkpoints: CheckpointDirectory, unreported: Sequence[CommittedCheckpoint], newest_generation: int, world: RankPlace
 ) -> list[Place]:
     """Return the checkpoints that may be restored, newest first.
 

@@ -19,7 +19,7 @@ from paceline.parallelism.communication.probes import ELEMENT_BYTES, probe
 from paceline.parallelism.communication.reducers import BackendReducer, BackgroundReducer, Reducer
 from paceline.parallelism.communication.sum_cost import GradientBytes, predicted_sums
 from paceline.parallelism.communication.trial import CommunicationTrial, Verdict
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport, TrainState
@@ -54,7 +54,7 @@ class ChosenSums:
         return verdict
 
 
-def gradient_sums(spec: JobSpec, world: World, state: TrainState, group: Group) -> FixedSums | ChosenSums:
+def gradient_sums(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> FixedSums | ChosenSums:
     """Return what sums the gradients of this generation over its replicas. Collective where there is something to choose."""
     options, groups = derived.communication_options(spec), group.reduction_groups
     if groups is None or (options.is_default and not spec.communication.is_auto):  # None: this world has one replica
@@ -98,7 +98,7 @@ class _Reducers:
 # -- auto
 
 
-def agreed_trial(spec: JobSpec, world: World, state: TrainState, group: Group, groups: ReductionGroups) -> CommunicationTrial:
+def agreed_trial(spec: JobSpec, world: RankPlace, state: TrainState, group: Group, groups: ReductionGroups) -> CommunicationTrial:
     """Return what the ranks of an earlier generation have found out, or probe the links and begin to try. Collective."""
     kept: CommunicationTrial | None = next((each for each in group.all_gather_object(state.communication) if each is not None), None)
     if kept is None:
@@ -107,7 +107,7 @@ def agreed_trial(spec: JobSpec, world: World, state: TrainState, group: Group, g
     return kept
 
 
-def _begin(spec: JobSpec, world: World, state: TrainState, group: Group, groups: ReductionGroups) -> CommunicationTrial:
+def _begin(spec: JobSpec, world: RankPlace, state: TrainState, group: Group, groups: ReductionGroups) -> CommunicationTrial:
     asked, options = spec.communication, derived.communication_options(spec)
     kinds = tuple(kind for kind in COMPRESSIONS if kind not in LOSSY or spec.precision != "fp16")
     found = choices(asked.algorithm, asked.compression, offered_by(groups, world.device), kinds)

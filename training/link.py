@@ -32,8 +32,8 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
     rank: int
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's place in one generation of a job."""
+class RankPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's place in one generation of a job: its numbers, its slot, where the ranks meet and what it starts from."""
 
     job_id: str
     generation: int
@@ -198,7 +198,7 @@ class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a forked rank needs: what to train, its place in the world, where to write, and which agent to call."""
 
     spec: SpecField
-    world: World
+    world: RankPlace
     folder: str
     agent_socket: str
     interpreter: Interpreter = Interpreter()  # what the node has prepared for the rank
@@ -223,7 +223,7 @@ class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):
-    """Leave the present generation and take this place: at once, wherever you are in it, or (`World.at_boundary`) after a step
+    """Leave the present generation and take this place: at once, wherever you are in it, or (`RankPlace.at_boundary`) after a step
     that all its ranks agree on. Repeated until obeyed."""
 
     order: RankOrder

@@ -19,7 +19,7 @@ from paceline.distributed.torch_private import warn_if_untested
 from paceline.parallelism.plan import Coordinates
 from paceline.training.build import JoinedGeneration, build_generation, storage_of
 from paceline.training.errors import AbandonedError
-from paceline.training.link import Broken, FailureReport, Outcome, Parked, RankOrder, World
+from paceline.training.link import Broken, FailureReport, Outcome, Parked, RankOrder, RankPlace
 from paceline.training.optim.bad_loss import BadLossError
 from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
@@ -194,7 +194,7 @@ class RankProcess:
         )
 
 
-def require_fit(spec: JobSpec, world: World, folder: RankFolder) -> None:
+def require_fit(spec: JobSpec, world: RankPlace, folder: RankFolder) -> None:
     """Check, before a rank is parked, that it can reach the checkpoints and the store: failing after joining would keep the whole gang
     waiting."""
     require_visible(storage_of(spec, world, folder), world.rank)

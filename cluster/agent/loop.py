@@ -66,7 +66,7 @@ from paceline.cluster.protocol import (
     Welcome,
 )
 from paceline.distributed.store_server import StoreServer
-from paceline.training.link import RankOrder, World
+from paceline.training.link import RankOrder, RankPlace
 from paceline.training.spec.stored import StoredSpec
 
 TICK_SECONDS = 0.5
@@ -325,7 +325,7 @@ class Agent:
             case DeleteCheckpoint(checkpoint=checkpoint):
                 self._deletions.start(checkpoint)
 
-    def _order(self, world: World, spec: StoredSpec) -> RankOrder:
+    def _order(self, world: RankPlace, spec: StoredSpec) -> RankOrder:
         return launch.order_for(world, spec, self._folder, self._settings.checkpoints, self._context.interface)
 
     # -- reporting

@@ -9,7 +9,7 @@ from paceline.cluster.agent.ports import free_port
 from paceline.cluster.agent.ranks.rendezvous import RendezvousPoint
 from paceline.cluster.agent.spawner_link import EndStore, ProcessList, ServedStore, ServeStore
 from paceline.cluster.protocol import GenerationKey
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.schema.script import Script
 
 
@@ -25,7 +25,7 @@ class ServedStores:
         self._supported = True
         self._news = asyncio.Event()
 
-    async def choose(self, world: World, script: Script) -> RendezvousPoint:
+    async def choose(self, world: RankPlace, script: Script) -> RendezvousPoint:
         """Choose the rendezvous of a script's ranks. A command may be a launcher, which serves a store of its own: it gets a free port.
 
         Raises OSError where none is free."""
@@ -34,7 +34,7 @@ class ServedStores:
             return RendezvousPoint(port=free_port(world.store_host, self._ports), served=False)
         return RendezvousPoint(port=served, served=True)
 
-    async def _port_of_store(self, world: World) -> int | None:
+    async def _port_of_store(self, world: RankPlace) -> int | None:
         """The port of a served store; None where a spawner of an older version runs, which serves none."""
         key = GenerationKey(world.job_id, world.generation)
         self._asked[key] = ask = ServeStore(key=key, host=world.store_host, ports=self._limits)

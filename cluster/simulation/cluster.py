@@ -19,7 +19,7 @@ from paceline.cluster.simulation.gang import Gang, GangSettings
 from paceline.cluster.simulation.machines import SimulatedMachine
 from paceline.monitoring.backoff import Backoff
 from paceline.training.errors import UnreadableSpecError
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.spec.stored import StoredSpec
 
 SECONDS_PER_HOUR = 3600.0
@@ -61,7 +61,7 @@ class SimulatedCluster:
 
     # -- agent.Gangs
 
-    def of(self, world: World, spec: StoredSpec) -> Gang:
+    def of(self, world: RankPlace, spec: StoredSpec) -> Gang:
         """The gang in which this is a place. Raises UnreadableSpecError."""
         key = GenerationKey(world.job_id, world.generation)
         if key not in self._gangs:

@@ -41,7 +41,7 @@ from paceline.cluster.simulation.step_times import typical_seconds
 from paceline.cluster.stacks import MAIN_THREAD, ProcessStack, PythonFrame, StackSample, ThreadStack
 from paceline.monitoring.artifacts import Offer, RankArtifact
 from paceline.training.errors import UnreadableSpecError
-from paceline.training.link import FailureReport, Parked, RankOrder, TraceRequest, World
+from paceline.training.link import FailureReport, Parked, RankOrder, RankPlace, TraceRequest
 from paceline.training.spec.stored import StoredSpec
 
 #: Modelled seconds from the order to start a process until its model is built, and until a process has heard SIGTERM.
@@ -60,7 +60,7 @@ class Gangs(Protocol):
     @property
     def clock(self) -> SimulatedClock: ...
 
-    def of(self, world: World, spec: StoredSpec) -> Gang:
+    def of(self, world: RankPlace, spec: StoredSpec) -> Gang:
         """The gang in which this is a place. Raises UnreadableSpecError."""
 
     def forget(self, key: GenerationKey) -> None:
@@ -133,7 +133,7 @@ class SimulatedNodeRanks:
             case CallRank():
                 pass  # it has heard it the first time
 
-    def _start(self, world: World, spec: StoredSpec) -> None:
+    def _start(self, world: RankPlace, spec: StoredSpec) -> None:
         self._pids += 1
         process = SimulatedProcess(pid=self._pids, node=self._node, slot=world.slot)
         key = self._table.add(_order(world, spec)).key
@@ -151,7 +151,7 @@ class SimulatedNodeRanks:
         else:
             self._call(rank, spec)
 
-    def _move(self, key: RankKey, world: World, spec: StoredSpec) -> None:
+    def _move(self, key: RankKey, world: RankPlace, spec: StoredSpec) -> None:
         process = self._processes[birth_of(world)]
         was_parked = self._table.ranks[key].parked
         self._table.move(key, _order(world, spec))
@@ -170,7 +170,7 @@ class SimulatedNodeRanks:
             failure = FailureReport(kind="invalid_input", rank=rank.key.rank, message=str(error), time=time.time())
             rank.end("failed", exit_code=1, failure=failure)
 
-    def _place(self, world: World, process: SimulatedProcess) -> SimulatedRank:
+    def _place(self, world: RankPlace, process: SimulatedProcess) -> SimulatedRank:
         key = key_of(world)
         rank = SimulatedRank(key, world, process, self.uploader.follow(key), self._table, self._changed)
         self._places[key] = process.place = rank
@@ -236,7 +236,7 @@ def _kill(rank: SimulatedRank, *, ordered: bool, signal: str) -> None:
         gang.lose(rank)
 
 
-def _order(world: World, spec: StoredSpec) -> RankOrder:
+def _order(world: RankPlace, spec: StoredSpec) -> RankOrder:
     return RankOrder(spec=spec, world=world, folder="", agent_socket="")
 
 

@@ -13,7 +13,7 @@ from paceline.cluster.agent.ranks.ranks import ExitCause, RankPhase
 from paceline.cluster.protocol import RankKey
 from paceline.cluster.simulation.outbox import RankOutbox
 from paceline.parallelism.plan import StateShard
-from paceline.training.link import FailureReport, Outcome, RankHello, World
+from paceline.training.link import FailureReport, Outcome, RankHello, RankPlace
 
 if TYPE_CHECKING:
     from paceline.cluster.simulation.gang import Gang
@@ -38,7 +38,7 @@ class SimulatedRank:
     """One place of a process: a rank of one generation, as its agent's table knows it."""
 
     key: RankKey
-    world: World
+    world: RankPlace
     process: SimulatedProcess
     outbox: RankOutbox
     table: RankTable

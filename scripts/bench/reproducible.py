@@ -19,7 +19,7 @@ from paceline.distributed.process_group import Group
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.plan import Coordinates, degrees
 from paceline.training.elastic import first_assignment
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state
@@ -68,7 +68,7 @@ def void(_: object) -> None:
     """A loop's answer is not of interest."""
 
 
-def compare(world: World) -> list[tuple[float, float]]:
+def compare(world: RankPlace) -> list[tuple[float, float]]:
     """Per round: bare over reproducible, with its own portions and with the bare loop's."""
     torch.set_num_threads(1)
     group, batch = join(world, GroupAborter()), GLOBAL_BATCH // world.world_size

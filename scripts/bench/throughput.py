@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.distributed import env
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.spec.job import JobSpec
@@ -56,7 +56,7 @@ def bare_loop(world_size: int, batch: int = MICRO_BATCH) -> Callable[[], None]:
     return step
 
 
-def our_loop(world: World, folder: Path) -> Callable[[], None]:
+def our_loop(world: RankPlace, folder: Path) -> Callable[[], None]:
     spec = JobSpec.model_validate(
         {
             "name": "bench",
@@ -73,7 +73,7 @@ def our_loop(world: World, folder: Path) -> Callable[[], None]:
     return build(world, folder, env.cache_directory(), spec).step
 
 
-def compare(world: World, folder: Path) -> list[float]:
+def compare(world: RankPlace, folder: Path) -> list[float]:
     """Ratios of a rank; both ranks measure the same rounds."""
     torch.set_num_threads(1)
     ours = our_loop(world, folder)

@@ -16,7 +16,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # documen
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import GenerationGroup, join
 from paceline.distributed.retired_groups import retire_group
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from scripts.gpu_check.machine import Machine
 from scripts.gpu_check.outcome import RowFailedError, Seen
 from scripts.gpu_check.ranks import enter, on_ranks
@@ -34,7 +34,7 @@ def group_of_one(machine: Machine) -> Seen:
     return Seen(f"sums and gathers over {backend}")
 
 
-def talk_alone(world: World) -> str:
+def talk_alone(world: RankPlace) -> str:
     device = enter(world)
     group = GenerationGroup(world, GroupAborter(), {})
     require_equal(group.start_sum(torch.full((100,), 2.0, device=device))(), 2.0)
@@ -52,7 +52,7 @@ def group_of_all(machine: Machine) -> Seen:
     return Seen(f"all-reduce of {size / 2**20:g} MiB in {1000 * seconds:.2f} ms ({rate / 1e9:.2f} GB/s)", {"bytes_per_second": rate})
 
 
-def talk_together(world: World, elements: int) -> tuple[float, int]:
+def talk_together(world: RankPlace, elements: int) -> tuple[float, int]:
     """Return (seconds of an all-reduce, its bytes)."""
     device, ranks = enter(world), world.world_size
     group = join(world, GroupAborter(), {"shard": [list(range(ranks))]})
@@ -100,7 +100,7 @@ def abort(machine: Machine) -> Seen:
     return Seen(f"a blocked sum is released {1000 * seconds:.0f} ms after the strike; {again}", {"released_seconds": seconds})
 
 
-def break_off(world: World, released: str) -> float:
+def break_off(world: RankPlace, released: str) -> float:
     """Return the seconds from the abort until this rank is out of its sum; 0 where there was no peer to wait for."""
     device, aborter = enter(world), GroupAborter()
     group = GenerationGroup(world, aborter, {})

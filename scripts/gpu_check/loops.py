@@ -12,7 +12,7 @@ from torch import nn
 from paceline.distributed import env
 from paceline.parallelism.precision import autocast
 from paceline.training.builtin import next_token_loss
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.spec import derived
@@ -36,7 +36,7 @@ def spec_of(model: Mapping[str, Any], micro_batch: int, precision: str = "fp32",
     return JobSpec.model_validate(fields | changes)
 
 
-def job(world: World, folder: Path, spec: JobSpec, device: torch.device) -> Built:
+def job(world: RankPlace, folder: Path, spec: JobSpec, device: torch.device) -> Built:
     return build(world, folder, env.cache_directory(), spec, device)
 
 

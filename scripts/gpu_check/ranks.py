@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paceline.distributed import env
-from paceline.training.link import RankOrder, World
+from paceline.training.link import RankOrder, RankPlace
 from paceline.training.rank_process import device_of
 from paceline.training.spec.stored import StoredSpec
 from scripts.gpu_check.machine import Machine
@@ -23,7 +23,7 @@ def on_ranks(machine: Machine, ranks: int, function: Callable[..., Any], *argume
     return run_ranks(function, ranks, *arguments, timeout=TIMEOUT_SECONDS, device=machine.device)
 
 
-def enter(world: World) -> torch.device:
+def enter(world: RankPlace) -> torch.device:
     """Set up the process as a rank does before it builds anything."""
     env.export_rank(world, world.interface, Path.cwd())
     torch.set_num_threads(env.intra_op_threads())

@@ -15,7 +15,7 @@ from paceline.monitoring.devices import model_flops_utilization, peak_of
 from paceline.parallelism.model_shape import CPU as CPU_KERNELS
 from paceline.parallelism.model_shape import CUDA as CUDA_KERNELS
 from paceline.parallelism.planning.memory import RankMemory
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.planning.estimates import memory_of
 from paceline.training.planning.flops import model_flops
@@ -130,7 +130,7 @@ def in_one_process(machine: Machine, function: Callable[..., Any], spec: JobSpec
         return on_ranks(machine, 1, function, Path(folder), spec.model_dump(mode="json"), *arguments)[0]
 
 
-def time_beside_bare(world: World, folder: Path, document: dict[str, Any], rounds: int) -> list[dict[str, float]]:
+def time_beside_bare(world: RankPlace, folder: Path, document: dict[str, Any], rounds: int) -> list[dict[str, float]]:
     device, spec = enter(world), JobSpec.model_validate(document)
     ours = loops.job(world, folder, spec, device)
     assert isinstance(ours.state.task.train, Dataset)
@@ -138,13 +138,13 @@ def time_beside_bare(world: World, folder: Path, document: dict[str, Any], round
     return in_turns(pair, rounds, steps=STEPS, synchronize=partial(finish, device))
 
 
-def time_telemetry(world: World, folder: Path, document: dict[str, Any], rounds: int) -> list[dict[str, float]]:
+def time_telemetry(world: RankPlace, folder: Path, document: dict[str, Any], rounds: int) -> list[dict[str, float]]:
     device = enter(world)
     job = loops.job(world, folder, JobSpec.model_validate(document), device)
     return in_turns({"recorded": job.step, "unrecorded": job.run_step}, rounds, steps=STEPS, synchronize=partial(finish, device))
 
 
-def measure_peak(world: World, folder: Path, document: dict[str, Any], steps: int) -> int:
+def measure_peak(world: RankPlace, folder: Path, document: dict[str, Any], steps: int) -> int:
     """Bytes, of all that the steps allocate and hold."""
     device, spec = enter(world), JobSpec.model_validate(document)
 

@@ -21,7 +21,7 @@ from paceline.parallelism.parameter_server.aggregation import rounds
 from paceline.parallelism.parameter_server.served_model import ServedModel, shards_of
 from paceline.parallelism.plan import Coordinates, assign_evenly, with_servers
 from paceline.parallelism.reproducible import Reproducible
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from scripts.protocol_runs import server_files
 
 RATE, MOMENTUM = 0.05, 0.9
@@ -127,7 +127,7 @@ class Checked:
     loss: float | None = None
 
 
-def run_rank(world: World, tell: Callable[[Any], None], run: Run, expected: Sequence[SerialStep], start: int, may_die: bool) -> None:
+def run_rank(world: RankPlace, tell: Callable[[Any], None], run: Run, expected: Sequence[SerialStep], start: int, may_die: bool) -> None:
     """Train from step `start` + 1 to the last; a server goes on from its checkpoint of `start`."""
     torch.use_deterministic_algorithms(mode=True)
     place = Coordinates(with_servers(run.world_size, run.servers), world.rank)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from paceline.distributed.env import export_rank
 from paceline.distributed.store_server import StoreServer
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 
 JOB_ID, TOKEN = "protocol-run", "protocol-run"
 #: A rank that says nothing for so long is taken to hang.
@@ -97,9 +97,9 @@ def run_gang(function: RankFunction, world_size: int, generation: int, port: int
                 process.close()
 
 
-def place(rank: int, world_size: int, generation: int, port: int, folder: Path) -> World:
+def place(rank: int, world_size: int, generation: int, port: int, folder: Path) -> RankPlace:
     """Return a rank's place, all ranks on this machine."""
-    return World(
+    return RankPlace(
         job_id=JOB_ID,
         generation=generation,
         rank=rank,
@@ -146,7 +146,7 @@ def _listen(pipes: dict[Connection, int], processes: list[Any]) -> Iterator[Said
                 errors[rank] = value
 
 
-def _become_rank(sender: Any, function: RankFunction, world: World, folder: str, arguments: tuple[Any, ...]) -> None:
+def _become_rank(sender: Any, function: RankFunction, world: RankPlace, folder: str, arguments: tuple[Any, ...]) -> None:
     import torch
 
     torch.set_num_threads(1)

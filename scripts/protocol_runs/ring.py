@@ -18,7 +18,7 @@ from paceline.distributed.collectives.reductions import RingSum
 from paceline.distributed.collectives.ring import Segment
 from paceline.distributed.joining import join
 from paceline.distributed.reduction import GradientBucket, Piece
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 
 RATE, MOMENTUM = 0.05, 0.9  # the rate where there are as many samples as parameters, or more
 
@@ -92,7 +92,7 @@ def serial(run: Run) -> list[RankStep]:
     return found
 
 
-def run_rank(world: World, tell: Callable[[Any], None], run: Run) -> None:
+def run_rank(world: RankPlace, tell: Callable[[Any], None], run: Run) -> None:
     """Train on this rank's shard, and tell the parent of every step."""
     torch.set_num_threads(1)
     group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=frozenset({"ring"}))

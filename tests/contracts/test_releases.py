@@ -40,7 +40,7 @@ from paceline.cluster.protocol import (
 from paceline.cluster.states import RankState
 from paceline.monitoring.points import LogLine, MetricRecord, RankBatch, Upload
 from paceline.monitoring.samples import HostSample
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.spec.stored import StoredSpec
 from paceline.version import version
 from tests.factories import job_spec
@@ -89,7 +89,7 @@ def sent_today() -> dict[str, msgspec.Struct]:
     inventory = Inventory(slots=2, device="cpu", cpu_count=8, memory_bytes=1 << 34, hostname="a", platform="linux", labels={"zone": "a"})
     rank = ObservedRank(rank=0, slot=0, state=RankState.RUNNING, pid=4, step=7, total_steps=9, progress_age=0.5)
     assignment = DesiredAssignment(
-        job_id="01J", generation=2, action="run", spec=StoredSpec.of(job_spec()), worlds=(msgspec.convert(WORLD, World),)
+        job_id="01J", generation=2, action="run", spec=StoredSpec.of(job_spec()), worlds=(msgspec.convert(WORLD, RankPlace),)
     )
     batch = RankBatch(
         job_id="01J",

@@ -13,7 +13,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.parallelism.mesh import axis_group_ranks, device_mesh
 from paceline.parallelism.plan import Degrees
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 from tests.waiting import wait_until
 
@@ -22,7 +22,7 @@ CALL_TIMEOUT_SECONDS = 30.0
 SIZES = Degrees(shard=2, tensor=2)
 
 
-def sent(world: World) -> dict[str, list[float]]:
+def sent(world: RankPlace) -> dict[str, list[float]]:
     """The bytes that each rank counts for a tensor of its own, over the tensor axis: ranks 0 and 1, and 2 and 3."""
     aborter = GroupAborter()
     group = join(world, aborter, axis_group_ranks(SIZES))
@@ -57,7 +57,7 @@ def test_what_a_distributed_tensor_asks_for_is_done_and_counted() -> None:
         }
 
 
-def left_waiting(world: World) -> str:
+def left_waiting(world: RankPlace) -> str:
     """Rank 0 asks for a whole tensor, rank 1 never comes; it only waits for the end."""
     aborter = GroupAborter()
     sizes = Degrees(tensor=2)

@@ -12,7 +12,7 @@ from paceline.distributed.in_flight import InFlightTensors
 from paceline.distributed.joining import join
 from paceline.parallelism.mesh import axis_group_ranks
 from paceline.parallelism.plan import Degrees
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
 ENDS = 20
@@ -42,7 +42,7 @@ def test_a_loan_is_the_same_numbers() -> None:
     assert lent.is_empty
 
 
-def parted(world: World) -> list[bool]:
+def parted(world: RankPlace) -> list[bool]:
     """Whether all tensors of every kind of collective are released, each time after `barrier_and_leave`."""
     aborter, found = GroupAborter(), []
     group = join(world, aborter, axis_group_ranks(Degrees(shard=world.world_size)))

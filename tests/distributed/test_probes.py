@@ -28,7 +28,7 @@ from paceline.distributed.probes import (
     require_answer,
     unanswered,
 )
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
 
@@ -139,7 +139,7 @@ def test_calls_are_numbered_and_the_newest_remembered() -> None:
         assert calls.awaited is not None
 
 
-def numbers_of(world: World) -> tuple[list[str], set[int]]:
+def numbers_of(world: RankPlace) -> tuple[list[str], set[int]]:
     from paceline.distributed.joining import join
 
     aborter = GroupAborter()

@@ -26,13 +26,13 @@ from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import GradientBucket, Piece
 from paceline.distributed.reduction_groups import AXIS, ReductionGroups, ReductionRequest, _Builder
 from paceline.distributed.traffic import Traffic
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import PROCESSES, call, make_world, receive, run_ranks, store_server
 
 ELEMENTS = 4000
 
 
-def joined(world: World, nodes: list[int], algorithm: Algorithm) -> Group:
+def joined(world: RankPlace, nodes: list[int], algorithm: Algorithm) -> Group:
     placed = msgspec.structs.replace(world, node_rank=nodes[world.rank])
     return join(placed, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=frozenset({algorithm}))
 
@@ -50,7 +50,7 @@ def bucket(rank: int, step: int) -> GradientBucket:
     )
 
 
-def summed(world: World, nodes: list[int], algorithm: Algorithm, compression: dict[str, Any], steps: int) -> dict[str, Any]:
+def summed(world: RankPlace, nodes: list[int], algorithm: Algorithm, compression: dict[str, Any], steps: int) -> dict[str, Any]:
     group = joined(world, nodes, algorithm)
     groups = groups_of(group)
     reduction = reduction_for(algorithm, CompressionOptions(**compression), groups)
@@ -117,7 +117,7 @@ def test_between_machines_compressed_sums_lose_nothing(compression: dict[str, An
     assert total.abs().max() > 0.1  # something was left out
 
 
-def divided_anew(world: World, nodes: list[int], compression: dict[str, Any]) -> dict[str, Any]:
+def divided_anew(world: RankPlace, nodes: list[int], compression: dict[str, Any]) -> dict[str, Any]:
     """From the second step on each parameter is a bucket of its own, as DDP does it. Rank 0 has something of an earlier world to send."""
     group = joined(world, nodes, "hierarchical")
     reduction = reduction_for("hierarchical", CompressionOptions(dense_steps=0, **compression), groups_of(group))
@@ -147,7 +147,7 @@ def test_what_is_left_out_between_machines_is_sent_once_by_whoever_has_its_place
         assert ((machine != 0).sum(0) <= 1).all()  # each rank keeps something of its own segments alone
 
 
-def over_process_group(world: World) -> dict[str, Any]:
+def over_process_group(world: RankPlace) -> dict[str, Any]:
     group = joined(world, [0] * world.world_size, "backend")
     replicas = groups_of(group).replicas
     order = tuple(range(world.world_size))
@@ -184,7 +184,7 @@ def test_a_ring_connects_in_a_network_of_ipv6() -> None:
     ring.close()
 
 
-def left_alone(world: World, victim: int) -> str:
+def left_alone(world: RankPlace, victim: int) -> str:
     group = joined(world, [0] * world.world_size, "ring")
     reduction = reduction_for("ring", CompressionOptions(), groups_of(group))
     try:

@@ -18,7 +18,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.errors import StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
 from paceline.distributed.joining import join, meet
 from paceline.distributed.store import RendezvousStore
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import StoreThread, make_world, run_ranks, store_server
 
 HERE = Path("/nonexistent")
@@ -107,7 +107,7 @@ def test_a_prefix_keeps_keys_apart(store: RendezvousStore) -> None:
     assert (first.get("key"), second.get("key")) == (b"1", b"2")
 
 
-def sum_and_gather(world: World) -> tuple[list[float], list[str]]:
+def sum_and_gather(world: RankPlace) -> tuple[list[float], list[str]]:
     group = join(world, GroupAborter())
     total = group.start_sum(torch.tensor([float(world.rank), 1.0]))().tolist()
     names = group.all_gather_object(f"rank {world.rank}")
@@ -133,7 +133,7 @@ def test_a_store_that_dies_in_the_middle_of_a_hello_is_tried_again(server: Store
         met.result(TIMEOUT_SECONDS).close()
 
 
-def regroup(world: World) -> list[float]:
+def regroup(world: RankPlace) -> list[float]:
     """Leave a group and form another under the next generation's prefix, in the same process."""
     totals = []
     store = RendezvousStore(world)

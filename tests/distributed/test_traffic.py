@@ -13,7 +13,7 @@ from paceline.distributed.joining import join
 from paceline.distributed.traffic import Traffic
 from paceline.parallelism.mesh import axis_group_ranks
 from paceline.parallelism.plan import Degrees
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 from tests.sockets import bytes_sent
 
@@ -22,7 +22,7 @@ ELEMENTS = 300_000
 HEADERS = 0.01
 
 
-def counted_and_carried(world: World) -> dict[str, tuple[float, int]]:
+def counted_and_carried(world: RankPlace) -> dict[str, tuple[float, int]]:
     """For each operation: bytes as counted, and as carried by the sockets."""
     aborter, ranks = GroupAborter(), world.world_size
     group = join(world, aborter, axis_group_ranks(Degrees(shard=ranks)))

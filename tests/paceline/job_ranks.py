@@ -14,7 +14,7 @@ import msgspec
 from paceline.distributed.env import RANK_FOLDER, ScriptLaunch, script_environment
 from paceline.monitoring.points import MetricRecord, RankEvent
 from paceline.monitoring.spool import SpoolReader
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.rank_folder import RankFolder
 from tests.ports import HOST, free_port
 
@@ -57,7 +57,7 @@ def run_alone(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 def _start(folder: Path, script: str, rank: int, world_size: int, port: int) -> subprocess.Popen[str]:
-    place = World(
+    place = RankPlace(
         job_id=JOB,
         generation=1,
         rank=rank,

@@ -18,7 +18,7 @@ from paceline.parallelism import mesh
 from paceline.parallelism.plan import Coordinates
 from paceline.training.build import choices_of, make_ready
 from paceline.training.elastic import first_assignment
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.optim.loss_scale import LossScale, Unscaled
 from paceline.training.saving.shards import tensors_of
 from paceline.training.spec import derived
@@ -99,7 +99,7 @@ def make_task(spec: JobSpec) -> Task:
 
 
 def train(
-    world: World,
+    world: RankPlace,
     document: dict[str, Any],
     cache: str,
     least_in_unit: int = 1,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from paceline.parallelism.activation_checkpoint import checkpoint_activations
 from paceline.parallelism.blocks import blocks_of
 from paceline.parallelism.compiled import CompilerError, compile_blocks, require_compiler
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.model import build
 from paceline.training.reporting.failures import kind_of
@@ -90,7 +90,7 @@ def names(model: nn.Module) -> tuple[list[str], list[str]]:
     return list(model.state_dict()), [name for name, _ in model.named_modules()]
 
 
-def names_before_and_after(world: World) -> list[tuple[list[str], list[str]]]:
+def names_before_and_after(world: RankPlace) -> list[tuple[list[str], list[str]]]:
     model = build(GptModel(layers=2, heads=2, dim=16))
     found = [names(model)]
     for _ in range(2):  # another generation
@@ -115,7 +115,7 @@ class Widths(nn.Module):
         return (inputs * self.scale).relu().sum()
 
 
-def meet_widths(world: World) -> str:
+def meet_widths(world: RankPlace) -> str:
     model = nn.Sequential(Widths())
     compile_blocks(model, reproducible=True)
     try:
@@ -132,7 +132,7 @@ def test_too_many_shapes_are_refused_instead_of_going_on_uncompiled() -> None:
     assert said == "compile=true: Widths is given more kinds of inputs than torch compiles for; use batches of one shape, or compile: false"
 
 
-def without_compiler(world: World, cache: str) -> tuple[str, str]:
+def without_compiler(world: RankPlace, cache: str) -> tuple[str, str]:
     os.environ |= {"CXX": "/nonexistent/g++", "PATH": "/nonexistent", "TORCHINDUCTOR_CACHE_DIR": cache}
     try:
         require_compiler(CPU)

@@ -13,7 +13,7 @@ from paceline.parallelism.apply import parallelize
 from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.data_parallel import SingleProcess, Wrapped, average_buffers
 from paceline.parallelism.plan import MicroBatchAssignment, ParallelizeOptions, assign_evenly, degrees
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
 MICRO_BATCHES = 5
@@ -25,7 +25,7 @@ def make_model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
 
 
-def gradients(world: World) -> list[list[float]]:
+def gradients(world: RankPlace) -> list[list[float]]:
     """Return the gradients of the mean over five micro-batches, assigned to the ranks in turn."""
     group, model = join(world, GroupAborter()), make_model()
     assignment = assign_evenly(MICRO_BATCHES, world.world_size, world.rank)
@@ -65,7 +65,7 @@ def run_pass(wrapped: Wrapped, assignment: MicroBatchAssignment, step: int, inde
         (wrapped.module(inputs).square().mean() / assignment.micro_batches).backward()
 
 
-def gradients_of_steps(world: World, micro_batches: int) -> list[list[float]]:
+def gradients_of_steps(world: RankPlace, micro_batches: int) -> list[list[float]]:
     """Return the gradients of three steps of a job with a static graph, with a trial before the second that exchanges nothing."""
     group, model = join(world, GroupAborter()), PartlyUsed()
     assignment = assign_evenly(micro_batches, world.world_size, world.rank)
@@ -95,7 +95,7 @@ def test_a_static_graph_takes_several_micro_batches_a_rank_and_parameters_that_a
             assert got == pytest.approx(expected, abs=1e-6)
 
 
-def running_mean(world: World) -> float:
+def running_mean(world: RankPlace) -> float:
     group, model = join(world, GroupAborter()), nn.BatchNorm1d(1, momentum=1.0)
     model(torch.full((4, 1), float(world.rank)))
     average_buffers(model, group)
@@ -108,7 +108,7 @@ def test_running_statistics_are_averaged_over_the_ranks() -> None:
     assert run_ranks(running_mean, 3) == [1.0, 1.0, 1.0]
 
 
-def unfrozen(world: World) -> list[list[float]]:
+def unfrozen(world: RankPlace) -> list[list[float]]:
     """The gradients of a second step, before which the first layer was unfrozen and the last one frozen."""
     group, model = join(world, GroupAborter()), make_model()
     first, last = model[0].requires_grad_(False), model[2]
@@ -134,7 +134,7 @@ def test_parameters_that_are_unfrozen_later_have_the_gradients_of_all_ranks() ->
     assert first == second
 
 
-def averaged(world: World) -> tuple[int, list[float]]:
+def averaged(world: RankPlace) -> tuple[int, list[float]]:
     """A cache that has grown as far as this rank's longest batch, and a mask of the least number of its type."""
     group, model = join(world, GroupAborter()), nn.Module()
     model.register_buffer("cache", torch.zeros(5 + world.rank), persistent=False)

@@ -19,7 +19,7 @@ from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.deferred import Build, NotDeferrableError, at_once, defer, materialize
 from paceline.parallelism.plan import ParallelizeOptions, degrees
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.mlp import model as mlp
@@ -101,7 +101,7 @@ def without_statistics(parameters: dict[str, Any]) -> dict[str, Any]:
     return {name: values for name, values in parameters.items() if not name.endswith(STATISTICS)}
 
 
-def peak_of(world: World, how: str) -> int:
+def peak_of(world: RankPlace, how: str) -> int:
     """Bytes at the fullest moment of building and sharding, each block by itself."""
     sizes = degrees("fsdp", world.world_size)
     group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes))

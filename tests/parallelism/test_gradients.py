@@ -12,12 +12,12 @@ from paceline.distributed.joining import join
 from paceline.parallelism.gradients import PartialGradientError, global_norm, reduce_partial_gradients, sum_gradients
 from paceline.parallelism.mesh import axis_group_ranks, device_mesh
 from paceline.parallelism.plan import Degrees
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.optim.optimizers import clip_gradients
 from tests.ranks import run_ranks
 
 
-def norms(world: World) -> dict[str, float]:
+def norms(world: RankPlace) -> dict[str, float]:
     """Return the norms of four ones and three twos on each rank: plain, whole, sharded over one axis, sharded over both."""
     sizes = Degrees(shard=2, tensor=2)
     group = join(world, GroupAborter(), axis_group_ranks(sizes))
@@ -48,7 +48,7 @@ def test_the_norm_over_plain_and_cut_gradients_is_the_true_one() -> None:
         assert rank == pytest.approx(expected, rel=1e-6)
 
 
-def unsettled(world: World) -> tuple[str, list[float]]:
+def unsettled(world: RankPlace) -> tuple[str, list[float]]:
     sizes = Degrees(tensor=2)
     group = join(world, GroupAborter(), axis_group_ranks(sizes))
     mesh = device_mesh(sizes, group, torch.device("cpu"))
@@ -70,7 +70,7 @@ def test_a_gradient_that_is_not_added_up_has_no_norm() -> None:
         assert settled == [3.0, 3.0]
 
 
-def summed(world: World) -> list[list[float]]:
+def summed(world: RankPlace) -> list[list[float]]:
     """A gradient that lies row by row on rank 0 and column by column on rank 1, and one of another data type."""
     group = join(world, GroupAborter(), axis_group_ranks(Degrees(context=2)))
     values = torch.arange(6.0).view(3, 2)

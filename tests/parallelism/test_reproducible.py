@@ -16,7 +16,7 @@ from paceline.parallelism.apply import parallelize
 from paceline.parallelism.plan import assign_evenly, degrees
 from paceline.parallelism.reproducible import Reproducible
 from paceline.parallelism.running_statistics import RunningStatistics
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.optim.optimizers import build_optimizer
 from paceline.training.schema.optimizer import AdamW
 from tests.ranks import run_ranks
@@ -42,7 +42,7 @@ def loss_of(wrapped: Any, step: int, index: int) -> torch.Tensor:
     return wrapped.module[4](hidden.double()).square().mean() / MICRO_BATCHES  # type: ignore[no-any-return]
 
 
-def trained(world: World) -> dict[str, list[float]]:
+def trained(world: RankPlace) -> dict[str, list[float]]:
     group, model = join(world, GroupAborter()), make_model()
     assignment = assign_evenly(MICRO_BATCHES, world.world_size, world.rank)
     wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, group, reproducible=True)

@@ -16,7 +16,7 @@ from paceline.parallelism import mesh
 from paceline.parallelism.plan import Coordinates
 from paceline.training.build import make_ready
 from paceline.training.elastic import first_assignment
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
@@ -65,7 +65,7 @@ def under(plan: str, steps: int = 12) -> dict[str, Any]:
     return document | {"model": document["model"] | {"layers": 2}}
 
 
-def saved(world: World, plan: str, source: str | None, folder: str) -> str:
+def saved(world: RankPlace, plan: str, source: str | None, folder: str) -> str:
     """Two steps under `plan`, or what `source` holds, saved; its fingerprint."""
     spec = JobSpec.model_validate(under(plan))
     state, sizes = new_state(spec, CPU, Path(folder)), spec.parallelism.degrees(world.world_size)

@@ -17,7 +17,7 @@ from paceline.parallelism.plan import Coordinates, Degrees, StateShard
 from paceline.parallelism.tree import TreeNode
 from paceline.training import elastic
 from paceline.training.elastic import RankStateSummary, StateTransfer, agree
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import LossScale
 from paceline.training.saving.shards import put_tensors, tensors_of
@@ -185,7 +185,7 @@ def steps(state: TrainState, count: int) -> None:
     state.started = True
 
 
-def recover(world: World, cache: Path) -> tuple[int, dict[str, bytes]]:
+def recover(world: RankPlace, cache: Path) -> tuple[int, dict[str, bytes]]:
     """Rank 0 is fresh, 1 a step behind, 2 ahead."""
     state = new_state(JobSpec.model_validate(tiny_gpt(world.world_size, global_batch_size=12)), torch.device("cpu"), cache)
     if world.rank > 0:
@@ -231,7 +231,7 @@ def slowing(cache: Path) -> TrainState:
     return state
 
 
-def train_beside_a_newcomer(world: World, cache: Path) -> bytes:
+def train_beside_a_newcomer(world: RankPlace, cache: Path) -> bytes:
     state = slowing(cache)
     if world.rank > 0:
         steps(state, 5)
@@ -267,7 +267,7 @@ class Training:
     optimizer: torch.optim.Optimizer
 
 
-def send_to_a_newcomer(world: World) -> dict[str, Any]:
+def send_to_a_newcomer(world: RankPlace) -> dict[str, Any]:
     model = PartlyUsed()
     training = Training(model, torch.optim.AdamW(model.parameters(), lr=0.1))
     for _ in range(3 if world.rank else 0):

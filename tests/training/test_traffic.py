@@ -16,7 +16,7 @@ from paceline.parallelism import mesh
 from paceline.parallelism.plan import AXES, Coordinates
 from paceline.training.build import make_ready
 from paceline.training.elastic import first_assignment
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import building, new_state, rebuild_optimizer
@@ -45,7 +45,7 @@ class Sent(NamedTuple):
     carried: int  # through its sockets
 
 
-def step(world: World, document: dict[str, Any], cache: str) -> Sent:
+def step(world: RankPlace, document: dict[str, Any], cache: str) -> Sent:
     spec = JobSpec.model_validate(document)
     state = new_state(spec, CPU, Path(cache), building(spec))
     parameters = sum(parameter.nbytes for parameter in state.task.model.parameters())

@@ -11,7 +11,7 @@ import torch
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
-from paceline.training.link import Joined, World
+from paceline.training.link import Joined, RankPlace
 from paceline.training.unsent_inheritance import inherited, with_inherited
 from tests.ranks import run_ranks
 from tests.training.conftest import MakeJob
@@ -25,7 +25,7 @@ def unsent_of(rank: int) -> dict[str, torch.Tensor]:
     return {name: torch.full((count,), float(10**rank)) for name, count in ELEMENTS.items() if (rank, name) != (2, "b")}
 
 
-def handed_over(world: World, leaving: tuple[int, ...]) -> dict[str, Any]:
+def handed_over(world: RankPlace, leaving: tuple[int, ...]) -> dict[str, Any]:
     group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]})
     unsent = {"residual": unsent_of(world.rank), "factor": {"a": torch.ones(2)}}
     after = with_inherited(unsent, inherited(group, unsent, leaves=world.rank in leaving))

@@ -24,7 +24,7 @@ from paceline.parallelism.planning.auto_words import size as in_words
 from paceline.training.autotune.memory_peak import peak_of
 from paceline.training.data.feed import open_feed
 from paceline.training.errors import InvalidInputError
-from paceline.training.link import Joined, World
+from paceline.training.link import Joined, RankPlace
 from paceline.training.planning.auto import with_micro_batch
 from paceline.training.reporting.failures import runs_out_of_memory
 from paceline.training.reporting.telemetry import Telemetry
@@ -95,7 +95,12 @@ def sizes_to_try(global_batch_size: int, data_ranks: int) -> list[int]:
 
 
 def resolve_micro_batch(
-    checkpoints: CheckpointDirectory, world: World, state: TrainState, steps_from: StepsFrom, coordinates: Coordinates, telemetry: Telemetry
+    checkpoints: CheckpointDirectory,
+    world: RankPlace,
+    state: TrainState,
+    steps_from: StepsFrom,
+    coordinates: Coordinates,
+    telemetry: Telemetry,
 ) -> JobSpec:
     """Return the spec with the micro-batch size that all ranks use from now on. A rank that joins a gang takes over the size that the
     gang has found."""
@@ -117,7 +122,7 @@ def resolve_micro_batch(
     return resolved
 
 
-def budget_of(spec: JobSpec, world: World, state: TrainState, group: Group) -> int:
+def budget_of(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> int:
     """Return the least memory of any rank, in bytes: the spec's limit, or the device's memory."""
     own: int | None = spec.resources.memory_per_slot
     if own is None and state.device.type == "cuda":

@@ -29,12 +29,12 @@ from paceline.training.link import (
     Progress,
     RankHello,
     RankOrder,
+    RankPlace,
     Reform,
     Release,
     Stalled,
     ToRank,
     TraceRequest,
-    World,
     decode_to_rank,
 )
 
@@ -55,7 +55,7 @@ class AgentLink:
     messages.
     """
 
-    def __init__(self, path: str, world: World) -> None:
+    def __init__(self, path: str, world: RankPlace) -> None:
         self.pause_wanted = False
         self.checkpoint_wanted = False
         self.profile_wanted: TraceRequest | None = None  # the last one; it stays when it has been obeyed
@@ -72,7 +72,7 @@ class AgentLink:
         self._thread = threading.Thread(target=self._run, name="agent-link", daemon=True)
         self._thread.start()
 
-    def enter(self, world: World) -> None:
+    def enter(self, world: RankPlace) -> None:
         """Take another place in the world; everything written at the earlier place is complete."""
         hello = hello_of(world)
         if hello != self._hello:
@@ -208,7 +208,7 @@ class AgentLink:
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-def hello_of(world: World) -> RankHello:
+def hello_of(world: RankPlace) -> RankHello:
     return RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid(), birth=world.process)
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, RankArtifact, leave_note, sha256_of
-from paceline.training.link import TraceRequest, World
+from paceline.training.link import RankPlace, TraceRequest
 from paceline.training.schema.profile_window import ProfileWindow
 
 WARM_UP_STEPS = 1
@@ -56,7 +56,7 @@ class TracedRank(Protocol):
 class Profiling:
     """Traces the steps of one rank in one generation, on request."""
 
-    def __init__(self, spec: ProfileWindow | None, world: World, folder: Path, rank: TracedRank) -> None:
+    def __init__(self, spec: ProfileWindow | None, world: RankPlace, folder: Path, rank: TracedRank) -> None:
         self._spec = spec if spec is not None and world.rank in spec.ranks else None
         self._device, self._folder, self._rank = world.device, folder, rank
         heard = rank.profile_wanted

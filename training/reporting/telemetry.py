@@ -15,7 +15,7 @@ from paceline.monitoring.points import TRAINER_NAMES, EventKind, communication
 from paceline.monitoring.recorder import recorder_at
 from paceline.monitoring.sinks import events_at, on_the_wire
 from paceline.training.elastic import Agreement, RecoveryReport
-from paceline.training.link import Joined, TraceRequest, World
+from paceline.training.link import Joined, RankPlace, TraceRequest
 from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.planning.flops import model_flops
 from paceline.training.rank_folder import RankFolder
@@ -41,7 +41,7 @@ class Telemetry:
 
     def __init__(
         self,
-        world: World,
+        world: RankPlace,
         spec: JobSpec,
         folder: RankFolder,
         link: AgentLink,

@@ -25,7 +25,7 @@ from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import stacks as stack_rows
 from paceline.db.repositories.nodes import NodeAddress
 from paceline.objects.location import is_url
-from paceline.training.link import ProcessIdentity, World
+from paceline.training.link import ProcessIdentity, RankPlace
 from paceline.training.schema.script import grace_of
 
 Action = Literal["run", "pause", "release", "stop"]
@@ -200,8 +200,8 @@ async def _restore(session: AsyncSession, job: JobRow, generation: int, present:
     return tuple(each.directory for each in candidates), bool(candidates) or damaged or job.restored_from is not None
 
 
-def _world(rank: RankRow, node: NodePlacement, gang: AssignedGang) -> World:
-    return World(
+def _world(rank: RankRow, node: NodePlacement, gang: AssignedGang) -> RankPlace:
+    return RankPlace(
         job_id=rank.job_id,
         generation=rank.generation,
         rank=rank.rank,

@@ -30,7 +30,7 @@ from paceline.distributed.env import (
 )
 from paceline.monitoring.files import write_durably
 from paceline.monitoring.samples import Gpu
-from paceline.training.link import RankOrder, World, encode_order
+from paceline.training.link import RankOrder, RankPlace, encode_order
 from paceline.training.rank_folder import RankFolder
 from paceline.training.schema.script import Script
 from paceline.training.spec.stored import StoredSpec
@@ -38,7 +38,7 @@ from paceline.training.spec.workload import ScriptWorkload
 from paceline.training.warm_start import acts_at_start
 
 
-def order_for(world: World, spec: StoredSpec, folder: AgentFolder, checkpoints: Path, interface: str | None) -> RankOrder:
+def order_for(world: RankPlace, spec: StoredSpec, folder: AgentFolder, checkpoints: Path, interface: str | None) -> RankOrder:
     """The order of a rank: the world completed with facts that only this node knows."""
     world = msgspec.structs.replace(
         world,
@@ -87,7 +87,7 @@ class SlotCards:
     cards: Sequence[Gpu]
     hides_cards: bool  # ranks on CPU slots must not see the cards that are here: others may offer them
 
-    def shown(self, world: World, slots: Sequence[int]) -> str | None:
+    def shown(self, world: RankPlace, slots: Sequence[int]) -> str | None:
         """The value of CUDA_VISIBLE_DEVICES that shows a rank of `world` the cards of these slots, in this order; None: as it is. By UUID:
         an index is another card for CUDA than for the driver where cards differ, or once one has failed. Raises NoCardError."""
         if world.device == "cpu":
@@ -106,7 +106,7 @@ async def prepare(
     order: RankOrder,
     cards: SlotCards,
     local_slots: Sequence[int],
-    choose: Callable[[World, Script], Awaitable[RendezvousPoint]],
+    choose: Callable[[RankPlace, Script], Awaitable[RendezvousPoint]],
     secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> Spawn:
     """Prepare the launch of a rank. `local_slots`: the slots of this generation's ranks on this node, by local rank. `choose`: decides the
@@ -149,7 +149,7 @@ def path_of(order: RankOrder) -> dict[str, str]:
     return path_with_commands_of(*([own] if own else []), *([] if stands_alone else [sys.executable]))
 
 
-def local_slots(world: World, desired: Desired) -> tuple[int, ...]:
+def local_slots(world: RankPlace, desired: Desired) -> tuple[int, ...]:
     """The slots behind local ranks 0, 1, ... of a generation on this node."""
     everyone = [other for assignment in desired.assignments for other in assignment.worlds]
     same = [other for other in everyone if (other.job_id, other.generation) == (world.job_id, world.generation)]

@@ -9,7 +9,7 @@ from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.cluster.agent.spawner_link import birth_of, key_of
 from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment, Observed, ObservedAssignment, ObservedRank, RankKey
 from paceline.cluster.states import RankState
-from paceline.training.link import TraceRequest, World
+from paceline.training.link import RankPlace, TraceRequest
 from paceline.training.schema.script import grace_of
 from paceline.training.spec.stored import StoredSpec
 
@@ -21,7 +21,7 @@ Ranks = Mapping[RankKey, RankRecord]
 
 @dataclass(frozen=True)
 class StartRank:
-    world: World
+    world: RankPlace
     spec: StoredSpec
 
 
@@ -30,7 +30,7 @@ class MoveRank:
     """The living process that goes by `key` takes its place in a newer generation."""
 
     key: RankKey
-    world: World
+    world: RankPlace
     spec: StoredSpec
 
 
@@ -39,7 +39,7 @@ class MarkRankExited:
     """The process that was to take this place has ended; `key` is its former place, if that is still known."""
 
     key: RankKey | None
-    world: World
+    world: RankPlace
     spec: StoredSpec
 
 
@@ -138,7 +138,7 @@ def reconcile(desired: Desired, ranks: Ranks, now: float) -> list[Action]:
     return actions
 
 
-def _fill(world: World, spec: StoredSpec, ranks: Ranks) -> list[Action]:
+def _fill(world: RankPlace, spec: StoredSpec, ranks: Ranks) -> list[Action]:
     """Fill an empty place: by its living process, or by a new process once the slot is free."""
     if world.birth is None:
         return [] if _slot_taken(world, ranks) else [StartRank(world, spec)]
@@ -189,7 +189,7 @@ def _request_stacks(rank: RankRecord, assignment: DesiredAssignment) -> list[Act
     return [] if answered or rank.pid is None else [ReadStacks(rank.key, request.id)]
 
 
-def _slot_taken(world: World, ranks: Ranks) -> bool:
+def _slot_taken(world: RankPlace, ranks: Ranks) -> bool:
     """Whether a rank of an older generation still has to leave the slot."""
     return any(rank.ending is None and rank.phase is not RankPhase.MOVED and rank.order.world.slot == world.slot for rank in ranks.values())
 
@@ -202,7 +202,7 @@ def store_namespaces(desired: Desired, ranks: Ranks) -> list[StoreNamespace]:
     return sorted(found, key=lambda namespace: (namespace.job_id, namespace.generation))
 
 
-def _yet_to_leave(world: World, ranks: Ranks) -> World | None:
+def _yet_to_leave(world: RankPlace, ranks: Ranks) -> RankPlace | None:
     """The place where the process still is that is to take this one at a step boundary."""
     here = ranks.get(key_of(world))
     if not world.at_boundary or world.birth is None or (here is not None and (here.entered or here.ending is not None)):
@@ -226,7 +226,7 @@ def observe(desired: Desired, ranks: Ranks, deleted: tuple[str, ...], now: float
     return Observed(revision=desired.revision, assignments=assignments, deleted_checkpoints=deleted)
 
 
-def _absent(world: World, action: str) -> ObservedRank:
+def _absent(world: RankPlace, action: str) -> ObservedRank:
     never_started = action != "run"
     return ObservedRank(
         rank=world.rank, slot=world.slot, state=RankState.EXITED if never_started else RankState.ASSIGNED, drained=never_started

@@ -10,7 +10,7 @@ import msgspec
 from paceline.distributed.errors import StoreRefusedError, StoreTimeoutError, StoreUnreachableError
 from paceline.distributed.store_wire import LENGTH, Get, Hello, Ok, Refused, Reply, Request, Set, check_length, decode_reply, encode
 from paceline.monitoring.backoff import Backoff
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 
 MEETING_POINT_KEY = "meeting_point"
 MEETING_POINT_TIMEOUT_SECONDS = 60.0
@@ -25,7 +25,7 @@ class RendezvousPoint(msgspec.Struct, frozen=True, kw_only=True):
     served: bool
 
 
-async def agree_on_rendezvous(world: World, choose: Callable[[], Awaitable[RendezvousPoint]]) -> RendezvousPoint:
+async def agree_on_rendezvous(world: RankPlace, choose: Callable[[], Awaitable[RendezvousPoint]]) -> RendezvousPoint:
     """The rendezvous of this generation, equal on all of its nodes: the result of `choose` on the first node. Raises one of
     `distributed.errors`, and what `choose` raises."""
     try:
@@ -44,7 +44,7 @@ async def agree_on_rendezvous(world: World, choose: Callable[[], Awaitable[Rende
         raise StoreUnreachableError(f"the rendezvous store at {world.store_host}:{world.store_port} went away: {error}") from error
 
 
-async def _connect(world: World) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(world: RankPlace) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
     while True:
         try:
@@ -54,7 +54,7 @@ async def _connect(world: World) -> tuple[asyncio.StreamReader, asyncio.StreamWr
 
 
 async def _agree(
-    world: World, choose: Callable[[], Awaitable[RendezvousPoint]], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    world: RankPlace, choose: Callable[[], Awaitable[RendezvousPoint]], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> RendezvousPoint:
     timeout = MEETING_POINT_TIMEOUT_SECONDS
     await _ask(Hello(world.job_id, world.generation, world.store_token, timeout), reader, writer)

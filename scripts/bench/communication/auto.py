@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from scripts.bench.communication.gpt_steps import Run, Section, steps
 from scripts.bench.communication.hosts import run_on_hosts, shaped_hosts
 from scripts.bench.figures import Figure, run_shortened, summarize
@@ -45,7 +45,7 @@ def measure(quick: bool) -> list[Figure]:
     return figures
 
 
-def _until_decided(world: World) -> Run:
+def _until_decided(world: RankPlace) -> Run:
     return steps(world, AUTO, STEPS, GLOBAL_BATCH, after_verdict=True)
 
 

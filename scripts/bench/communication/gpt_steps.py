@@ -17,7 +17,7 @@ from paceline.parallelism.plan import Coordinates
 from paceline.training.build import make_ready
 from paceline.training.elastic import first_assignment
 from paceline.training.gradient_sums import gradient_sums
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state
@@ -52,7 +52,7 @@ def spec_of(world_size: int, communication: Section, global_batch: int, **traini
     )
 
 
-def steps(world: World, communication: Section, count: int, global_batch: int, *, after_verdict: bool = False) -> Run:
+def steps(world: RankPlace, communication: Section, count: int, global_batch: int, *, after_verdict: bool = False) -> Run:
     """Run `count` steps after a first one; `after_verdict`: after auto has decided."""
     torch.set_num_threads(1)
     spec = spec_of(world.world_size, communication, global_batch)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from scripts.faults.network import COMMAND_TIMEOUT_S, Network, NetworkError
 from tests.ranks import PROCESSES, call, end, make_world, receive, store_server
 
@@ -67,7 +67,7 @@ def run_on_hosts(
         return [receive(pipe, timeout) for pipe in pipes]
 
 
-def _world(rank: int, placement: Sequence[int], network: Network, port: int) -> World:
+def _world(rank: int, placement: Sequence[int], network: Network, port: int) -> RankPlace:
     host = placement[rank]
     return make_world(
         rank,
@@ -83,7 +83,7 @@ def _world(rank: int, placement: Sequence[int], network: Network, port: int) -> 
     )
 
 
-def _call_on_host(sender: Any, namespace: str, function: Callable[..., Any], world: World, arguments: tuple[Any, ...]) -> None:
+def _call_on_host(sender: Any, namespace: str, function: Callable[..., Any], world: RankPlace, arguments: tuple[Any, ...]) -> None:
     """Enter a host's namespace, before there is any other thread, and call `function` there."""
     descriptor = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
     if ctypes.CDLL(None, use_errno=True).setns(descriptor, _CLONE_NEWNET) != 0:

@@ -20,7 +20,7 @@ from paceline.parallelism.apply import parallelize
 from paceline.parallelism.plan import Coordinates
 from paceline.parallelism.reproducible import Reproducible
 from paceline.training.elastic import first_assignment
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport, new_state
@@ -50,7 +50,7 @@ class Always:
         """Go on as before."""
 
 
-def spec_of(world: World, *, reproducible: bool) -> JobSpec:
+def spec_of(world: RankPlace, *, reproducible: bool) -> JobSpec:
     document = {
         "name": "bench",
         "resources": {"slots": world.world_size},
@@ -62,7 +62,7 @@ def spec_of(world: World, *, reproducible: bool) -> JobSpec:
     return JobSpec.model_validate(document)
 
 
-def steps(world: World, kind: str, count: int) -> list[Timed]:
+def steps(world: RankPlace, kind: str, count: int) -> list[Timed]:
     """Step times of one kind, without the first step."""
     torch.set_num_threads(1)
     spec = spec_of(world, reproducible=kind != "ddp")

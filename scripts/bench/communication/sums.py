@@ -22,7 +22,7 @@ from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import GradientBucket, Piece
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from scripts.bench.communication.hosts import run_on_hosts, shaped_hosts
 from scripts.bench.figures import Figure, report, summarize
 
@@ -50,7 +50,7 @@ MEBIBYTES = {"100mbit": 4, "1gbit": 16, None: 64}
 ROUNDS, QUICK_ROUNDS = 6, 2
 
 
-def times(world: World, algorithm: Algorithm, mebibytes: int, rounds: int) -> list[float]:
+def times(world: RankPlace, algorithm: Algorithm, mebibytes: int, rounds: int) -> list[float]:
     """Return gloo's seconds over ours, round by round."""
     torch.set_num_threads(1)
     group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=frozenset({algorithm}))

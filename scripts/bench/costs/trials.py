@@ -21,7 +21,7 @@ from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.plan import Coordinates
 from paceline.training.build import make_ready
 from paceline.training.elastic import first_assignment
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state, rebuild_optimizer
@@ -97,7 +97,7 @@ def measured(trial: PlanTrial, rounds: Sequence[float]) -> MeasuredTrial:
     return MeasuredTrial(trial, statistics.median(faster), faster[-1] / faster[0])
 
 
-def step_all(world: World, chosen: Sequence[PlanTrial], rounds: int) -> list[dict[str, float]]:
+def step_all(world: RankPlace, chosen: Sequence[PlanTrial], rounds: int) -> list[dict[str, float]]:
     torch.set_num_threads(1)
     group = join(world, GroupAborter(), AXES)
     return in_turns({each.name: loop_of(each.spec, group) for each in chosen}, rounds, steps=1)

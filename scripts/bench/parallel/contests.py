@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from paceline.distributed import env
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from scripts.bench.figures import Figure, summarize
 from scripts.bench.parallel import bare
 from scripts.bench.parallel.ours import MakeJob, job
@@ -92,7 +92,7 @@ def measure(name: str, rounds: int) -> list[Figure]:
     return figures(name, CONTESTS[name], found)
 
 
-def compete(world: World, name: str, rounds: int, folder: Path) -> list[Round]:
+def compete(world: RankPlace, name: str, rounds: int, folder: Path) -> list[Round]:
     torch.set_num_threads(1)
     contest = CONTESTS[name]
     loops = {"ours": contest.ours(world, folder, env.cache_directory())}  # joins the process group

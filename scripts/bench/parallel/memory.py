@@ -11,7 +11,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.parallelism import mesh
 from paceline.parallelism.model_shape import CPU as CPU_KERNELS
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.planning.estimates import memory_of
 from paceline.training.spec.job import JobSpec
 from scripts.bench.figures import Figure
@@ -74,7 +74,7 @@ def error(spec: JobSpec) -> float:
     return float(estimate.total / measured - 1)
 
 
-def peak(world: World, document: dict[str, Any]) -> int:
+def peak(world: RankPlace, document: dict[str, Any]) -> int:
     """Bytes of one rank."""
     torch.set_num_threads(1)
     spec = JobSpec.model_validate(document)

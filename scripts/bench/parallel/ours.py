@@ -11,7 +11,7 @@ import torch
 
 from paceline.distributed.abort import GroupAborter
 from paceline.training.build import build_generation
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.telemetry import Telemetry
@@ -23,7 +23,7 @@ from scripts.bench.parallel.turns import Loop
 from scripts.bench.parallel.workload import CPU, GLOBAL_BATCH, MODEL, spec_of
 
 #: Makes a rank's loop; it joins the process group that the bare loops use too.
-MakeJob = Callable[[World, Path, Path], Loop]
+MakeJob = Callable[[RankPlace, Path, Path], Loop]
 
 
 class Built(NamedTuple):
@@ -43,7 +43,7 @@ class Built(NamedTuple):
         self.telemetry.step(self.run_step())
 
 
-def build(world: World, folder: Path, cache: Path, spec: JobSpec, device: torch.device = CPU) -> Built:
+def build(world: RankPlace, folder: Path, cache: Path, spec: JobSpec, device: torch.device = CPU) -> Built:
     """Build a job on this rank by the path that a real rank takes, from its spec on."""
     state, telemetry = new_state(spec, device, cache), telemetry_of(world, spec, folder)
     place = msgspec.structs.replace(world, checkpoint_directory=str(folder / "checkpoints"))
@@ -52,14 +52,14 @@ def build(world: World, folder: Path, cache: Path, spec: JobSpec, device: torch.
     return Built(state, generation.step_runner, telemetry, StepRequests(telemetry.link, generation.saves))
 
 
-def telemetry_of(world: World, spec: JobSpec, folder: Path) -> Telemetry:
+def telemetry_of(world: RankPlace, spec: JobSpec, folder: Path) -> Telemetry:
     own = RankFolder.at(folder / str(world.rank))
     own.path.mkdir()
     return Telemetry(world, spec, own, AgentLink(str(own.path / "no-agent"), world))
 
 
 def job(
-    world: World, folder: Path, cache: Path, model: Mapping[str, Any] = MODEL, micro_batches: int | None = None, **parallelism: Any
+    world: RankPlace, folder: Path, cache: Path, model: Mapping[str, Any] = MODEL, micro_batches: int | None = None, **parallelism: Any
 ) -> Loop:
     """Return the loop of a job in as many micro-batches as the bare loop's; by default each rank's share in one."""
     size = GLOBAL_BATCH // (micro_batches or world.world_size)

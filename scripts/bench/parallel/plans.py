@@ -22,7 +22,7 @@ from paceline.parallelism.plan import Coordinates, Degrees
 from paceline.parallelism.planning.auto import Candidate, PlanRequest, Supported, budget_of, choose
 from paceline.training.build import make_ready
 from paceline.training.elastic import first_assignment
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.models.catalog import shape_of
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.spec import derived
@@ -91,7 +91,7 @@ def describe(tried: Tried) -> str:
     return f"{tried.chosen} is {beside} of {tried.plans} plans that fit"
 
 
-def try_all(world: World, size: Size, rounds: int) -> Tried:
+def try_all(world: RankPlace, size: Size, rounds: int) -> Tried:
     torch.set_num_threads(1)
     model = size.spec().model
     assert isinstance(model, GptModel)

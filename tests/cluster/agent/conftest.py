@@ -16,7 +16,7 @@ import pytest
 
 from paceline.cluster.protocol import DesiredAssignment
 from paceline.cluster.states import RankState
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.coordinator import TOKEN, Coordinator
 
@@ -104,7 +104,7 @@ def agent(coordinator: Coordinator, tmp_path: Path) -> Iterator[AgentProcess]:
         agent.process.wait(EXIT_TIMEOUT_SECONDS)
 
 
-def world(job_id: str, rank: int = 0, world_size: int = 1, generation: int = 1, **changes: Any) -> World:
+def world(job_id: str, rank: int = 0, world_size: int = 1, generation: int = 1, **changes: Any) -> RankPlace:
     fields: dict[str, Any] = {
         "job_id": job_id,
         "generation": generation,
@@ -120,12 +120,12 @@ def world(job_id: str, rank: int = 0, world_size: int = 1, generation: int = 1, 
         "store_token": "token",
         "checkpoint_directory": "",
     }
-    return World(**fields | changes)
+    return RankPlace(**fields | changes)
 
 
 def assignment(
     job_id: str,
-    *worlds: World,
+    *worlds: RankPlace,
     action: Literal["run", "pause", "release", "stop"] = "run",
     grace: float = 3.0,
     spec: dict[str, Any] | None = None,

@@ -9,12 +9,12 @@ from typing import Literal
 import pytest
 
 from paceline.cluster.states import RankState
-from paceline.training.link import ProcessIdentity, World
+from paceline.training.link import ProcessIdentity, RankPlace
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, parked, pid_of, running, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 
 
-def place(generation: int) -> World:
+def place(generation: int) -> RankPlace:
     return world("job", generation=generation, birth=ProcessIdentity(1, 0))
 
 
@@ -114,7 +114,7 @@ async def test_a_parked_rank_that_is_not_needed_ends_and_frees_its_slot(
 BOUNDARY = 100  # steps: long enough to look at what is pending
 
 
-def pending(generation: int) -> World:
+def pending(generation: int) -> RankPlace:
     return world("job", generation=generation, birth=ProcessIdentity(1, 0), at_boundary=True)
 
 

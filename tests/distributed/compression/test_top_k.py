@@ -15,7 +15,7 @@ from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.distributed.reduction import GradientBucket, Piece
 from paceline.distributed.reduction_groups import ReductionGroups
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
 SHAPES = {"a.weight": (64, 48), "a.bias": (48,), "b.weight": (7, 11, 13), "c.weight": (1, 1), "d.weight": (300, 500)}
@@ -43,7 +43,9 @@ def gradients(rank: int, step: int, dtype: torch.dtype = torch.float32) -> Tenso
     return (values * torch.linspace(-2, 2, total).exp()).to(dtype)
 
 
-def sums(world: World, options: dict[str, Any], steps: int, dtype: torch.dtype, spoil: tuple[int, int, float] | None = None) -> list[Any]:
+def sums(
+    world: RankPlace, options: dict[str, Any], steps: int, dtype: torch.dtype, spoil: tuple[int, int, float] | None = None
+) -> list[Any]:
     """For each step: (sum, residuals afterwards). `spoil`: (rank, step, value) of a gradient that is not finite."""
     group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]})
     reduction = reduction_for("backend", CompressionOptions(dense_steps=0, **options), ReductionGroups(group.axis_groups["replicate"]))

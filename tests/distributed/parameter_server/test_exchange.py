@@ -11,7 +11,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.parameter_server.exchange import Outgoing, exchange, message
 from paceline.distributed.parameter_server.messages import Header, Kind, require
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
 ROUNDS = 3
@@ -22,7 +22,7 @@ def payload(rank: int, number: int) -> Tensor:
     return torch.arange(5 * number + rank * bool(number), dtype=torch.uint8)
 
 
-def all_to_all(world: World) -> list[tuple[int, int, list[int]]]:
+def all_to_all(world: RankPlace) -> list[tuple[int, int, list[int]]]:
     """Every rank sends every other one `ROUNDS` messages of different lengths. Returns (sender, round, payload) as received."""
     group = join(world, GroupAborter())
     peers = [rank for rank in range(world.world_size) if rank != world.rank]
@@ -48,7 +48,7 @@ def test_messages_of_any_length_arrive_in_the_order_in_which_they_were_sent(rank
         assert received == [(peer, number, payload(peer, number).tolist()) for peer in peers for number in range(ROUNDS)]
 
 
-def spoiled(world: World, kind: str) -> str:
+def spoiled(world: RankPlace, kind: str) -> str:
     """Rank 1 sends rank 0 a message that is wrong. Returns the name of the error that a rank has met, or nothing."""
     group = join(world, GroupAborter())
     buffer = torch.zeros(8, dtype=torch.uint8)

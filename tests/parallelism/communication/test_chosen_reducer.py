@@ -18,7 +18,7 @@ from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.chosen_reducer import ChosenReducer
 from paceline.parallelism.communication.pieces import PieceMaker
 from paceline.parallelism.communication.reducers import BackendReducer, BackgroundReducer, Reducer
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
 TOP_K, EXACT = ReductionChoice("backend", "top_k"), ReductionChoice()
@@ -30,7 +30,7 @@ def gradient(rank: int, step: int, shape: torch.Size) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(100 * step + rank))
 
 
-def summed(world: World) -> dict[str, Any]:
+def summed(world: RankPlace) -> dict[str, Any]:
     group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=frozenset({"backend"}))
     groups = group.reduction_groups
     assert groups is not None

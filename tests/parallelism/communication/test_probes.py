@@ -13,14 +13,14 @@ from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.parallelism.communication.choices import ReductionChoice, choices
 from paceline.parallelism.communication.probes import probe
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
 #: The machine of each rank.
 TWO_BY_TWO, ALL_ON_ONE, UNEVEN = (0, 0, 1, 1), (0, 0), (0, 0, 1)
 
 
-def probed(world: World, nodes: tuple[int, ...]) -> dict[str, Any]:
+def probed(world: RankPlace, nodes: tuple[int, ...]) -> dict[str, Any]:
     placed = msgspec.structs.replace(world, node_rank=nodes[world.rank])
     algorithms = frozenset({"backend", "ring", "hierarchical"})
     group = join(placed, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=algorithms)

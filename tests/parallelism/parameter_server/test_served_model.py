@@ -13,7 +13,7 @@ from paceline.parallelism.parameter_server.served_model import ServedModel, Shar
 from paceline.parallelism.plan import Coordinates, assign_evenly, with_servers
 from paceline.parallelism.reproducible import Reproducible
 from paceline.parallelism.running_statistics import RunningStatistics
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.parallelism.test_reproducible import MICRO_BATCHES, STEPS, digest, loss_of, make_model
 from tests.ranks import run_ranks
 
@@ -22,7 +22,7 @@ def state_of(model: torch.nn.Module) -> str:
     return digest({name: value.flatten().tolist() for name, value in model.state_dict().items()})
 
 
-def served(world: World, servers: int) -> str:
+def served(world: RankPlace, servers: int) -> str:
     """The hash of the model after some steps: batch norm, two data types, tied, unused and frozen parameters."""
     group, model, step = join(world, GroupAborter()), make_model(), 0
     wrapped = ServedModel(model, group, servers, lambda: step + 1)
@@ -47,7 +47,7 @@ def served(world: World, servers: int) -> str:
     return state_of(model)
 
 
-def alone(world: World) -> str:
+def alone(world: RankPlace) -> str:
     """The same on one rank, in a process like the others: another number of threads rounds otherwise."""
     model = make_model()
     wrapped = Reproducible(model, SoloGroup())

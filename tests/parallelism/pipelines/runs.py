@@ -22,7 +22,7 @@ from paceline.parallelism.pipelines.schedules import ScheduleName
 from paceline.parallelism.plan import Degrees, assign_evenly
 from paceline.parallelism.precision import autocast
 from paceline.training.builtin import next_token_loss
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.stages import units as gpt_units
@@ -179,7 +179,7 @@ def state_of(model: nn.Module) -> dict[str, list[float]]:
     return {name: tensor.flatten().tolist() for name, tensor in model.state_dict().items()}
 
 
-def joined(world: World, aborter: GroupAborter, replicas: int) -> Group:
+def joined(world: RankPlace, aborter: GroupAborter, replicas: int) -> Group:
     return join(world, aborter, axis_group_ranks(Degrees(pipeline=world.world_size // replicas, replicate=replicas)))
 
 
@@ -216,7 +216,7 @@ def total(group: Group, losses: Sequence[Tensor]) -> float:
     return group.start_sum(torch.stack([torch.zeros((), dtype=torch.float64), *(loss.double() for loss in losses)]).sum())().item()
 
 
-def trained_all(world: World, cases: Sequence[Case]) -> list[Run]:
+def trained_all(world: RankPlace, cases: Sequence[Case]) -> list[Run]:
     """Run all cases one after the other in the same processes, each with the same number of pipelines."""
     (replicas,) = {case.replicas for case in cases}
     group = joined(world, GroupAborter(), replicas)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from paceline.distributed.abort import GroupAborter
 from paceline.parallelism.pipelines.pipelined import Pipelined, PipelinePosition, pipeline
 from paceline.parallelism.plan import assign_evenly
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.parallelism.pipelines.runs import CPU, Case, Step, joined, make
 from tests.ranks import PROCESSES, RANK_TIMEOUT_SECONDS, call, make_world, receive, store_server
 from tests.waiting import wait_until
@@ -35,14 +35,14 @@ class Fatal(Step):
         return super().loss(model, index, batch)
 
 
-def begun(world: World, aborter: GroupAborter) -> Pipelined:
+def begun(world: RankPlace, aborter: GroupAborter) -> Pipelined:
     model, units = make(CASE)
     pipelined = pipeline(model, units, Step(CASE, 1), PipelinePosition.of(joined(world, aborter, replicas=1)), CASE.schedule, CPU)
     pipelined.begin_step(assign_evenly(CASE.micro_batches, 1), {})
     return pipelined
 
 
-def step_beside_a_killed_stage(world: World, started: Any) -> str:
+def step_beside_a_killed_stage(world: RankPlace, started: Any) -> str:
     """Return what the step raises. A rank that is freed leaves the generation, as ranks do: its sockets close too."""
     aborter = GroupAborter()
     pipelined = begun(world, aborter)
@@ -55,7 +55,7 @@ def step_beside_a_killed_stage(world: World, started: Any) -> str:
     return "nothing"
 
 
-def step_beside_a_silent_stage(world: World, started: Any) -> str:
+def step_beside_a_silent_stage(world: RankPlace, started: Any) -> str:
     """The group is aborted as soon as this rank waits for the other one."""
     aborter = GroupAborter()
     pipelined = begun(world, aborter)

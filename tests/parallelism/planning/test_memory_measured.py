@@ -12,7 +12,7 @@ from paceline.distributed.joining import join
 from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism import mesh
 from paceline.parallelism.model_shape import CPU
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.planning.estimates import memory_of
 from paceline.training.spec.job import JobSpec
 from tests.allocations import peak_bytes, train
@@ -98,7 +98,7 @@ def test_activations_computed_again(checkpointing: str, precision: str) -> None:
     assert measured < 0.9 * estimated(spec_of(model, 8, 8, precision=precision))  # it must have saved something, or nothing is shown
 
 
-def trained(world: World, document: dict[str, Any]) -> int:
+def trained(world: RankPlace, document: dict[str, Any]) -> int:
     """Return the peak of one rank."""
     spec = JobSpec.model_validate(document)
     axes, reduces = mesh.axis_group_ranks(spec.parallelism.degrees(world.world_size)), spec.communication.algorithms_on(world.device)

@@ -14,7 +14,7 @@ from paceline.parallelism.model_shape import Numbers
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.memory import memory
 from paceline.training.builtin import next_token_loss
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.models.catalog import shape_of
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt.config import GptModel
@@ -42,7 +42,7 @@ def spec_of(**model: Any) -> JobSpec:
     )
 
 
-def trained(world: World, document: dict[str, Any], reshard: bool) -> int:
+def trained(world: RankPlace, document: dict[str, Any], reshard: bool) -> int:
     """Return the peak of one rank."""
     group = join(world, GroupAborter())
     try:

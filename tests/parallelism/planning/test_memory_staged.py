@@ -10,7 +10,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.parallelism.mesh import axis_group_ranks
 from paceline.parallelism.model_shape import CPU
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.planning.estimates import memory_of
 from paceline.training.spec.job import JobSpec
 from tests.allocations import STEPS, peak_bytes, train
@@ -46,7 +46,7 @@ def spec_of(plan: dict[str, Any], precision: str = "fp32", **model: Any) -> JobS
     )
 
 
-def peak(world: World, document: dict[str, Any]) -> int:
+def peak(world: RankPlace, document: dict[str, Any]) -> int:
     """Return the peak of one rank."""
     spec = JobSpec.model_validate(document)
     group = join(world, GroupAborter(), axis_group_ranks(spec.parallelism.degrees(world.world_size)))

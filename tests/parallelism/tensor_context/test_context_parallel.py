@@ -9,11 +9,11 @@ from paceline.distributed.joining import join
 from paceline.parallelism.mesh import axis_group_ranks
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.tensor_context.context_parallel import AllGather
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
 
-def gathered(world: World) -> tuple[list[float], list[float]]:
+def gathered(world: RankPlace) -> tuple[list[float], list[float]]:
     """Gather (3, 2) values that are row-major on rank 0 and column-major on rank 1; for the gradient it is the opposite."""
     group = join(world, GroupAborter(), axis_group_ranks(Degrees(context=2)))
     values = torch.arange(6.0).view(3, 2) + 10 * world.rank

@@ -15,7 +15,7 @@ from paceline.distributed.joining import join
 from paceline.parallelism.tensor_context.division import common_divisors
 from paceline.parallelism.tensor_context.shard_model import CannotShardError
 from paceline.parallelism.tensor_context.tensor_parallel import IncompletePlanError, apply_tensor_parallel, refuse_plain_parameters
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.limits import divided_by_tensor, why_not_cut
@@ -31,7 +31,7 @@ class Tied(nn.Module):
         self.head.weight = self.embedding.weight
 
 
-def tied_apart(world: World) -> str:
+def tied_apart(world: RankPlace) -> str:
     group = join(world, GroupAborter())
     plan = {"embedding": ColwiseParallel(), "head": ColwiseParallel()}
     with pytest.raises(IncompletePlanError) as refusal:

@@ -14,7 +14,7 @@ from paceline.distributed.joining import join
 from paceline.parallelism import mesh
 from paceline.parallelism.plan import Degrees
 from paceline.training.autotune.allocated import MemoryUse, measure_memory
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
 MIB = 2**20
@@ -68,7 +68,7 @@ def test_what_was_there_before_and_is_given_back_is_less_than_nothing() -> None:
     assert measure_memory(lambda: None) == MemoryUse(peak=0, retained=0)
 
 
-def exchanges(world: World, rounds: int) -> int:
+def exchanges(world: RankPlace, rounds: int) -> int:
     """Return the peak of one rank that takes part in so many of each kind of exchange along an axis."""
     group = join(world, GroupAborter(), mesh.axis_group_ranks(Degrees(shard=2)))
     try:

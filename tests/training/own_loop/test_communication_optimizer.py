@@ -14,7 +14,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.training.errors import InvalidInputError
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.own_loop.communication_optimizer import CommunicationOptimizer
 from tests.ranks import run_ranks
 
@@ -22,7 +22,7 @@ RANKS = 4
 GROUPS: list[Group] = []  # of this rank's process: the group holds on to the store
 
 
-def start(world: World) -> None:
+def start(world: RankPlace) -> None:
     GROUPS.append(join(world, GroupAborter()))  # makes torch's process group of all ranks
 
 
@@ -34,7 +34,7 @@ def mean_of(step: int) -> torch.Tensor:
     return torch.stack([gradient_of(rank, step) for rank in range(RANKS)]).mean(0)
 
 
-def compressed(world: World) -> dict[str, Any]:
+def compressed(world: RankPlace) -> dict[str, Any]:
     start(world)
     optimizer = CommunicationOptimizer(compression_ratio=0.05, bucket_size_mb=25, enable_overlap=True)
     found = []
@@ -59,7 +59,7 @@ def test_the_largest_elements_are_sent_and_the_rest_later() -> None:
     torch.testing.assert_close(torch.from_numpy(ends[2]["dense"]), mean_of(1).t())
 
 
-def hierarchical(world: World) -> Any:
+def hierarchical(world: RankPlace) -> Any:
     start(world)
     nodes = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     peers = [dist.new_group([0, 2]), dist.new_group([1, 3])]
@@ -75,7 +75,7 @@ def test_a_hierarchical_mean_is_exact() -> None:
     torch.testing.assert_close(ends[0], mean_of(0)[:, 1:].contiguous())
 
 
-def wrapped(world: World, overlap: bool) -> Any:
+def wrapped(world: RankPlace, overlap: bool) -> Any:
     start(world)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 1))
@@ -99,7 +99,7 @@ def test_ddp_trains_over_it_and_all_ranks_keep_the_same_bits(overlap: bool) -> N
     assert sum(ends[0][0][-5:]) < 0.3 * sum(ends[0][0][:5])
 
 
-def mixed_up(world: World) -> str:
+def mixed_up(world: RankPlace) -> str:
     start(world)
     model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
     model(torch.randn(3, 8)).sum().backward()

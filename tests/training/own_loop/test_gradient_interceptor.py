@@ -17,7 +17,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.training.errors import InvalidInputError
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
 GROUPS: list[Group] = []  # of this rank's process: the group holds on to the store
@@ -206,11 +206,11 @@ def test_fsdp_with_flat_parameters_is_refused() -> None:
         pass
 
 
-def start(world: World) -> None:
+def start(world: RankPlace) -> None:
     GROUPS.append(join(world, GroupAborter()))  # makes torch's process group of all ranks
 
 
-def replicated(world: World, bucket_view: bool) -> Any:
+def replicated(world: RankPlace, bucket_view: bool) -> Any:
     start(world)
     model = DistributedDataParallel(make_model(), gradient_as_bucket_view=bucket_view)
     with paceline.intercept_gradients(model, snapshots=True) as seen:
@@ -244,7 +244,7 @@ def test_under_ddp_each_rank_sees_its_own_gradient_and_not_the_mean(bucket_view:
         torch.testing.assert_close(torch.from_numpy(mean), (alone[0] + alone[1]) / 2)
 
 
-def sharded(world: World) -> Any:
+def sharded(world: RankPlace) -> Any:
     start(world)
     model = make_model()
     mesh = init_device_mesh("cpu", (2,))

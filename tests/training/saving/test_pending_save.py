@@ -14,7 +14,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.training.errors import CheckpointSaveError
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.saving import checkpoint
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory, open_directory
 from paceline.training.saving.manifest import CommittedCheckpoint
@@ -34,7 +34,7 @@ Told = int | tuple[str, str]
 class Ranks:
     """One rank's saves, whose first all ranks have made together."""
 
-    def __init__(self, world: World, folder: Path) -> None:
+    def __init__(self, world: RankPlace, folder: Path) -> None:
         self.group = join(world, GroupAborter())
         self.checkpoints = CheckpointDirectory(FolderStorage(folder), "torture", 1, SPEC, self.group)
         self.writer = BackgroundWriter(world.world_size, print)
@@ -83,7 +83,7 @@ def never(*_: Any) -> NoReturn:
     raise AssertionError("a rank waited for the others")
 
 
-def without_waiting(world: World, folder: Path) -> Told:
+def without_waiting(world: RankPlace, folder: Path) -> Told:
     ranks = Ranks(world, folder)
     ranks.group.all_gather_object = never  # type: ignore[method-assign, assignment]
     found = behind_steps(ranks, ranks.begin(state_at(2)))
@@ -97,7 +97,7 @@ def test_once_the_ranks_have_planned_a_save_waits_for_none_of_them(tmp_path: Pat
     assert run_ranks(without_waiting, 3, tmp_path / "job") == [2, 2, 2]
 
 
-def with_a_new_buffer_on_one(world: World, folder: Path) -> list[Told]:
+def with_a_new_buffer_on_one(world: RankPlace, folder: Path) -> list[Told]:
     ranks, state = Ranks(world, folder), state_at(2)
     if world.rank == 1:
         state.task.model.register_buffer("more", torch.zeros(3))
@@ -111,7 +111,7 @@ def test_a_state_of_another_form_on_one_rank_is_told_on_all_and_planned_anew(tmp
     assert run_ranks(with_a_new_buffer_on_one, 2, tmp_path / "job") == [[told, 2]] * 2
 
 
-def with_a_failure(world: World, folder: Path, culprit: int, moment: str, how: str) -> Told:
+def with_a_failure(world: RankPlace, folder: Path, culprit: int, moment: str, how: str) -> Told:
     ranks = Ranks(world, folder)
     if world.rank == culprit and moment == "join":
         FolderTarget.join_scratch = full  # type: ignore[method-assign, assignment]  # in this process, which ends with the test
@@ -135,7 +135,7 @@ def test_a_failure_on_one_rank_is_told_alike_on_all(tmp_path: Path, culprit: int
     assert not list((tmp_path / "job").glob("*.tmp"))
 
 
-def between_gathers(world: World, folder: Path) -> Told:
+def between_gathers(world: RankPlace, folder: Path) -> Told:
     """A save that has begun behind steps, and whose end is waited for."""
     ranks = Ranks(world, folder)
     pending = ranks.begin(state_at(2))
@@ -149,7 +149,7 @@ def test_what_has_begun_behind_steps_can_be_waited_for(tmp_path: Path) -> None:
     assert run_ranks(between_gathers, 2, tmp_path / "job") == [2, 2]
 
 
-def gathered(world: World) -> list[list[bytes]]:
+def gathered(world: RankPlace) -> list[list[bytes]]:
     group = join(world, GroupAborter())
     contents = [b"", b"ab", bytes(100_000)]
     finishes = [

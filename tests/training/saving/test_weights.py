@@ -23,7 +23,7 @@ from paceline.parallelism.data_parallel import SingleProcess
 from paceline.parallelism.plan import Coordinates, assign_evenly
 from paceline.training.build import choices_of
 from paceline.training.errors import CheckpointCorruptError, InvalidInputError, WeightsExistError
-from paceline.training.link import Broken, World
+from paceline.training.link import Broken, RankPlace
 from paceline.training.saving import checkpoint, export, weights
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
@@ -52,7 +52,7 @@ def under(plan: str, seed: int) -> dict[str, Any]:
     return tiny_gpt(world_size, seed=seed) | {"parallelism": parallelism, "reproducible": False}
 
 
-def saved(world: World, plan: str, seed: int, source: str | None, folder: str) -> str:
+def saved(world: RankPlace, plan: str, seed: int, source: str | None, folder: str) -> str:
     """A new model, or one with the weights at `source`, saved; its fingerprint."""
     spec = JobSpec.model_validate(under(plan, seed))
     state, sizes = new_state(spec, CPU, Path(folder)), spec.parallelism.degrees(world.world_size)
@@ -200,7 +200,7 @@ def test_weights_of_another_model_are_refused_by_the_first_name_that_differs(tmp
         assert "give those of the same model" in refusal
 
 
-def refused(world: World, plan: str, source: str, folder: str) -> str:
+def refused(world: RankPlace, plan: str, source: str, folder: str) -> str:
     try:
         saved(world, plan, 1, source, folder)
     except InvalidInputError as error:

@@ -16,7 +16,7 @@ from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.model_shape import CPU
 from paceline.training.build import choices_of
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.planning.estimates import memory_of
 from paceline.training.saving import writers
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
@@ -73,7 +73,7 @@ def test_without_room_for_copies_training_waits_and_is_told_why(monkeypatch: pyt
     assert len(lines) == 1
 
 
-def copied(world: World, document: dict[str, Any], folder: str) -> int:
+def copied(world: RankPlace, document: dict[str, Any], folder: str) -> int:
     """Bytes of this rank's copies."""
     spec = JobSpec.model_validate(document)
     sizes = spec.parallelism.degrees(world.world_size)

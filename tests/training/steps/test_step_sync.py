@@ -15,7 +15,7 @@ from paceline.parallelism.apply import parallelize
 from paceline.parallelism.plan import Coordinates, Degrees, MicroBatchAssignment, degrees
 from paceline.parallelism.tree import TreeNode
 from paceline.training.errors import SampleAccountingError
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import PartialStep, TrainState, new_state
 from paceline.training.steps.step import LocalStepRunner
@@ -35,7 +35,7 @@ class Asked:
     outcome_bytes: int | None = None
 
 
-def told(world: World, *who: int) -> tuple[float, bool, bool, bool, tuple[int, ...] | None]:
+def told(world: RankPlace, *who: int) -> tuple[float, bool, bool, bool, tuple[int, ...] | None]:
     """Rank 0 keeps micro-batches 0 and 1 from an earlier generation and computes 3; rank 1 computes 2 and is asked to save;
     `who` know where to go, and have written their part of a checkpoint."""
     group = join(world, GroupAborter())
@@ -60,7 +60,7 @@ def test_nobody_leaves_or_publishes_before_everyone_can(who: tuple[int, ...], le
     assert [each[-2:] for each in run_ranks(told, 2, *who)] == [(leave, outcomes)] * 2
 
 
-def told_by_parts(world: World) -> float:
+def told_by_parts(world: RankPlace) -> float:
     """Two data ranks x context 2 x tensor 2: every rank has a quarter of the loss of its micro-batch."""
     group, coordinates = join(world, GroupAborter()), Coordinates(Degrees(replicate=2, context=2, tensor=2), world.rank)
     news = StepSync(PartialStep(5), 2, coordinates, CPU)

@@ -10,7 +10,7 @@ from paceline.cluster.agent.ports import free_port
 from paceline.cluster.agent.ranks.rendezvous import RendezvousPoint, agree_on_rendezvous
 from paceline.distributed.errors import StoreRefusedError
 from paceline.distributed.store_server import StoreServer
-from paceline.training.link import World
+from paceline.training.link import RankPlace
 from tests.cluster.agent.conftest import world
 
 TIMEOUT_SECONDS = 10.0
@@ -23,7 +23,7 @@ async def store() -> AsyncIterator[StoreServer]:
     await store.close()
 
 
-def member(port: int, node_rank: int, generation: int = 2) -> World:
+def member(port: int, node_rank: int, generation: int = 2) -> RankPlace:
     return world("job", rank=node_rank, world_size=2, generation=generation, store_port=port, node_rank=node_rank, local_rank=0)
 
 
