@@ -17,6 +17,7 @@ import msgspec
 
 from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
+from paceline.monitoring.points import RankBatch
 from paceline.monitoring.samples import Gpu, GpuSample, HostSample
 from paceline.training.link import FailureReport, Outcome, RankPlace, Stalled
 from paceline.training.spec.stored import SpecField, spec_from_json, spec_to_json
@@ -42,6 +43,16 @@ class RankKey(NamedTuple):
     job_id: str
     generation: int
     rank: int
+
+    @classmethod
+    def of(cls, named: RankPlace | RankBatch) -> RankKey:
+        """The rank that takes a place, or that a batch of records comes from."""
+        return cls(named.job_id, named.generation, named.rank)
+
+    @classmethod
+    def at_birth(cls, place: RankPlace) -> RankKey:
+        """The key that the process in this place was started with: the same in every generation it lives through."""
+        return cls(place.job_id, place.process.generation, place.process.rank)
 
 
 class GenerationKey(NamedTuple):

@@ -47,7 +47,6 @@ from paceline.cluster.agent.ranks.reconcile import (
 )
 from paceline.cluster.agent.reading_recorder import ReadingRecorder
 from paceline.cluster.agent.settings import AgentSettings
-from paceline.cluster.agent.spawner_link import key_of
 from paceline.cluster.agent.upload.delivery import KEPT_CONNECTIONS
 from paceline.cluster.agent.upload.readings_spool import ReadingsSpool
 from paceline.cluster.agent.upload.readings_uploader import ReadingsUploader
@@ -63,6 +62,7 @@ from paceline.cluster.protocol import (
     Notice,
     Observed,
     OpenExec,
+    RankKey,
     Welcome,
 )
 from paceline.distributed.store_server import StoreServer
@@ -347,7 +347,7 @@ def _described(action: Action) -> str:
     """Name an action and its rank for the log, without the job's whole spec."""
     match action:
         case StartRank(world=world) | MarkRankExited(world=world):
-            subject: object = key_of(world)
+            subject: object = RankKey.of(world)
         case DeleteCheckpoint(checkpoint=checkpoint):
             subject = checkpoint.id
         case _:

@@ -38,7 +38,7 @@ from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.cluster.agent.served_stores import ServedStores
 from paceline.cluster.agent.settings import AgentSettings
 from paceline.cluster.agent.spawner_fleet import SpawnerFleet
-from paceline.cluster.agent.spawner_link import Move, ProcessList, Spawn, Terminate, key_of
+from paceline.cluster.agent.spawner_link import Move, ProcessList, Spawn, Terminate
 from paceline.cluster.agent.supervisor import SpawnerOptions
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.delivery import UploadFailedError
@@ -215,14 +215,14 @@ class NodeRanks:
     # -- what `reconcile` decided
 
     def start(self, order: RankOrder, local_slots: tuple[int, ...]) -> None:
-        key = key_of(order.world)
+        key = RankKey.of(order.world)
         self._table.add(order)
         task = asyncio.create_task(self._launch(order, local_slots))
         self._launches[key] = task
         task.add_done_callback(lambda _: self._launches.pop(key, None))
 
     async def _launch(self, order: RankOrder, local_slots: tuple[int, ...]) -> None:
-        key = key_of(order.world)
+        key = RankKey.of(order.world)
         try:
             launch.keep(order, self.account)
             preparation.begin(order)
@@ -258,7 +258,7 @@ class NodeRanks:
         self._follow(order)
         order = await self._environments.prepare(order)
         launch.keep(order, self.account)
-        self._table.change(key_of(order.world), order=order)
+        self._table.change(RankKey.of(order.world), order=order)
         return order
 
     def _refuse(self, key: RankKey, message: str, kind: Literal["exit", "invalid_input"] = "exit") -> None:
@@ -341,7 +341,7 @@ class NodeRanks:
     # -- news
 
     def _follow(self, order: RankOrder) -> None:
-        key = key_of(order.world)
+        key = RankKey.of(order.world)
         mask = functools.partial(self._secrets.mask_of, key.job_id, key.generation)
         self._uploader.follow(key, RankSpool(RankFolder.at(Path(order.folder)), key, self._output_cap, mask))
 

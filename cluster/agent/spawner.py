@@ -53,7 +53,6 @@ from paceline.cluster.agent.spawner_link import (
     Terminate,
     ToSpawner,
     decode_to_spawner,
-    key_of,
 )
 from paceline.cluster.agent.spawner_log import RepeatedErrors, write_line
 from paceline.cluster.agent.store_processes import StoreProcesses
@@ -215,7 +214,7 @@ class Spawner:
     # -- ranks
 
     def _spawn(self, spawn: Spawn) -> None:
-        key, folder = key_of(spawn.order.world), RankFolder.at(Path(spawn.order.folder))
+        key, folder = RankKey.of(spawn.order.world), RankFolder.at(Path(spawn.order.folder))
         if not self._ending and key not in self._ranks and key not in self._ended and not folder.exit_status.exists():
             self._fork(key, spawn)
         self._announce()
@@ -250,7 +249,7 @@ class Spawner:
         folder.preparing.unlink(missing_ok=True)
 
     def _move(self, move: Move) -> None:
-        key, folder = key_of(move.order.world), RankFolder.at(Path(move.order.folder))
+        key, folder = RankKey.of(move.order.world), RankFolder.at(Path(move.order.folder))
         rank = self._ranks.pop(move.key, None)
         if rank is not None:
             with contextlib.suppress(OSError):  # a full disk: the rank itself, or its end, will make its mark

@@ -12,17 +12,8 @@ import msgspec
 
 from paceline.cluster.protocol import GenerationKey, RankKey
 from paceline.monitoring.lines import encode_line
-from paceline.training.link import RankOrder, RankPlace
+from paceline.training.link import RankOrder
 from paceline.training.spec.stored import spec_from_json, spec_to_json
-
-
-def key_of(world: RankPlace) -> RankKey:
-    return RankKey(world.job_id, world.generation, world.rank)
-
-
-def birth_of(world: RankPlace) -> RankKey:
-    """The key that the process was started with: the same in every generation it lives through."""
-    return RankKey(world.job_id, world.process.generation, world.process.rank)
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):

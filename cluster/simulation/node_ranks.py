@@ -30,7 +30,6 @@ from paceline.cluster.agent.ranks.reconcile import (
     StartRank,
     TerminateRank,
 )
-from paceline.cluster.agent.spawner_link import birth_of, key_of
 from paceline.cluster.protocol import ARTIFACTS_PATH, GenerationKey, RankKey
 from paceline.cluster.simulation.clock import SimulatedClock
 from paceline.cluster.simulation.gang import Gang
@@ -138,7 +137,7 @@ class SimulatedNodeRanks:
         process = SimulatedProcess(pid=self._pids, node=self._node, slot=world.slot)
         key = self._table.add(_order(world, spec)).key
         self._table.change(key, phase=RankPhase.ALIVE, pid=process.pid)
-        self._processes[birth_of(world)] = process
+        self._processes[RankKey.at_birth(world)] = process
         rank = self._place(world, process)
         seconds = max(LEAST_BUILD_SECONDS, self._gangs.clock.seconds(BUILD_SECONDS))
         asyncio.get_running_loop().call_later(seconds, self._built, rank, spec)
@@ -152,7 +151,7 @@ class SimulatedNodeRanks:
             self._call(rank, spec)
 
     def _move(self, key: RankKey, world: RankPlace, spec: StoredSpec) -> None:
-        process = self._processes[birth_of(world)]
+        process = self._processes[RankKey.at_birth(world)]
         was_parked = self._table.ranks[key].parked
         self._table.move(key, _order(world, spec))
         rank = self._place(world, process)
@@ -171,7 +170,7 @@ class SimulatedNodeRanks:
             rank.end("failed", exit_code=1, failure=failure)
 
     def _place(self, world: RankPlace, process: SimulatedProcess) -> SimulatedRank:
-        key = key_of(world)
+        key = RankKey.of(world)
         rank = SimulatedRank(key, world, process, self.uploader.follow(key), self._table, self._changed)
         self._places[key] = process.place = rank
         return rank
@@ -198,7 +197,7 @@ class SimulatedNodeRanks:
         self._table.forget(key)
         rank = self._places.pop(key, None)
         if rank is not None and rank.process.ended and rank.process.place is rank:
-            self._processes.pop(birth_of(rank.world), None)
+            self._processes.pop(RankKey.at_birth(rank.world), None)
         self._gangs.forget(GenerationKey(key.job_id, key.generation))
 
     def _answer_profile(self, key: RankKey, request: TraceRequest) -> None:

@@ -11,12 +11,6 @@ from paceline.cluster.protocol import RankKey
 from paceline.cluster.states import RankState
 from paceline.db.dialects import dialect_of
 from paceline.db.models.jobs import RankEventMarkRow, RankRow
-from paceline.monitoring.points import RankBatch
-
-
-def key_of(batch: RankBatch) -> RankKey:
-    """The rank that a batch of records comes from."""
-    return RankKey(batch.job_id, batch.generation, batch.rank)
 
 
 async def ranks_of(session: AsyncSession, node_id: str, job_ids: Collection[str]) -> set[RankKey]:

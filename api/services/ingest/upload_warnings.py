@@ -17,9 +17,9 @@ from paceline.api.core.identity import node_actor
 from paceline.api.services.ingest.ingest import RefusedRecord, StoredBatches
 from paceline.api.services.ingest.writer import MAX_NAMES_PER_JOB
 from paceline.api.services.lifecycle import events
+from paceline.cluster.protocol import RankKey
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import events as event_rows
-from paceline.db.repositories.rank_marks import key_of
 from paceline.monitoring.points import RankBatch
 
 REFUSED, CROWDED = "job.records_refused", "job.metric_names_full"
@@ -56,7 +56,7 @@ class UploadWarnings:
 
     async def of_strangers(self, node: NodeRow, strangers: Sequence[RankBatch]) -> None:
         """Report records of ranks that the node does not hold: a new place is reported once, and a node at most once a minute."""
-        new = [place for place in map(key_of, strangers) if self._places.when((node.id, place)) is None]
+        new = [place for place in map(RankKey.of, strangers) if self._places.when((node.id, place)) is None]
         before = self._nodes.when(node.id)
         if not new or (before is not None and monotonic() - before < SECONDS_BETWEEN):
             return

@@ -32,7 +32,6 @@ from paceline.db.errors import DatabaseError
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import ingest, rank_marks
 from paceline.db.repositories.ingest import Stream
-from paceline.db.repositories.rank_marks import key_of
 from paceline.monitoring.points import HighWater, RankBatch, RankEvent, Upload, UploadReply
 from paceline.monitoring.readings import NodeReadings
 
@@ -74,9 +73,9 @@ class UploadHandler:
 
     async def _accept(self, node: NodeRow, upload: Upload, bytes: int) -> UploadReply:
         check_limits(upload)
-        held = await self.services.node_identities.held(node, {key_of(batch) for batch in upload.batches})
-        ours = [batch for batch in upload.batches if key_of(batch) in held]
-        strangers = [batch for batch in upload.batches if key_of(batch) not in held]
+        held = await self.services.node_identities.held(node, {RankKey.of(batch) for batch in upload.batches})
+        ours = [batch for batch in upload.batches if RankKey.of(batch) in held]
+        strangers = [batch for batch in upload.batches if RankKey.of(batch) not in held]
         await self.warnings.of_strangers(node, strangers)
         self.vitals.dropped.labels(UNKNOWN_RANK).inc(sum(map(size_of, strangers)))
         if self.services.disk.is_low and any(batch.metrics or batch.logs for batch in ours):
@@ -94,7 +93,7 @@ class UploadHandler:
     async def _events_only(self, node: NodeRow, ours: Sequence[RankBatch], strangers: Sequence[RankBatch]) -> UploadReply:
         """The disk is low: points and lines stay with the agent, events go on. Raises disk_low where there is none to take."""
         async with self.services.control.read() as session:
-            before = await rank_marks.load(session, [key_of(batch) for batch in ours])
+            before = await rank_marks.load(session, [RankKey.of(batch) for batch in ours])
         applied, refused = await self._apply_events(node, [batch for batch in ours if batch.events])
         await self.warnings.of_jobs(node, StoredBatches(refused=refused), {batch.job_id for batch in ours})
         if not strangers and all(seq <= before.get(place, 0) for place, seq in applied.items()):
@@ -110,12 +109,12 @@ class UploadHandler:
             return {}, []
         refused: list[RefusedRecord] = []
         async with self.services.write() as session:
-            places = [key_of(batch) for batch in batches]
+            places = [RankKey.of(batch) for batch in batches]
             marks = dict.fromkeys(places, 0) | await rank_marks.load(session, places, lock=True)
             for batch in batches:
-                mark, told = await self._apply_batch(session, node, batch, marks[key_of(batch)])
-                marks[key_of(batch)] = mark
-                refused += [RefusedRecord(*key_of(batch), len(told), told[0])] if told else []
+                mark, told = await self._apply_batch(session, node, batch, marks[RankKey.of(batch)])
+                marks[RankKey.of(batch)] = mark
+                refused += [RefusedRecord(*RankKey.of(batch), len(told), told[0])] if told else []
             await rank_marks.save(session, {place: seq for place, seq in marks.items() if seq})
             nudge_after_commit(session, bus.SCHEDULER)
         self.vitals.dropped.labels(REFUSED).inc(sum(each.count for each in refused))
@@ -134,7 +133,7 @@ class UploadHandler:
                         await self.apply_event(session, node, batch, event)
                 except Exception as error:
                     logger.exception("event %s of rank %s of job %s could not be applied", event.seq, batch.rank, batch.job_id)
-                    if not self._gives_up(key_of(batch), event.seq, error):
+                    if not self._gives_up(RankKey.of(batch), event.seq, error):
                         break
                     why = f"a {event.kind} event fails: {type(error).__name__}: {error}"[:SHOWN_CHARACTERS]
             refused += [why] if why else []
@@ -166,7 +165,7 @@ def size_of(batch: RankBatch) -> int:
 
 def _held(batch: RankBatch, stored: Mapping[Stream, int], applied: Mapping[RankKey, int]) -> HighWater:
     metrics, logs = (stored.get(stream, 0) for stream in streams_of(batch))
-    return _high_water(batch, metrics, logs, applied.get(key_of(batch), 0))
+    return _high_water(batch, metrics, logs, applied.get(RankKey.of(batch), 0))
 
 
 def _forget(batch: RankBatch) -> HighWater:

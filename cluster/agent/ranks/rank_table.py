@@ -19,7 +19,7 @@ from paceline.cluster.agent.processes import abandoned_members, send_signal
 from paceline.cluster.agent.ranks import exits
 from paceline.cluster.agent.ranks.rank_link import Said
 from paceline.cluster.agent.ranks.ranks import ExitCause, RankPhase, RankRecord
-from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, key_of
+from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.files import read_file, write_durably
 from paceline.training.link import Broken, FailureReport, Joined, Moving, Parked, RankHello, RankOrder, Stalled, decode_order
@@ -84,7 +84,7 @@ class RankTable:
         ended = self._ranks[key] if key is not None else None
         self.refuse(self.add(order).key, "the process that was to take this place has ended")
         if ended is not None and ended.ending is not None:
-            self.change(key_of(order.world), pid=ended.pid, ending=ended.ending)
+            self.change(RankKey.of(order.world), pid=ended.pid, ending=ended.ending)
 
     def earlier(self, key: RankKey) -> list[RankKey]:
         """The earlier places of this rank's process, newest first."""

@@ -6,7 +6,6 @@ import enum
 
 import msgspec
 
-from paceline.cluster.agent.spawner_link import birth_of, key_of
 from paceline.cluster.protocol import ObservedRank, RankKey
 from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
@@ -52,11 +51,11 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> RankKey:
-        return key_of(self.order.world)
+        return RankKey.of(self.order.world)
 
     @property
     def birth(self) -> RankKey:
-        return birth_of(self.order.world)
+        return RankKey.at_birth(self.order.world)
 
     @property
     def is_script(self) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
-from paceline.cluster.agent.spawner_link import birth_of, key_of
 from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment, Observed, ObservedAssignment, ObservedRank, RankKey
 from paceline.cluster.states import RankState
 from paceline.training.link import RankPlace, TraceRequest
@@ -125,9 +124,9 @@ class StoreNamespace:
 
 def reconcile(desired: Desired, ranks: Ranks, now: float) -> list[Action]:
     """The actions that bring the ranks closer to what is desired. `now` is the wall clock."""
-    wanted = {key_of(world): (assignment, world) for assignment in desired.assignments for world in assignment.worlds}
+    wanted = {RankKey.of(world): (assignment, world) for assignment in desired.assignments for world in assignment.worlds}
     places = [(assignment, world) for key, (assignment, world) in wanted.items() if key not in ranks and assignment.action == "run"]
-    called = {birth_of(world) for _, world in places}
+    called = {RankKey.at_birth(world) for _, world in places}
     actions = [action for assignment, world in places for action in _fill(world, assignment.spec, ranks)]
     for key, rank in ranks.items():
         if key in wanted:
@@ -142,7 +141,7 @@ def _fill(world: RankPlace, spec: StoredSpec, ranks: Ranks) -> list[Action]:
     """Fill an empty place: by its living process, or by a new process once the slot is free."""
     if world.birth is None:
         return [] if _slot_taken(world, ranks) else [StartRank(world, spec)]
-    lives = sorted((rank for rank in ranks.values() if rank.birth == birth_of(world)), key=lambda rank: rank.key.generation)
+    lives = sorted((rank for rank in ranks.values() if rank.birth == RankKey.at_birth(world)), key=lambda rank: rank.key.generation)
     newest = lives[-1] if lives else None
     if newest is None or newest.phase is RankPhase.EXITED:
         return [MarkRankExited(newest.key if newest else None, world, spec)]
@@ -204,10 +203,10 @@ def store_namespaces(desired: Desired, ranks: Ranks) -> list[StoreNamespace]:
 
 def _yet_to_leave(world: RankPlace, ranks: Ranks) -> RankPlace | None:
     """The place where the process still is that is to take this one at a step boundary."""
-    here = ranks.get(key_of(world))
+    here = ranks.get(RankKey.of(world))
     if not world.at_boundary or world.birth is None or (here is not None and (here.entered or here.ending is not None)):
         return None
-    earlier = [rank for rank in ranks.values() if rank.birth == birth_of(world) and rank.key.generation < world.generation]
+    earlier = [rank for rank in ranks.values() if rank.birth == RankKey.at_birth(world) and rank.key.generation < world.generation]
     return max(earlier, key=lambda rank: rank.key.generation).order.world if earlier else None
 
 
@@ -215,7 +214,7 @@ def observe(desired: Desired, ranks: Ranks, deleted: tuple[str, ...], now: float
     """The report of all ranks, and of desired ones that do not exist: waiting to start, or never to start. `now` is monotonic."""
     found: dict[tuple[str, int], list[ObservedRank]] = {}
     for assignment in desired.assignments:
-        missing = [world for world in assignment.worlds if key_of(world) not in ranks]
+        missing = [world for world in assignment.worlds if RankKey.of(world) not in ranks]
         found.setdefault((assignment.job_id, assignment.generation), []).extend(_absent(world, assignment.action) for world in missing)
     for key, rank in ranks.items():
         found.setdefault((key.job_id, key.generation), []).append(rank.observed(now))

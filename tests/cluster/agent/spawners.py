@@ -10,7 +10,7 @@ import msgspec
 
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.ranks.launch import keep
-from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, Spawn, ToSpawner, decode_process_list, encode_to_spawner, key_of
+from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, Spawn, ToSpawner, decode_process_list, encode_to_spawner
 from paceline.cluster.agent.supervisor import SpawnerOptions, start_spawner
 from paceline.cluster.protocol import RankKey
 from paceline.training.link import RankOrder
@@ -71,7 +71,7 @@ class Node:
 
     def run(self, spawn: Spawn) -> ExitStatus:
         """To its end."""
-        key = key_of(spawn.order.world)
+        key = RankKey.of(spawn.order.world)
         self.agent.say(spawn)
         self.agent.until(lambda ranks: key in ranks)
         self.agent.until(lambda ranks: key not in ranks)

@@ -12,7 +12,8 @@ import msgspec
 import psutil
 import pytest
 
-from paceline.cluster.agent.spawner_link import Spawn, Terminate, key_of
+from paceline.cluster.agent.spawner_link import Spawn, Terminate
+from paceline.cluster.protocol import RankKey
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Node
 from tests.waiting import wait_until
 
@@ -31,7 +32,7 @@ def program(node: Node, rank: int, text: str) -> Spawn:
 def start_neighbour(node: Node) -> int:
     """Its pid."""
     spawn = node.order(1)
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(spawn)
     return node.agent.until(lambda ranks: key in ranks)[key]
 
@@ -58,7 +59,7 @@ def test_a_rank_that_harms_its_parent_harms_no_other_job(node: Node, harm: str, 
 
 def test_a_rank_that_stops_its_parent_can_still_be_ended(node: Node) -> None:
     spawn = program(node, 0, "import os, signal; os.kill(os.getppid(), signal.SIGSTOP); print('stopped')")
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "its end", seconds=TIMEOUT_SECONDS)

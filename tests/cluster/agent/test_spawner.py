@@ -21,9 +21,9 @@ from paceline.cluster.agent.spawner_link import (
     ProcessList,
     Shutdown,
     Terminate,
-    key_of,
 )
 from paceline.cluster.agent.supervisor import SpawnerOptions, start_spawner
+from paceline.cluster.protocol import RankKey
 from paceline.training.rank_folder import RankFolder
 from tests.cluster.agent.conftest import FAKE_TRAINER
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Agent, Node
@@ -78,7 +78,7 @@ def test_an_exception_is_in_the_output_and_its_code_is_one(node: Node) -> None:
 
 def test_a_rank_that_ends_by_a_signal_without_a_name_of_its_own_has_ended(node: Node) -> None:
     spawn = node.order()
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(spawn)
     os.kill(node.agent.until(lambda ranks: key in ranks)[key], signal.SIGRTMIN + 1)
     node.agent.until(lambda ranks: key not in ranks)
@@ -98,7 +98,7 @@ def test_what_another_rank_puts_in_the_place_of_its_output_keeps_no_rank_from_st
 
 def test_a_rank_leads_a_session_of_its_own_and_inherits_no_descriptor(node: Node) -> None:
     spawn = node.order()
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     wait_until(lambda: "step" in node.output(spawn), "a step", seconds=TIMEOUT_SECONDS)
@@ -110,7 +110,7 @@ def test_a_rank_leads_a_session_of_its_own_and_inherits_no_descriptor(node: Node
 
 def test_ordering_a_rank_twice_starts_it_once(node: Node) -> None:
     spawn = node.order()
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(spawn)
     first = node.agent.until(lambda ranks: key in ranks)
     node.agent.say(spawn)
@@ -123,7 +123,7 @@ def test_ordering_a_rank_twice_starts_it_once(node: Node) -> None:
 
 def test_a_newer_agent_takes_over_with_everything_alive(node: Node) -> None:
     spawn = node.order()
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     successor = Agent(node.folder)
@@ -137,7 +137,7 @@ def test_a_newer_agent_takes_over_with_everything_alive(node: Node) -> None:
 
 def test_a_rank_that_is_stopped_is_in_the_process_list_as_such_until_it_goes_on(node: Node) -> None:
     spawn = node.order()
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     os.kill(pid, signal.SIGSTOP)
@@ -158,7 +158,7 @@ def test_a_rank_that_is_stopped_is_in_the_process_list_as_such_until_it_goes_on(
 
 def test_nonsense_from_an_agent_costs_it_the_connection_and_no_rank_its_life(node: Node) -> None:
     spawn = node.order()
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(spawn)
     alive = node.agent.until(lambda ranks: key in ranks)
     node.agent.socket.sendall(b'{"type": "unheard-of"}\n')
@@ -170,7 +170,7 @@ def test_nonsense_from_an_agent_costs_it_the_connection_and_no_rank_its_life(nod
 
 def test_an_end_that_cannot_be_written_stays_in_the_process_list_until_it_is(node: Node) -> None:
     spawn = node.order()
-    key, exit_status = key_of(spawn.order.world), RankFolder.at(Path(spawn.order.folder)).exit_status
+    key, exit_status = RankKey.of(spawn.order.world), RankFolder.at(Path(spawn.order.folder)).exit_status
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     with closed_to_writers(exit_status.parent):
@@ -191,20 +191,20 @@ def test_a_full_disk_under_its_log_ends_no_rank(on_a_full_disk: Node) -> None:
         node.agent.say(spawn)
     ranks = node.agent.until(lambda ranks: len(ranks) == 2)
     with closed_to_writers(Path(ending.order.folder)):
-        node.agent.say(Terminate(key=key_of(ending.order.world), grace_seconds=5.0))
-        wait_until(lambda: is_gone(ranks[key_of(ending.order.world)]), "the end of the one", seconds=TIMEOUT_SECONDS)
+        node.agent.say(Terminate(key=RankKey.of(ending.order.world), grace_seconds=5.0))
+        wait_until(lambda: is_gone(ranks[RankKey.of(ending.order.world)]), "the end of the one", seconds=TIMEOUT_SECONDS)
         node.agent.say(living)  # answered with a process list: it listens still
         assert set(dict(node.agent.read().ranks)) == set(ranks)
-    node.agent.until(lambda ranks: key_of(ending.order.world) not in ranks)
+    node.agent.until(lambda ranks: RankKey.of(ending.order.world) not in ranks)
     assert node.exit_status(ending).signal == "SIGTERM"
-    assert not is_gone(ranks[key_of(living.order.world)])
+    assert not is_gone(ranks[RankKey.of(living.order.world)])
     assert node.process.poll() is None
 
 
 @pytest.mark.parametrize(("crash", "ordered"), [(signal.SIGKILL, True), (signal.SIGSEGV, False)])
 def test_a_crash_after_the_order_to_end_is_still_the_ranks_own(node: Node, crash: signal.Signals, ordered: bool) -> None:
     spawn = node.order(ignore_sigterm=1)
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     wait_until(lambda: ignores_sigterm(pid), "its deafness to SIGTERM", seconds=TIMEOUT_SECONDS)
@@ -245,7 +245,7 @@ def test_shutting_down_ends_every_rank_first(node: Node, end: str) -> None:
 
 def test_a_killed_spawner_takes_its_ranks_along_without_anybodys_help(node: Node) -> None:
     spawn = node.order(ignore_sigterm=1)
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     wait_until(lambda: "step" in node.output(spawn), "a step", seconds=TIMEOUT_SECONDS)
@@ -261,7 +261,7 @@ def test_forking_a_rank_is_quick(node: Node, capsys: pytest.CaptureFixture[str])
         spawn = node.order(rank, exit=0)
         ordered = time.perf_counter()
         node.agent.say(spawn)
-        node.agent.until(lambda ranks, key=key_of(spawn.order.world): key in ranks)
+        node.agent.until(lambda ranks, key=RankKey.of(spawn.order.world): key in ranks)
         taken.append(time.perf_counter() - ordered)
         node.agent.until(lambda ranks: not ranks)
     assert len(taken) == 10
@@ -304,7 +304,7 @@ def test_a_daemon_that_left_the_session_and_cleared_its_environment_ends_with_it
     for spawn, told in zip(spawns, daemons, strict=True):
         (tmp_path / "run.py").write_text(DAEMON + "import time; time.sleep(600)")
         node.agent.say(msgspec.structs.replace(spawn, program=(sys.executable, "-u", str(tmp_path / "run.py"), str(told))))
-    keys = [key_of(spawn.order.world) for spawn in spawns]
+    keys = [RankKey.of(spawn.order.world) for spawn in spawns]
     pids = node.agent.until(lambda ranks: set(keys) <= set(ranks))
     wait_until(lambda: all(told.exists() and told.read_text() for told in daemons), "the daemons", seconds=TIMEOUT_SECONDS)
     first, second = (int(told.read_text()) for told in daemons)

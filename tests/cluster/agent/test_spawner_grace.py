@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from paceline.cluster.agent.ranks.exits import conclude
-from paceline.cluster.agent.spawner_link import ExitStatus, Shutdown, Spawn, Terminate, key_of
+from paceline.cluster.agent.spawner_link import ExitStatus, Shutdown, Spawn, Terminate
+from paceline.cluster.protocol import RankKey
 from paceline.training.schema.script import GRACE_SECONDS, OWN_GRACE_SECONDS, grace_of
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Node
 from tests.waiting import wait_until
@@ -61,13 +62,13 @@ def start(node: Node, rank: int, program: tuple[str, ...], folder: Path) -> Spaw
     (folder / "saves.py").write_text(SAVES)
     spawn = node.spawn(node.order(rank).order, program, folder, fresh=True)
     node.agent.say(spawn)
-    node.agent.until(lambda ranks: key_of(spawn.order.world) in ranks)
+    node.agent.until(lambda ranks: RankKey.of(spawn.order.world) in ranks)
     wait_until(lambda: "ready" in node.output(spawn), "the script", seconds=TIMEOUT_SECONDS)
     return spawn
 
 
 def end(node: Node, spawn: Spawn, grace: float) -> ExitStatus:
-    key = key_of(spawn.order.world)
+    key = RankKey.of(spawn.order.world)
     node.agent.say(Terminate(key=key, grace_seconds=grace))
     node.agent.until(lambda ranks: key not in ranks)
     return node.exit_status(spawn)
@@ -79,7 +80,7 @@ def lives(process: psutil.Process) -> bool:
 
 def test_a_script_that_saves_at_sigterm_has_the_time_and_its_workers_until_it_is_done(node: Node, tmp_path: Path) -> None:
     spawn = start(node, 0, (sys.executable, "saves.py", "a"), tmp_path)
-    workers = psutil.Process(dict(node.agent.process_list.ranks)[key_of(spawn.order.world)]).children(recursive=True)
+    workers = psutil.Process(dict(node.agent.process_list.ranks)[RankKey.of(spawn.order.world)]).children(recursive=True)
     status = end(node, spawn, grace=TIMEOUT_SECONDS)
     assert (tmp_path / "checkpoint-a").read_text() == "01234", node.output(spawn)
     assert (status.exit_code, status.ordered, status.killed_after) == (0, True, None)
@@ -112,7 +113,7 @@ def test_helpers_that_outlive_a_script_which_saves_nothing_cost_no_grace(node: N
     """A restart took the whole grace where a rank had a helper of multiprocessing."""
     (tmp_path / "run.py").write_text(DOES_NOT_SAVE)
     spawn = start(node, 3, (sys.executable, "run.py"), tmp_path)
-    started = psutil.Process(dict(node.agent.process_list.ranks)[key_of(spawn.order.world)]).children(recursive=True)
+    started = psutil.Process(dict(node.agent.process_list.ranks)[RankKey.of(spawn.order.world)]).children(recursive=True)
     assert len(started) >= 3
     status = end(node, spawn, grace=FAR_OFF_SECONDS)
     assert (status.signal, status.ordered, status.killed_after) == ("SIGTERM", True, None)
@@ -131,7 +132,7 @@ def test_what_a_shell_runs_saves_though_the_shell_ends_at_once(node: Node, tmp_p
 def test_what_saves_for_longer_than_its_grace_is_killed_with_everything_it_started(node: Node, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(f"{sys.executable} saves.py c\n")
     spawn = start(node, 2, ("bash", "run.sh"), tmp_path)
-    started = psutil.Process(dict(node.agent.process_list.ranks)[key_of(spawn.order.world)]).children(recursive=True)
+    started = psutil.Process(dict(node.agent.process_list.ranks)[RankKey.of(spawn.order.world)]).children(recursive=True)
     status = end(node, spawn, grace=0.25)
     assert (tmp_path / "checkpoint").exists()
     assert not (tmp_path / "checkpoint-c").exists()
