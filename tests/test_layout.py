@@ -217,7 +217,7 @@ COVERS = {
     "training/test_close_up.py": "training/rank_process",
     "training/test_cross_plan.py": "training/build",
     "training/test_entrypoint.py": "training/task",
-    "training/test_fall_back.py": "training/state_handoff",
+    "training/test_fall_back.py": "training/restoring training/state_handoff",
     "training/test_pipeline_jobs.py": "training/steps/pipelined",
     "training/test_trainer.py": "training/reporting/telemetry training/state",
     "training/test_warm_start.py": "cluster/agent/ranks/launch",

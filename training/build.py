@@ -15,29 +15,24 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.distributed.retired_groups import RetiredGroups, retire_group
-from paceline.objects.location import Place, place_at
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize, parallelize_served
 from paceline.parallelism.communication.reducers import Reducer
-from paceline.parallelism.plan import Coordinates, ParallelizeOptions, state_shards
+from paceline.parallelism.plan import Coordinates, Degrees, ParallelizeOptions, state_shards
 from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
-from paceline.training.elastic import RecoveryReport
-from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
+from paceline.training.elastic import Agreement, RecoveryReport
 from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums
 from paceline.training.gradients.recorder import GradientRecording, recording_for
 from paceline.training.link import RankPlace
-from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.telemetry import Telemetry
+from paceline.training.restoring import newest_first, restore, storage_of
 from paceline.training.saving import checkpoint, left_out, stored_weights, unsent
-from paceline.training.saving import manifest as manifests
-from paceline.training.saving.checkpoint_directory import CheckpointDirectory, clear_debris, open_directory, storage_at
+from paceline.training.saving.checkpoint_directory import CheckpointDirectory, clear_debris, open_directory
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.saves import Saves
-from paceline.training.saving.storage import CheckpointStorage
 from paceline.training.saving.weights import load_initial
 from paceline.training.saving.writers import BackgroundWriter, BlockingWriter
-from paceline.training.schema.object_store import options_of
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState, rebuild_optimizer
@@ -94,50 +89,42 @@ class JoinedGeneration:
         return retire_group()
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """What the ranks of a generation know of each other's states once they have met; the same on every rank, but for `unreported`."""
+
+    agreement: Agreement | None  # None: they have no state between them, or a part of it is missing
+    newest_generation: int  # in which any of them had begun; 0: all processes are new
+    unreported: Sequence[CommittedCheckpoint]  # found by rank 0, and unknown to the coordinator
+
+
 def build_generation(spec: JobSpec, world: RankPlace, state: TrainState, telemetry: Telemetry, aborter: GroupAborter) -> JoinedGeneration:
     """Join the group of `world`, prepare the model for it, and bring all its ranks to one state. Collective."""
     entered_at = time.time()
-    sizes = spec.parallelism.degrees(world.world_size)
-    group = join(world, aborter, mesh.axis_group_ranks(sizes), reduces=spec.communication.algorithms_on(world.device))
+    coordinates = Coordinates(spec.parallelism.degrees(world.world_size), world.rank)
+    group = join(world, aborter, mesh.axis_group_ranks(coordinates.degrees), reduces=spec.communication.algorithms_on(world.device))
     joined_at = time.time()
     checkpoints = CheckpointDirectory(storage_of(spec, world, telemetry.folder), world.job_id, world.generation, spec, group)
-    summaries = group.all_gather_object(elastic.summarize_state(state, was_leader=telemetry.was_leader))
-    agreement = server_state.agree(summaries, sizes.servers) if sizes.servers else elastic.agree(summaries, state_shards(sizes))
-    if agreement is None or agreement.newcomers:
-        open_directory(checkpoints, agreement.newcomers if agreement else ())  # the others have seen it
-    else:
-        clear_debris(checkpoints)
-    unreported = checkpoint.unreported(checkpoints, world.restore_from)
-    for found in unreported:
-        telemetry.event("checkpoint_committed", **found.announcement)
-    coordinates = Coordinates(sizes, world.rank)
+    meeting = meet(world, state, checkpoints, coordinates.degrees, telemetry)
     sums = gradient_sums(spec, world, state, group)
     steps_from = make_ready(spec, state, group, coordinates, reducer=sums.reducer)
     rebuild_optimizer(state, spec)
-    if sizes.servers:
+    if coordinates.degrees.servers:
         server_state.take_part(spec, state, coordinates)
-    newest_generation = max(each.generation for each in summaries)
-    updates = state.updates
-    if agreement is None:
-        if sizes.servers and newest_generation:
-            server_state.start_over(spec, state)
-        state.reset()
-        restore(
-            checkpoints, newest_first(checkpoints, unreported, newest_generation, world), state, telemetry, required=world.restore_required
-        )
+    if meeting.agreement is None:
+        start_or_restore(spec, world, state, checkpoints, meeting, telemetry)
     else:
-        server_state.finish_update(spec, state, agreement)
-        elastic.apply_agreement(state, group, agreement)
-        kept = state.unsent_next if state.updates > updates else state.unsent  # the others may have applied one more
-        state.unsent = unsent.with_newcomers(kept, agreement.newcomers)
+        take_over(spec, state, group, meeting.agreement)
     sums.reducer.load_state(state.unsent)
-    rebuilt = RecoveryReport(agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if newest_generation else None
+    rebuilt = (
+        RecoveryReport(meeting.agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if meeting.newest_generation else None
+    )
     if spec.initial_weights is not None and state.step == 0:  # newcomers too: at step 0 nothing is transferred
         load_initial(state.model, stored_weights.on_this_node(spec, spec.initial_weights), group)
         telemetry.log(f"starts with the weights in {spec.initial_weights}")
     state.started, state.generation = True, world.generation
     spec = micro_batch.resolve_micro_batch(checkpoints, world, state, steps_from, coordinates, telemetry)
-    step_runner = steps_from(spec, elastic.first_assignment(derived.micro_batches(spec), coordinates, agreement))
+    step_runner = steps_from(spec, elastic.first_assignment(derived.micro_batches(spec), coordinates, meeting.agreement))
     if spec.fault_tolerance.rolls_back:
         step_runner.left_out = left_out.read(checkpoints)
     writer = BackgroundWriter(world.local_world_size, telemetry.log) if spec.checkpoint.asynchronous else BlockingWriter()
@@ -146,9 +133,38 @@ def build_generation(spec: JobSpec, world: RankPlace, state: TrainState, telemet
     return JoinedGeneration(spec, state, group, step_runner, checkpoints, saves, telemetry, rebuilt, sums, gradients)
 
 
-def storage_of(spec: JobSpec, world: RankPlace, folder: RankFolder) -> CheckpointStorage:
-    """The place of the job's checkpoints, as this rank reaches it. Raises InvalidInputError for a URL that cannot be used."""
-    return storage_at(world.checkpoint_directory, options_of(spec.checkpoint.options), folder.staging, world.generation, world.rank)
+def meet(world: RankPlace, state: TrainState, checkpoints: CheckpointDirectory, degrees: Degrees, telemetry: Telemetry) -> Meeting:
+    """Tell the other ranks of one's state, agree on the one to go on from, and make the checkpoints' directory ready. Collective."""
+    summaries = checkpoints.group.all_gather_object(elastic.summarize_state(state, was_leader=telemetry.was_leader))
+    agreement = server_state.agree(summaries, degrees.servers) if degrees.servers else elastic.agree(summaries, state_shards(degrees))
+    if agreement is None or agreement.newcomers:
+        open_directory(checkpoints, agreement.newcomers if agreement else ())  # the others have seen it
+    else:
+        clear_debris(checkpoints)
+    unreported = checkpoint.unreported(checkpoints, world.restore_from)
+    for found in unreported:
+        telemetry.event("checkpoint_committed", **found.announcement)
+    return Meeting(agreement, max(each.generation for each in summaries), unreported)
+
+
+def start_or_restore(
+    spec: JobSpec, world: RankPlace, state: TrainState, checkpoints: CheckpointDirectory, meeting: Meeting, telemetry: Telemetry
+) -> None:
+    """Bring ranks without a common state to that of the newest checkpoint, or to step 0. Collective; raises as `restore`."""
+    if spec.parallelism.degrees(world.world_size).servers and meeting.newest_generation:
+        server_state.start_over(spec, state)
+    state.reset()
+    candidates = newest_first(checkpoints, meeting.unreported, meeting.newest_generation, world)
+    restore(checkpoints, candidates, state, telemetry, required=world.restore_required)
+
+
+def take_over(spec: JobSpec, state: TrainState, group: Group, agreement: Agreement) -> None:
+    """Bring this rank to the state that all have agreed on. Collective."""
+    updates = state.updates
+    server_state.finish_update(spec, state, agreement)
+    elastic.apply_agreement(state, group, agreement)
+    kept = state.unsent_next if state.updates > updates else state.unsent  # the others may have applied one more
+    state.unsent = unsent.with_newcomers(kept, agreement.newcomers)
 
 
 def make_ready(
@@ -192,58 +208,3 @@ def choices_of(spec: JobSpec) -> ParallelizeOptions:
         cpu_offload=spec.parallelism.cpu_offload,
         communication=derived.communication_options(spec),
     )
-
-
-def newest_first(
-    checkpoints: CheckpointDirectory, unreported: Sequence[CommittedCheckpoint], newest_generation: int, world: RankPlace
-) -> list[Place]:
-    """Return the checkpoints that may be restored, newest first.
-
-    Rank 0 knows the `unreported` ones. Those that the living processes saved in `newest_generation` after all that the coordinator knows come
-    first: it may not have heard of them. Older unreported ones are left out: they are being deleted, or a restart that did not know of them has gone
-    another way since.
-    """
-    known, here = [place_at(each) for each in world.restore_from], place_at(world.checkpoint_directory)
-    names = [manifests.NAME.fullmatch(place.name) for place in known if place.parent == here]  # not what the job was started from
-    known_steps = [int(name["step"]) for name in names if name is not None and int(name["generation"]) == newest_generation]
-    newer = [
-        each for each in unreported if each.manifest.generation == newest_generation and each.manifest.step > max(known_steps, default=-1)
-    ]
-    ours = sorted(newer, key=lambda each: each.manifest.step, reverse=True)
-    return [*checkpoints.group.all_gather_object([each.directory for each in ours])[0], *known]
-
-
-def restore(
-    checkpoints: CheckpointDirectory, candidates: Sequence[Place], state: TrainState, telemetry: Telemetry, *, required: bool
-) -> None:
-    """Load the first of `candidates` that verifies; without candidates, start at step 0.
-
-    An unreachable checkpoint is given up only where an older one is restored. Raises CheckpointUnreachableError or NoUsableCheckpointError
-    if `required` and none can be loaded.
-    """
-    out_of_reach: dict[Place, str] = {}
-    for folder in candidates:
-        try:
-            with checkpoint.on_this_node(checkpoints, folder) as here:
-                checkpoint.load(checkpoints.group, state, here, checkpoint.verify(checkpoints.group, here))
-        except CheckpointUnreachableError as error:
-            out_of_reach[folder] = str(error)
-            telemetry.log(f"WARNING checkpoint {folder.name} is out of reach, trying an older one: {error}")
-            continue
-        except CheckpointCorruptError as error:
-            telemetry.event("checkpoint_damaged", directory=str(folder), reason=str(error))
-            telemetry.log(f"WARNING checkpoint {folder.name} is damaged, trying an older one: {error}")
-            continue
-        for given_up, why in out_of_reach.items():
-            telemetry.event("checkpoint_damaged", directory=str(given_up), reason=why)
-        telemetry.event("checkpoint_restored", directory=str(folder), step=state.step)
-        telemetry.log(f"restored step {state.step} from {folder}")
-        return
-    if required:
-        tried = ", ".join(map(str, candidates)) or "none was named"
-        if out_of_reach:
-            raise CheckpointUnreachableError(
-                f"no checkpoint can be read here: tried {tried}; make their folder or their store readable on this node, or set checkpoint.directory "
-                "to one that all nodes share; nothing is lost, and they can be restored once they are in reach"
-            )
-        raise NoUsableCheckpointError(f"no usable checkpoint: tried {tried}; restore from another one, or start a new job")

@@ -17,7 +17,7 @@ from paceline.distributed.probes import Endpoint, ProcessProbePort, ended_proces
 from paceline.distributed.retired_groups import RetiredGroups, retire_group
 from paceline.distributed.torch_private import warn_if_untested
 from paceline.parallelism.plan import Coordinates
-from paceline.training.build import JoinedGeneration, build_generation, storage_of
+from paceline.training.build import JoinedGeneration, build_generation
 from paceline.training.errors import AbandonedError
 from paceline.training.link import Broken, FailureReport, Outcome, Parked, RankOrder, RankPlace
 from paceline.training.optim.bad_loss import BadLossError
@@ -25,6 +25,7 @@ from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.failures import describe
 from paceline.training.reporting.telemetry import Telemetry
+from paceline.training.restoring import storage_of
 from paceline.training.saving.checkpoint_directory import require_visible
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec

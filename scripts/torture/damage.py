@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from paceline.distributed.solo_group import SoloGroup
-from paceline.training import build
+from paceline.training import restoring
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving import checkpoint
@@ -196,7 +196,7 @@ class Spoiler:
         """Restore from `candidates`; return the lines that were logged, and the digest of the state afterwards."""
         said, state = Said(), state_at(0)
         try:
-            build.restore(self.checkpoints, candidates, state, cast("Telemetry", said), required=True)
+            restoring.restore(self.checkpoints, candidates, state, cast("Telemetry", said), required=True)
         except (NoUsableCheckpointError, CheckpointUnreachableError):
             said.lines.append("nothing usable")
         return said, digest(state)

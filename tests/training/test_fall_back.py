@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from paceline.distributed.solo_group import SoloGroup
-from paceline.training.build import newest_first
 from paceline.training.link import Broken, Joined, Parked, Progress, RankHello
+from paceline.training.restoring import newest_first
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory

@@ -14,7 +14,7 @@ import pytest
 from paceline.distributed.solo_group import SoloGroup
 from paceline.objects.client import Patience
 from paceline.objects.location import parse
-from paceline.training import build
+from paceline.training import restoring
 from paceline.training.errors import (
     CheckpointCorruptError,
     CheckpointSaveError,
@@ -76,7 +76,7 @@ def opened(store: FaultyStore, staging: Path, generation: int = 1) -> Checkpoint
 def restored(checkpoints: CheckpointDirectory, *candidates: CommittedCheckpoint) -> tuple[Said, str]:
     said, state = Said(), state_at(0)
     places = [each.directory for each in candidates]
-    build.restore(checkpoints, places, state, cast("Telemetry", said), required=True)
+    restoring.restore(checkpoints, places, state, cast("Telemetry", said), required=True)
     return said, digest(state)
 
 
@@ -229,7 +229,7 @@ def test_another_store_in_its_place_is_no_damage(store: FaultyStore, tmp_path: P
         store.remove(key)
     said = Said()
     with pytest.raises(CheckpointUnreachableError, match="no checkpoint can be read here"):
-        build.restore(checkpoints, [saved.directory], state_at(0), cast("Telemetry", said), required=True)
+        restoring.restore(checkpoints, [saved.directory], state_at(0), cast("Telemetry", said), required=True)
     assert said.events == []
 
 
