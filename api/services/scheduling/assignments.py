@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import Literal, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -14,7 +14,7 @@ from paceline.api.services.checkpoints.checkpoints import store_options
 from paceline.api.services.ingest.checkpoint_claims import is_older
 from paceline.api.services.scheduling import profiles, stacks
 from paceline.api.services.specs.stored_specs import checkpoint_folder
-from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment
+from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment, GenerationKey
 from paceline.cluster.states import CheckpointState, EndReason, JobState, RankState
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
@@ -77,25 +77,24 @@ async def desired_of(session: AsyncSession, nodes: Sequence[NodePlacement]) -> d
     stores = await _store_options(session, doomed)
     profiled = await artifact_rows.jobs_with_requests(session, {job_id for job_id, _ in gangs})
     asked = await stack_rows.unanswered(session, gangs.keys())
-    return {
-        node.id: Desired(
+    held = defaultdict[str, dict[GenerationKey, list[RankRow]]](dict)
+    for rank in ranks:
+        held[rank.node_id].setdefault(GenerationKey(rank.job_id, rank.generation), []).append(rank)
+    desired = dict[str, Desired]()
+    for node in nodes:
+        assignments = list[DesiredAssignment]()
+        for key, mine in held[node.id].items():
+            assignments += await _assignments(session, node, gangs[key], mine, profiled, asked.get(key, ()))
+        condemned = [each for each in doomed if each.node_id == node.id]
+        desired[node.id] = Desired(
             revision=node.desired_revision,
-            assignments=tuple(
-                [
-                    each
-                    for key, mine in groupby((rank for rank in ranks if rank.node_id == node.id), key=lambda r: (r.job_id, r.generation))
-                    for each in await _assignments(session, node, gangs[key], list(mine), profiled, asked.get(key, ()))
-                ]
-            ),
+            assignments=tuple(assignments),
             delete_checkpoints=tuple(
-                CheckpointToDelete(id=each.id, directory=each.directory, options=stores.get(each.job_id, {}))
-                for each in doomed
-                if each.node_id == node.id
+                CheckpointToDelete(id=each.id, directory=each.directory, options=stores.get(each.job_id, {})) for each in condemned
             ),
             leave=node.leaving,
         )
-        for node in nodes
-    }
+    return desired
 
 
 async def _store_options(session: AsyncSession, doomed: Sequence[CheckpointRow]) -> dict[str, dict[str, str]]:
