@@ -89,11 +89,11 @@ class Spawner:
         self._stores = StoreProcesses(trainer.serve_store, limits.account)
         self._ranks: dict[RankKey, LiveRank] = {}
         self._repeated_errors = RepeatedErrors()
-        self._ended = ReapedRanks(self._repeated_errors)
+        self._unrecorded = ReapedRanks(self._repeated_errors)
         self._agent: socket.socket | None = None
         self._unread = LineBuffer()
         self._agent_left_at = time.monotonic()
-        self._ending = False
+        self._shutting_down = False
         self._signalled = False
         self._selector = selectors.DefaultSelector()
 
@@ -103,15 +103,15 @@ class Spawner:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         for card_lock in self._card_locks:
             self._selector.register(card_lock, selectors.EVENT_READ, partial(dismiss_asker, card_lock))
-        while not self._ending or self._ranks or self._ended:
+        while not self._shutting_down or self._ranks or self._unrecorded:
             for key, _ in self._selector.select(self._seconds_to_next_deadline()):
-                self._logged(key.data)
+                self._survive(key.data)
             for duty in (self._reap, self._kill_overdue, self._finish_lingering, self._record_ends, self._end_when_orphaned):
-                self._logged(duty)
-            self._logged(self._ended.memory_kills.look)
+                self._survive(duty)
+            self._survive(self._unrecorded.memory_kills.look)
         wakeup.close()
 
-    def _logged(self, work: Callable[[], object]) -> None:
+    def _survive(self, work: Callable[[], object]) -> None:
         """Run one duty of the loop. An exception is logged, and the loop goes on."""
         try:
             work()
@@ -133,12 +133,12 @@ class Spawner:
 
     def _seconds_to_next_deadline(self) -> float | None:
         deadlines = [rank.kill_at for rank in self._ranks.values() if rank.kill_at is not None and not rank.killed]
-        if self._agent is None and not self._ending:
+        if self._agent is None and not self._shutting_down:
             deadlines.append(self._agent_left_at + self._orphan_seconds)
-        if self._ended:
+        if self._unrecorded:
             deadlines.append(time.monotonic() + RECORD_RETRY_SECONDS)
         if self._ranks:
-            deadlines.append(self._ended.memory_kills.next_look)
+            deadlines.append(self._unrecorded.memory_kills.next_look)
         if any(rank.status is not None for rank in self._ranks.values()):
             deadlines.append(time.monotonic() + LINGER_SECONDS)
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
@@ -183,7 +183,7 @@ class Spawner:
     def _announce(self, locks: Sequence[socket.socket] = ()) -> None:
         process_list = ProcessList(
             spawner_pid=os.getpid(),
-            ranks=tuple(({key: rank.pid for key, rank in self._ranks.items()} | self._ended.pids()).items()),
+            ranks=tuple(({key: rank.pid for key, rank in self._ranks.items()} | self._unrecorded.pids()).items()),
             suspended=tuple(key for key, rank in self._ranks.items() if rank.suspended),
             stores=self._stores.stores(),
             runs_interpreters=True,
@@ -215,7 +215,7 @@ class Spawner:
 
     def _spawn(self, spawn: Spawn) -> None:
         key, folder = RankKey.of(spawn.order.world), RankFolder.at(Path(spawn.order.folder))
-        if not self._ending and key not in self._ranks and key not in self._ended and not folder.exit_status.exists():
+        if not self._shutting_down and key not in self._ranks and key not in self._unrecorded and not folder.exit_status.exists():
             self._fork(key, spawn)
         self._announce()
 
@@ -229,7 +229,7 @@ class Spawner:
             forked = fork_rank(lambda shim_pid: become_rank(spawn, self._trainer, shim_pid, limits))
         except OSError as error:
             write_line(f"cannot start {key}: {error}")
-            self._ended.add_not_started(key, spawn.order)
+            self._unrecorded.add_not_started(key, spawn.order)
             return
         rank = LiveRank(forked.pid, spawn.order, mark=spawn.order.folder, score=score, group=group, shim_pid=forked.shim_pid)
         self._ranks[key] = rank
@@ -256,8 +256,8 @@ class Spawner:
                 self._make_output(folder)
             rank.order = move.order
             self._ranks[key] = rank
-        elif key not in self._ranks and key not in self._ended and not folder.exit_status.exists():
-            self._ended.add_moved(key, move)
+        elif key not in self._ranks and key not in self._unrecorded and not folder.exit_status.exists():
+            self._unrecorded.add_moved(key, move)
         self._announce()
 
     def _terminate(self, key: RankKey, grace_seconds: float) -> None:
@@ -310,10 +310,10 @@ class Spawner:
         rank = self._ranks.pop(key)
         limit_struck = self._groups is not None and rank.group is not None and self._groups.end(rank.group)
         kill_strays(pid, rank.mark, rank.score)
-        self._ended.add_exited(key, rank, os.waitstatus_to_exitcode(status), limit_struck=limit_struck)
+        self._unrecorded.add_exited(key, rank, os.waitstatus_to_exitcode(status), limit_struck=limit_struck)
 
     def _record_ends(self) -> None:
-        if self._ended.record():
+        if self._unrecorded.record():
             self._announce()
 
     # -- the end
@@ -331,12 +331,12 @@ class Spawner:
 
     def _shut_down(self, most_seconds: float) -> None:
         """End all ranks. Each has its own grace, of at most so many seconds."""
-        self._ending = True
+        self._shutting_down = True
         for key, rank in self._ranks.items():
             self._terminate(key, min(rank.own_grace, most_seconds))
 
     def _end_when_orphaned(self) -> None:
-        if self._agent is None and not self._ending and time.monotonic() >= self._agent_left_at + self._orphan_seconds:
+        if self._agent is None and not self._shutting_down and time.monotonic() >= self._agent_left_at + self._orphan_seconds:
             write_line(f"no agent for {self._orphan_seconds:g} s: ending {plural(len(self._ranks), 'rank')}")
             self._shut_down(math.inf)
 
