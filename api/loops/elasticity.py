@@ -18,7 +18,7 @@ from paceline.api.services.specs.job_views import gang_view, node_views, request
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.policy.decisions import GangChange, Members, ResizeGang, Stop
 from paceline.cluster.policy.elastic import JoinFailure, RunningGang
-from paceline.cluster.policy.growth import Step, next_steps
+from paceline.cluster.policy.growth import GangPlan, plan_gangs
 from paceline.cluster.policy.placement import NodeView
 from paceline.cluster.policy.script_worlds import RECENT_SECONDS
 from paceline.cluster.states import RankState
@@ -30,7 +30,7 @@ from paceline.db.repositories import slots as slot_rows
 
 @dataclass(frozen=True)
 class Situation:
-    """All that the next steps depend on, except the time."""
+    """All that the plans depend on, except the time."""
 
     gangs: Sequence[RunningGang]
     lacks: Sequence[Any]  # what each gang is known to lack
@@ -69,12 +69,12 @@ class Elasticity:
             waiting = [job for job in [*await job_rows.queued(session), *recovering] if readable_spec_of(job)]
         requests = [request for job in waiting if (request := await turns.look(subject_of(job), partial(request_of, job)))]
         by_id = {each.job.id: each for each in steady}
-        steps = next_steps(situation.gangs, requests, nodes, now, restarting=any(each.is_restarting for each in known))
+        plans = plan_gangs(situation.gangs, requests, nodes, now, restarting=any(each.is_restarting for each in known))
         done = [
-            await turns.take(by_id[step.job_id].subject, partial(_carry_out, self.services, by_id[step.job_id], step, now))
-            for step in steps
+            await turns.take(by_id[plan.job_id].subject, partial(_carry_out, self.services, by_id[plan.job_id], plan, now))
+            for plan in plans
         ]
-        timeless = situation.is_timeless and not any(step.rests for step in steps)
+        timeless = situation.is_timeless and not any(plan.rests for plan in plans)
         self._at_rest = situation if timeless and all(each is False for each in done) else None
 
 
@@ -100,25 +100,25 @@ def _gang(
     return gang_view(known.job, known.view, known.ranks, device, failures.get(known.job.id, ()), changes.get(known.job.id, 0))
 
 
-async def _carry_out(services: Services, known: JobSnapshot, step: Step, now: datetime) -> bool:
-    """Carry out a gang's step. Returns whether there was anything to do."""
-    pending = asdict(step.lacks) if step.lacks else None
-    if step.change is None and not step.new_slots and not step.released and pending == known.job.pending:
+async def _carry_out(services: Services, known: JobSnapshot, plan: GangPlan, now: datetime) -> bool:
+    """Carry out a gang's plan. Returns whether there was anything to do."""
+    pending = asdict(plan.lacks) if plan.lacks else None
+    if plan.change is None and not plan.new_slots and not plan.released and pending == known.job.pending:
         return False
     async with services.write() as session:
         job = await job_rows.get_locked(session, known.job.id)
         if job is None or job.version != known.job.version:
             return True
         await lock_ranks(session, job)
-        if step.change is not None:
-            await _change(session, job, step.change, now)
+        if plan.change is not None:
+            await _change(session, job, plan.change, now)
             return True
-        if step.released:
-            await gang_lifecycle.release_parked(session, job, step.released, now)
-        if step.new_slots and await still_free(session, step.new_slots):
-            await gang_lifecycle.park(session, job, step.new_slots, step.why, now)
+        if plan.released:
+            await gang_lifecycle.release_parked(session, job, plan.released, now)
+        if plan.new_slots and await still_free(session, plan.new_slots):
+            await gang_lifecycle.park(session, job, plan.new_slots, plan.why, now)
         if pending != known.job.pending:
-            await job_lifecycle.set_pending(session, job, step.lacks, now)
+            await job_lifecycle.set_pending(session, job, plan.lacks, now)
     return True
 
 

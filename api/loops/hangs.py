@@ -40,13 +40,13 @@ async def _advance_job(services: Services, job_id: str, now: datetime) -> None:
     """Decide again with everything locked: a rank may have had output since."""
     async with services.write() as session:
         known = await load_locked(session, job_id)
-        step = await _next(session, known, now) if known is not None else None
-        if known is not None and step is not None:
-            await _carry_out(session, known, step, now)
+        action = await _next(session, known, now) if known is not None else None
+        if known is not None and action is not None:
+            await _carry_out(session, known, action, now)
 
 
-async def _next(session: AsyncSession, known: JobSnapshot, now: datetime) -> quiet.Step | None:
-    """The next step. The last report of an agent that is away decides nothing."""
+async def _next(session: AsyncSession, known: JobSnapshot, now: datetime) -> quiet.QuietAction | None:
+    """The next action. The last report of an agent that is away decides nothing."""
     generation = known.generation
     if known.job.state is not JobState.RUNNING or generation is None or any(rank.node_id in known.silent for rank in known.members):
         return None
@@ -55,7 +55,7 @@ async def _next(session: AsyncSession, known: JobSnapshot, now: datetime) -> qui
     suspicion = suspicion_of(generation)
     look = await _stack_reading(session, known, suspicion) if suspicion is not None and suspicion.open else None
     ends = quiet.hang_seconds_of(known.job.spec.document) is not None
-    return quiet.next_step(_quiet_since(known.members), suspicion, look, now.timestamp(), ends=ends)
+    return quiet.next_action(_quiet_since(known.members), suspicion, look, now.timestamp(), ends=ends)
 
 
 def _has_long_ended(known: JobSnapshot, rank: RankRow, now: datetime) -> bool:
@@ -84,8 +84,8 @@ async def _stack_reading(session: AsyncSession, known: JobSnapshot, suspicion: S
     return StackReading(difference, all_at_work(answers, positions), complete, positions, in_words(main_frames(odd)) if odd else "")
 
 
-async def _carry_out(session: AsyncSession, known: JobSnapshot, step: quiet.Step, now: datetime) -> None:
-    match step:
+async def _carry_out(session: AsyncSession, known: JobSnapshot, action: quiet.QuietAction, now: datetime) -> None:
+    match action:
         case RequestStacks(suspicion=suspicion):
             await stacks.ask(session, known.job, now)
             await _keep(session, known, suspicion)

@@ -26,7 +26,7 @@ LEASE_INTERVALS = 1.5
 #: After each step a loop rests as long as the step took, and this long at most.
 LONGEST_REST_SECONDS = 0.1
 
-Step = Callable[[datetime], Awaitable[None]]
+Turn = Callable[[datetime], Awaitable[None]]
 
 
 @dataclass
@@ -38,7 +38,7 @@ class LeaseLoop:
 
     name: str
     services: Services
-    step: Step
+    step: Turn
     interval_seconds: float
     topics: tuple[str, ...] = ()
     waits_for_agents: bool = False

@@ -1,4 +1,4 @@
-"""The next step of every running gang: the whole queue and all gangs at once, since they share the free slots.
+"""A plan for every running gang: the whole queue and all gangs at once, since they share the free slots.
 
 The queue comes first, with the slots that it reserves; then every gang up to its target, with its spares; slots that are left go to gangs
 that may grow.
@@ -20,9 +20,9 @@ from paceline.cluster.policy.script_worlds import next_world
 
 
 @dataclass(frozen=True)
-class Step:
-    """The next step of one gang: a new membership, or else the slots that it gets for parked ranks, the parked ranks that are released,
-    and why it has no more."""
+class GangPlan:
+    """The next change of one gang: a new membership, or else the slots that it gets for parked ranks and the parked ranks that are released.
+    With `lacks`, the reason why it has no more."""
 
     job_id: str
     change: GangChange | None = None
@@ -33,39 +33,39 @@ class Step:
     rests: bool = False  # there is something to do later, without anything else changing
 
 
-def next_steps(
+def plan_gangs(
     gangs: Sequence[RunningGang], waiting: Sequence[Request], nodes: Sequence[NodeView], now: datetime, *, restarting: bool = False
-) -> list[Step]:
-    """The next step of each gang, served in the order of `gangs`; elastic scripts last, and one at a time. `restarting`: a script is on
+) -> list[GangPlan]:
+    """Plan the next change of each gang, served in the order of `gangs`; elastic scripts last, and one at a time. `restarting`: a script is on
     its way to another world already."""
-    living = _living_steps([gang for gang in gangs if gang.request is None], waiting, nodes, now)
-    busy = restarting or any(step.new_slots for step in living)
-    return [*living, *_script_steps([gang for gang in gangs if gang.request is not None], waiting, nodes, now, busy=busy)]
+    living = _living_plans([gang for gang in gangs if gang.request is None], waiting, nodes, now)
+    busy = restarting or any(plan.new_slots for plan in living)
+    return [*living, *_script_plans([gang for gang in gangs if gang.request is not None], waiting, nodes, now, busy=busy)]
 
 
-def _script_steps(
+def _script_plans(
     gangs: Sequence[RunningGang], waiting: Sequence[Request], nodes: Sequence[NodeView], now: datetime, *, busy: bool
-) -> list[Step]:
-    """The steps of elastic scripts. `busy`: another gang is about to take slots, so that free ones may not be free for long."""
-    found: list[Step] = []
+) -> list[GangPlan]:
+    """The plans of elastic scripts. `busy`: another gang is about to take slots, so that free ones may not be free for long."""
+    found: list[GangPlan] = []
     for gang in gangs:
         assert gang.request is not None
         world = next_world(gang, gang.request, waiting, nodes, now)
         withheld = busy and world.change is not None
         busy = busy or world.change is not None
-        found.append(Step(gang.job_id, None if withheld else world.change, lacks=world.lacks, rests=world.rests or withheld))
+        found.append(GangPlan(gang.job_id, None if withheld else world.change, lacks=world.lacks, rests=world.rests or withheld))
     return found
 
 
-def _living_steps(gangs: Sequence[RunningGang], waiting: Sequence[Request], nodes: Sequence[NodeView], now: datetime) -> list[Step]:
-    """The steps of gangs whose ranks come and go while they run."""
+def _living_plans(gangs: Sequence[RunningGang], waiting: Sequence[Request], nodes: Sequence[NodeView], now: datetime) -> list[GangPlan]:
+    """The plans of gangs whose ranks come and go while they run."""
     yielding = gangs_to_shrink(gangs, waiting, nodes)
     gangs = [replace(gang, yields=gang.job_id in yielding) for gang in gangs]
     room = Room(nodes, {request.requirements for request in waiting})
     place(waiting, nodes, room)
     due = [extend(_extension(gang, gang.target), nodes, room) for gang in gangs]
     more = [extend(_extension(gang, gang.limit, found), nodes, room) for gang, found in zip(gangs, due, strict=True)]
-    return [_step(gang, found, extra, nodes, now) for gang, found, extra in zip(gangs, due, more, strict=True)]
+    return [_plan(gang, found, extra, nodes, now) for gang, found, extra in zip(gangs, due, more, strict=True)]
 
 
 def _extension(gang: RunningGang, size: int, found: Sequence[NodeShare] = ()) -> Extension:
@@ -77,16 +77,16 @@ def _extension(gang: RunningGang, size: int, found: Sequence[NodeShare] = ()) ->
     )
 
 
-def _step(gang: RunningGang, due: tuple[NodeShare, ...], more: tuple[NodeShare, ...], nodes: Sequence[NodeView], now: datetime) -> Step:
+def _plan(gang: RunningGang, due: tuple[NodeShare, ...], more: tuple[NodeShare, ...], nodes: Sequence[NodeView], now: datetime) -> GangPlan:
     new_slots = () if given_up(gang.join_failures) else (*due, *more)
     change = next_change(gang, len(new_slots), now)
     if change is not None:
-        return Step(gang.job_id, change)
+        return GangPlan(gang.job_id, change)
     released = tuple(process.rank for process in superfluous(gang))
     again = retry_at(gang.join_failures)
     if again is not None and now < again:
-        return Step(gang.job_id, released=released, lacks=_join_failed(gang, again) if due else _lacks(gang, due, nodes))
-    return Step(gang.job_id, new_slots=new_slots, why=_why(gang), released=released, lacks=_lacks(gang, due, nodes))
+        return GangPlan(gang.job_id, released=released, lacks=_join_failed(gang, again) if due else _lacks(gang, due, nodes))
+    return GangPlan(gang.job_id, new_slots=new_slots, why=_why(gang), released=released, lacks=_lacks(gang, due, nodes))
 
 
 def _why(gang: RunningGang) -> str:

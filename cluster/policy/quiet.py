@@ -94,11 +94,11 @@ class WithdrawReport:
     reported: bool
 
 
-Step = RequestStacks | KeepReading | ReportHang | WithdrawReport
+QuietAction = RequestStacks | KeepReading | ReportHang | WithdrawReport
 
 
-def next_step(since: float | None, known: Suspicion | None, look: StackReading | None, now: float, *, ends: bool) -> Step | None:
-    """The next step about a generation that may hang. `since`: the last output or step of any rank, None while not all ranks are quiet.
+def next_action(since: float | None, known: Suspicion | None, look: StackReading | None, now: float, *, ends: bool) -> QuietAction | None:
+    """The next action about a generation that may hang. `since`: the last output or step of any rank, None while not all ranks are quiet.
     `look`: the stacks that `known` has asked for. `ends`: the user has said what counts as hung."""
     if since is None or (known is not None and since > known.since):
         return None if known is None else WithdrawReport(known.told_at is not None)
@@ -115,7 +115,7 @@ def next_step(since: float | None, known: Suspicion | None, look: StackReading |
     return RequestStacks(msgspec.structs.replace(known, asked_at=now, what=""))
 
 
-def _judge(known: Suspicion, look: StackReading, now: float, *, ends: bool) -> Step:
+def _judge(known: Suspicion, look: StackReading, now: float, *, ends: bool) -> QuietAction:
     positions, ranks = look.positions, look.difference.ranks
     seen = msgspec.structs.replace(
         known,

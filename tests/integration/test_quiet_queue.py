@@ -29,13 +29,13 @@ async def test_a_queue_that_does_not_fit_is_placed_once_until_something_changes(
     for _ in range(3):
         await scheduler.step_once(cluster.now())
     monkeypatch.setattr(placing, "place", counted("place", placing.place))  # type: ignore[attr-defined]
-    monkeypatch.setattr(elasticity, "next_steps", counted("next_steps", elasticity.next_steps))  # type: ignore[attr-defined]
+    monkeypatch.setattr(elasticity, "plan_gangs", counted("plan_gangs", elasticity.plan_gangs))  # type: ignore[attr-defined]
     for _ in range(5):
         await scheduler.step_once(cluster.now())
     assert looks == []
     one_more = await cluster.submit()
     await scheduler.step_once(cluster.now())
-    assert looks == ["place", "next_steps"]
+    assert looks == ["place", "plan_gangs"]
     assert (await cluster.job(one_more))["pending"]["code"] == "slots_taken"
     await agent.complete(running)
     states: list[str] = []

@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 from paceline.cluster.policy.decisions import ResizeGang
 from paceline.cluster.policy.elastic import MOST_FAILURES, JoinFailure, RunningGang, SlotAssignment
 from paceline.cluster.policy.extension import extend
-from paceline.cluster.policy.growth import Step, gangs_to_shrink, next_steps
+from paceline.cluster.policy.growth import GangPlan, gangs_to_shrink, plan_gangs
 from paceline.cluster.policy.placement import NodeView, Placement, Request, Room, place
 from tests.cluster.policy.test_elastic import NOW, cold, gang, member, warm
 from tests.cluster.policy.test_extension import wanted
 from tests.cluster.policy.test_placement import NODES, QUEUES, node, request
 
 
-def new_slots(step: Step) -> list[str]:
+def new_slots(step: GangPlan) -> list[str]:
     return [share.node_id for share in step.new_slots]
 
 
-def code(step: Step) -> str | None:
+def code(step: GangPlan) -> str | None:
     return step.lacks.code if step.lacks else None
 
 
-def one(known: RunningGang, nodes: list[NodeView], *queue: Request) -> Step:
-    (step,) = next_steps([known], queue, nodes, NOW)
+def one(known: RunningGang, nodes: list[NodeView], *queue: Request) -> GangPlan:
+    (step,) = plan_gangs([known], queue, nodes, NOW)
     return step
 
 
@@ -56,18 +56,18 @@ def test_everybody_gets_to_its_target_before_anybody_grows() -> None:
     greedy = replace(gang(member(0, "a"), target=1, most=4), job_id="greedy")
     lame = replace(gang(member(0, "b"), target=2), job_id="lame")
     nodes = [node("a", 1, free=0), node("b", 1, free=0), node("c", 1), node("d", 1)]
-    steps = next_steps([greedy, lame], [], nodes, NOW)
+    steps = plan_gangs([greedy, lame], [], nodes, NOW)
     assert {step.job_id: new_slots(step) for step in steps} == {"greedy": ["d"], "lame": ["c"]}
 
 
 def test_why_a_gang_is_smaller_than_it_should_be() -> None:
-    (full,) = next_steps([gang(member(0, "a"))], [], [node("a", 1, free=0)], NOW)
+    (full,) = plan_gangs([gang(member(0, "a"))], [], [node("a", 1, free=0)], NOW)
     assert full.lacks is not None
     assert full.lacks.text == "runs with 1 of 2 ranks; 1 more slot wanted; none is free"
-    (narrow,) = next_steps([gang(member(0, "a"))], [], [node("a", 2, free=1)], NOW)
+    (narrow,) = plan_gangs([gang(member(0, "a"))], [], [node("a", 2, free=1)], NOW)
     assert narrow.lacks is not None
     assert narrow.lacks.text == "runs with 1 of 2 ranks; 1 more slot wanted; a has 1 of its ranks already (resources.spread)"
-    (bare,) = next_steps([gang(member(0, "a"), target=1, spares=1)], [], [node("a", 1, free=0)], NOW)
+    (bare,) = plan_gangs([gang(member(0, "a"), target=1, spares=1)], [], [node("a", 1, free=0)], NOW)
     assert bare.lacks is not None
     assert bare.lacks.text == "has 0 of 1 spares; 1 more slot wanted; none is free"
     assert one(gang(member(0, "a"), parked=(cold(1),)), [node("a", 1, free=0)]).lacks is None  # it is on its way

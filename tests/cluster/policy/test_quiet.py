@@ -18,7 +18,7 @@ from paceline.cluster.policy.quiet import (
     WithdrawReport,
     described,
     hang_seconds_of,
-    next_step,
+    next_action,
     patience_of,
     verdict,
 )
@@ -35,43 +35,43 @@ def look(*, at_work: bool = False, complete: bool = True) -> StackReading:
 
 
 def test_a_job_in_which_a_rank_speaks_is_left_alone() -> None:
-    assert next_step(None, None, None, NOW, ends=False) is None
+    assert next_action(None, None, None, NOW, ends=False) is None
 
 
 def test_stacks_are_asked_for_once_all_are_quiet_and_waited_for() -> None:
-    assert next_step(SINCE, None, None, NOW, ends=False) == RequestStacks(ASKED)
-    assert next_step(SINCE, ASKED, look(complete=False), NOW + 1, ends=False) is None
-    assert next_step(SINCE, ASKED, look(complete=False), NOW + ANSWER_SECONDS, ends=False) is not None
+    assert next_action(SINCE, None, None, NOW, ends=False) == RequestStacks(ASKED)
+    assert next_action(SINCE, ASKED, look(complete=False), NOW + 1, ends=False) is None
+    assert next_action(SINCE, ASKED, look(complete=False), NOW + ANSWER_SECONDS, ends=False) is not None
 
 
 def test_a_notice_needs_two_looks() -> None:
-    first = next_step(SINCE, ASKED, look(), NOW + 1, ends=False)
+    first = next_action(SINCE, ASKED, look(), NOW + 1, ends=False)
     assert isinstance(first, KeepReading)
-    assert next_step(SINCE, first.suspicion, None, NOW + CONFIRM_SECONDS - 1, ends=False) is None
-    again = next_step(SINCE, first.suspicion, None, NOW + CONFIRM_SECONDS, ends=False)
+    assert next_action(SINCE, first.suspicion, None, NOW + CONFIRM_SECONDS - 1, ends=False) is None
+    again = next_action(SINCE, first.suspicion, None, NOW + CONFIRM_SECONDS, ends=False)
     assert isinstance(again, RequestStacks)
-    second = next_step(SINCE, again.suspicion, look(), NOW + CONFIRM_SECONDS + 1, ends=False)
+    second = next_action(SINCE, again.suspicion, look(), NOW + CONFIRM_SECONDS + 1, ends=False)
     assert isinstance(second, ReportHang)
     known = second.suspicion
     assert (known.ranks, known.places["0"], known.where) == ((1,), "waits in all_reduce (step in f.py:9)", {"1": "f.py:24"})
     assert described(known, NOW + 20) == "no output and no step of any rank for 7 min: rank 1 is at f.py:24"
     assert verdict(known) is None  # a notice ends nothing
-    assert next_step(SINCE, known, None, NOW + 9_999, ends=False) is None
+    assert next_action(SINCE, known, None, NOW + 9_999, ends=False) is None
 
 
 def test_ranks_that_compute_are_told_of_after_an_hour_only() -> None:
-    busy = next_step(SINCE, ASKED, look(at_work=True), NOW + 1, ends=False)
+    busy = next_action(SINCE, ASKED, look(at_work=True), NOW + 1, ends=False)
     assert isinstance(busy, KeepReading)
-    assert next_step(SINCE, busy.suspicion, None, NOW + LOOK_AGAIN_SECONDS - 1, ends=False) is None
-    again = next_step(SINCE, busy.suspicion, None, SINCE + BUSY_SECONDS, ends=False)
+    assert next_action(SINCE, busy.suspicion, None, NOW + LOOK_AGAIN_SECONDS - 1, ends=False) is None
+    again = next_action(SINCE, busy.suspicion, None, SINCE + BUSY_SECONDS, ends=False)
     assert isinstance(again, RequestStacks)
-    assert isinstance(next_step(SINCE, again.suspicion, look(at_work=True), SINCE + BUSY_SECONDS, ends=False), ReportHang)
+    assert isinstance(next_action(SINCE, again.suspicion, look(at_work=True), SINCE + BUSY_SECONDS, ends=False), ReportHang)
 
 
 @pytest.mark.parametrize("at_work", [False, True])
 def test_by_its_users_word_it_ends_at_the_first_look(at_work: bool) -> None:
     """An endless loop is busy too."""
-    step = next_step(SINCE, ASKED, look(at_work=at_work), NOW + 1, ends=True)
+    step = next_action(SINCE, ASKED, look(at_work=at_work), NOW + 1, ends=True)
     assert isinstance(step, ReportHang)
     found = verdict(step.suspicion)
     assert found is not None
@@ -80,9 +80,9 @@ def test_by_its_users_word_it_ends_at_the_first_look(at_work: bool) -> None:
 
 def test_output_withdraws_what_was_told() -> None:
     known = msgspec.structs.replace(ASKED, told_at=NOW, what="rank 1 is at f.py:24")
-    assert next_step(None, known, None, NOW + 1, ends=False) == WithdrawReport(reported=True)
-    assert next_step(SINCE + 1, known, None, NOW + 1, ends=False) == WithdrawReport(reported=True)  # it spoke, and has fallen quiet again
-    assert next_step(None, ASKED, None, NOW + 1, ends=False) == WithdrawReport(reported=False)
+    assert next_action(None, known, None, NOW + 1, ends=False) == WithdrawReport(reported=True)
+    assert next_action(SINCE + 1, known, None, NOW + 1, ends=False) == WithdrawReport(reported=True)  # it spoke, and has fallen quiet again
+    assert next_action(None, ASKED, None, NOW + 1, ends=False) == WithdrawReport(reported=False)
 
 
 @pytest.mark.parametrize("stored", [{}, {"fault_tolerance": None}, {"fault_tolerance": {"hang_seconds": "soon"}}])

@@ -11,7 +11,7 @@ import pytest
 from paceline.cluster.policy.decide import decide
 from paceline.cluster.policy.decisions import Restart, Stop
 from paceline.cluster.policy.elastic import RunningGang, SlotAssignment, is_steady
-from paceline.cluster.policy.growth import next_steps
+from paceline.cluster.policy.growth import plan_gangs
 from paceline.cluster.policy.placement import NodeView, Placement, Request, place
 from paceline.cluster.policy.script_worlds import LONGEST_REST_SECONDS, REST_SECONDS, NextWorld, next_world, rests_until
 from paceline.cluster.policy.views import JobView, RankView
@@ -110,9 +110,9 @@ def test_the_rest_doubles_with_each_change_up_to_its_limit() -> None:
 def test_one_script_at_a_time_is_started_again() -> None:
     nodes = [taken("a"), taken("b"), node("c", 1)]
     gangs = [script(wants(2), "a", job_id="one"), script(wants(2), "b", job_id="two")]
-    steps = next_steps(gangs, [], nodes, NOW)
+    steps = plan_gangs(gangs, [], nodes, NOW)
     assert [(step.job_id, step.change is not None, step.rests) for step in steps] == [("one", True, False), ("two", False, True)]
-    assert [step.change for step in next_steps(gangs, [], nodes, NOW, restarting=True)] == [None, None]
+    assert [step.change for step in plan_gangs(gangs, [], nodes, NOW, restarting=True)] == [None, None]
 
 
 def test_unwanted_slots_go_to_a_script_on_further_nodes_of_one_kind() -> None:
