@@ -163,7 +163,7 @@ def _requeue_for_resize(view: JobView) -> Decision | None:
 def _pause_unjoined(view: JobView, now: datetime) -> Decision | None:
     """Pause a job before every rank has joined: no step was taken, so there is nothing to save, and the ranks may wait for one that
     never comes. Ranks from an earlier generation do have something to save: they join first."""
-    if view.desired is Intent.PAUSE and not any(rank.carried for rank in view.ranks) and not view.may_have_joined(now):
+    if view.desired is Intent.PAUSE and not any(rank.process_kept for rank in view.ranks) and not view.may_have_joined(now):
         return Stop(EndReason.PAUSED, "paused by its user before its first step", stops_ranks=True)
     return None
 

@@ -63,7 +63,7 @@ def broken_group(view: JobView, now: datetime) -> Decision | None:
 def joiners_overdue(view: JobView, now: datetime) -> Decision | None:
     """The members from the generation before have left it, and wait for joiners for too long."""
     stayers = [rank for rank in view.ranks if not rank.newcomer]
-    late = [rank for rank in view.ranks if rank.newcomer and rank.carried and rank.state is not RankState.RUNNING]
+    late = [rank for rank in view.ranks if rank.newcomer and rank.process_kept and rank.state is not RankState.RUNNING]
     there = all(rank.state in (RankState.STARTING, RankState.RUNNING) for rank in stayers)
     entered = max((rank.updated_at for rank in stayers), default=now)
     if not late or not stayers or not there or view.waited(entered, now) < timedelta(seconds=ENTER_SECONDS):
@@ -164,7 +164,7 @@ def _close_up(view: JobView, reason: EndReason, what: str, without: Collection[i
     or all would go back to a checkpoint and have done so too often."""
     there = [rank for rank in view.ranks if not rank.stopped and rank.reachable and rank.state is not RankState.STOPPING]
     survivors = [rank for rank in there if rank.rank not in without]
-    begun = view.state in (JobState.RUNNING, JobState.RESIZING) or any(rank.carried for rank in view.ranks)
+    begun = view.state in (JobState.RUNNING, JobState.RESIZING) or any(rank.process_kept for rank in view.ranks)
     if view.min_ranks is None or not begun or _is_completing(view) or _would_fail_again(view) or all(rank.newcomer for rank in survivors):
         return None
     joining = [rank for rank in view.parked if rank.state is RankState.PARKED and rank.reachable and not rank.leaving]

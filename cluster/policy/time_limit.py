@@ -22,7 +22,11 @@ def reached(view: JobView, now: datetime) -> Stop | None:
 def reached_unjoined(view: JobView, now: datetime) -> Stop | None:
     """The decision about a job at its limit that takes no step yet, or whose ranks have all been told to end: there is nothing to save.
     Ranks from an earlier generation do have something to save: they join first."""
-    if not _is_over(view, now) or view.may_have_joined(now) or (not view.generation_ended and any(rank.carried for rank in view.ranks)):
+    if (
+        not _is_over(view, now)
+        or view.may_have_joined(now)
+        or (not view.generation_ended and any(rank.process_kept for rank in view.ranks))
+    ):
         return None
     return Stop(EndReason.TIME_LIMIT, f"{_limit_text(view)}, and was not at work", stops_ranks=True)
 

@@ -132,7 +132,7 @@ def rank_view(
         outcome=cast("Outcome | None", rank.outcome),
         failure=report_of(rank),
         drained=rank.drained,
-        carried=rank.born_generation is not None,
+        process_kept=rank.born_generation is not None,
         newcomer=rank.newcomer and not begun and rank.state is not RankState.RUNNING,
         reachable=reachable,
         suspended=rank.suspended,

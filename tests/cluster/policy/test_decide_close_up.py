@@ -34,7 +34,7 @@ def witness(number: int, *ended: int) -> RankView:
 
 
 def carried(number: int, state: RankState = RankState.STARTING, **known: Any) -> RankView:
-    return rank(number, state, carried=True, **known)
+    return rank(number, state, process_kept=True, **known)
 
 
 def gang(*ranks: RankView, state: JobState = JobState.RUNNING, least: int | None = 1, **known: Any) -> JobView:
@@ -52,7 +52,7 @@ def gang(*ranks: RankView, state: JobState = JobState.RUNNING, least: int | None
         (gang(rank(0), killed(1), rank(2, reachable=False)), (0,)),  # whoever cannot be told cannot follow
         (gang(rank(0), killed(1, drained=False)), (0,)),
         (gang(broken(0, updated_at=LONG_AGO), broken(1, updated_at=LONG_AGO)), (0, 1)),
-        (gang(carried(0), killed(1, carried=True), carried(2), state=JobState.RECOVERING), (0, 2)),
+        (gang(carried(0), killed(1, process_kept=True), carried(2), state=JobState.RECOVERING), (0, 2)),
         (gang(rank(0), killed(1), restarts=3), (0,)),
         (gang(rank(0), killed(1), desired=Intent.PAUSE), (0,)),  # the pause comes once they stand again
     ],

@@ -26,15 +26,15 @@ COLD_SPARE = rank(2, RankState.STARTING)
 
 
 def newcomer(number: int, state: RankState = RankState.ASSIGNED, **known: Any) -> RankView:
-    return rank(number, state, carried=True, newcomer=True, **known)
+    return rank(number, state, process_kept=True, newcomer=True, **known)
 
 
 def stayer(number: int, state: RankState = RankState.ASSIGNED, **known: Any) -> RankView:
-    return rank(number, state, carried=True, **known)
+    return rank(number, state, process_kept=True, **known)
 
 
 def dead(number: int, **known: Any) -> RankView:
-    return replace(killed(number), carried=True, **known)
+    return replace(killed(number), process_kept=True, **known)
 
 
 def resizing(*ranks: RankView, **known: Any) -> JobView:

@@ -77,13 +77,13 @@ def test_which_end_comes_first(view: JobView, reason: EndReason) -> None:
 
 
 def test_survivors_that_are_still_closing_up_join_before_they_save() -> None:
-    joining = (rank(0, RankState.STARTING, carried=True), rank(1, carried=True))
+    joining = (rank(0, RankState.STARTING, process_kept=True), rank(1, process_kept=True))
     assert decide(over(JobState.RECOVERING, *joining, ran=7200.0, generation_since=NOW), NOW) is None
 
 
 def test_a_job_that_never_comes_to_change_its_members_ends_at_its_limit_all_the_same() -> None:
     """It trained on for as long as its save failed."""
-    members = (rank(0, ASSIGNED.state, carried=True), rank(1, ASSIGNED.state, carried=True, newcomer=True))
+    members = (rank(0, ASSIGNED.state, process_kept=True), rank(1, ASSIGNED.state, process_kept=True, newcomer=True))
     assert decide(over(JobState.RESIZING, *members), NOW) is None, "it may save at the step at which they change"
     decision = decide(over(JobState.RESIZING, *members, ran=3600.0 + PAUSE_SECONDS), NOW)
     assert isinstance(decision, Stop)
