@@ -48,6 +48,14 @@ class NodePlacement(Protocol):
 
 
 @dataclass(frozen=True)
+class RestorePlan:
+    """Where a generation of new processes starts from."""
+
+    folders: tuple[str, ...]  # of checkpoints, best candidate first
+    required: bool  # there was something to continue from: starting over is out of the question
+
+
+@dataclass(frozen=True)
 class AssignedGang:
     """The part of an assignment that all nodes with ranks of one generation share."""
 
@@ -55,7 +63,7 @@ class AssignedGang:
     generation: GenerationRow
     ranks: Sequence[RankRow]  # in rank order
     lead: NodeAddress
-    restore: tuple[tuple[str, ...], bool]
+    restore: RestorePlan
 
     def local_world_size(self, node_id: str) -> int:
         return sum(rank.node_id == node_id and not rank.parked for rank in self.ranks)
@@ -156,7 +164,7 @@ async def _gangs(session: AsyncSession, keys: Sequence[tuple[str, int]]) -> dict
             generations[job_id, number],
             ranks[job_id, number],
             leads[ranks[job_id, number][0].node_id],
-            await _restore(session, jobs[job_id], number, [each for each in present if each.job_id == job_id]),
+            await _restore_plan(session, jobs[job_id], number, [each for each in present if each.job_id == job_id]),
         )
         for job_id, number in keys
     }
@@ -191,12 +199,12 @@ async def _assignments(
     ]
 
 
-async def _restore(session: AsyncSession, job: JobRow, generation: int, present: Sequence[CheckpointRow]) -> tuple[tuple[str, ...], bool]:
-    """(folders to try, whether starting over is out of the question because there was something to continue from). `present`: the job's
-    own checkpoints."""
+async def _restore_plan(session: AsyncSession, job: JobRow, generation: int, present: Sequence[CheckpointRow]) -> RestorePlan:
+    """Where this generation starts from. `present`: the job's own checkpoints."""
     candidates = [*_usable(present, generation), *await _origins(session, job)]
     damaged = any(each.state is CheckpointState.DAMAGED and each.generation < generation for each in present)
-    return tuple(each.directory for each in candidates), bool(candidates) or damaged or job.restored_from is not None
+    required = bool(candidates) or damaged or job.restored_from is not None
+    return RestorePlan(tuple(each.directory for each in candidates), required)
 
 
 def _world(rank: RankRow, node: NodePlacement, gang: AssignedGang) -> RankPlace:
@@ -215,8 +223,8 @@ def _world(rank: RankRow, node: NodePlacement, gang: AssignedGang) -> RankPlace:
         store_port=gang.lead.store_port,
         store_token=gang.generation.store_token,
         checkpoint_directory=checkpoint_folder(gang.job) or "",
-        restore_from=gang.restore[0],
-        restore_required=gang.restore[1],
+        restore_from=gang.restore.folders,
+        restore_required=gang.restore.required,
         parked=rank.parked,
         restarts=gang.job.restarts,
         at_boundary=gang.generation.at_boundary,
