@@ -70,30 +70,30 @@ def _queued(view: JobView, now: datetime) -> Decision | None:
 
 
 def _starting(view: JobView, now: datetime) -> Decision | None:
-    ended = _obey_cancel(view) or _finished(view) or recovery.failed(view)
-    joining = _joined(view) or recovery.broken_group(view, now) or recovery.joiners_overdue(view, now)
-    return ended or joining or _pause_unjoined(view, now) or time_limit.reached_unjoined(view, now) or _start_overdue(view, now)
+    ended = _on_cancel(view) or _on_completion(view) or recovery.on_failure(view)
+    joining = _on_all_joined(view) or recovery.on_broken_group(view, now) or recovery.on_overdue_joiners(view, now)
+    return ended or joining or _on_pause_unjoined(view, now) or time_limit.on_limit_unjoined(view, now) or _on_overdue_start(view, now)
 
 
 def _running(view: JobView, now: datetime) -> Decision | None:
-    ended = _obey_cancel(view) or _finished(view) or recovery.failed(view) or recovery.broken_group(view, now)
-    return ended or _obey_pause(view) or time_limit.reached(view, now) or _requeue_for_resize(view)
+    ended = _on_cancel(view) or _on_completion(view) or recovery.on_failure(view) or recovery.on_broken_group(view, now)
+    return ended or _on_pause(view) or time_limit.on_limit(view, now) or _on_resize(view)
 
 
 def _resizing(view: JobView, now: datetime) -> Decision | None:
     """Decide about a job that changes its members, which are at work in the generation before, or on their way. No member is sent back,
     and a pause comes once they have joined, or have not come to it for long."""
     stayers = replace(view, ranks=tuple(rank for rank in view.ranks if not rank.newcomer))
-    ended = _obey_cancel(view) or _finished(stayers) or recovery.failed(view)
-    joining = _joined(view) or recovery.broken_group(view, now) or recovery.joiners_overdue(view, now)
-    return ended or joining or time_limit.long_reached(view, now, PAUSE_SECONDS) or _pause_overdue(view, now)
+    ended = _on_cancel(view) or _on_completion(stayers) or recovery.on_failure(view)
+    joining = _on_all_joined(view) or recovery.on_broken_group(view, now) or recovery.on_overdue_joiners(view, now)
+    return ended or joining or time_limit.on_limit_in_change(view, now, PAUSE_SECONDS) or _on_overdue_pause(view, now)
 
 
 def _recovering(view: JobView, now: datetime) -> Decision | None:
     if not view.generation_ended:
         return _starting(view, now)
-    ended = _obey_cancel(view) or _obey_pause(view) or recovery.restart_is_futile(view, now)
-    return ended or time_limit.reached_unjoined(view, now) or _old_ranks_overdue(view, now)
+    ended = _on_cancel(view) or _on_pause(view) or recovery.on_futile_restart(view, now)
+    return ended or time_limit.on_limit_unjoined(view, now) or _on_overdue_exit(view, now)
 
 
 def _stopping(view: JobView, now: datetime) -> Decision | None:
@@ -133,20 +133,20 @@ _RULES: Mapping[JobState, Callable[[JobView, datetime], Decision | None]] = {
 }
 
 
-def _obey_cancel(view: JobView) -> Decision | None:
+def _on_cancel(view: JobView) -> Decision | None:
     if view.desired is Intent.CANCEL:
         return Stop(EndReason.CANCELLED, "cancelled by its user")
     return None
 
 
-def _obey_pause(view: JobView) -> Decision | None:
+def _on_pause(view: JobView) -> Decision | None:
     if view.desired is Intent.PAUSE:
         why = f"paused by its user: its ranks {view.exit_description}"
         return Stop(EndReason.PAUSED, why, stops_ranks=view.is_script)
     return None
 
 
-def _requeue_for_resize(view: JobView) -> Decision | None:
+def _on_resize(view: JobView) -> Decision | None:
     """Send a job that cannot change its size while it runs back to the queue for another size, or for other nodes. The world of an
     elastic script is decided along with all other gangs (`cluster.policy.script_worlds`)."""
     if view.min_ranks is not None or not view.saves:
@@ -160,7 +160,7 @@ def _requeue_for_resize(view: JobView) -> Decision | None:
     return None
 
 
-def _pause_unjoined(view: JobView, now: datetime) -> Decision | None:
+def _on_pause_unjoined(view: JobView, now: datetime) -> Decision | None:
     """Pause a job before every rank has joined: no step was taken, so there is nothing to save, and the ranks may wait for one that
     never comes. Ranks from an earlier generation do have something to save: they join first."""
     if view.desired is Intent.PAUSE and not any(rank.process_kept for rank in view.ranks) and not view.may_have_joined(now):
@@ -168,7 +168,7 @@ def _pause_unjoined(view: JobView, now: datetime) -> Decision | None:
     return None
 
 
-def _pause_overdue(view: JobView, now: datetime) -> Decision | None:
+def _on_overdue_pause(view: JobView, now: datetime) -> Decision | None:
     """Pause a job whose members are at work for long in the generation that they are to leave: they cannot save, or their steps take long. They
     go on without newcomers, and pause then. Where that would cost steps, they have much longer for it: they may be saving, and the pause may
     have been asked for only now. No newcomer must be on its way any more then."""
@@ -186,7 +186,7 @@ def _pause_overdue(view: JobView, now: datetime) -> Decision | None:
     return Stop(EndReason.PAUSED, why, counts_as_restart=True)
 
 
-def _joined(view: JobView) -> Decision | None:
+def _on_all_joined(view: JobView) -> Decision | None:
     if view.ranks and all(rank.state is RankState.RUNNING for rank in view.ranks):
         return Transition(JobState.RUNNING, None, f"{_all_ranks(view, f' of generation {view.generation}')} joined")
     return None
@@ -196,7 +196,7 @@ def _all_ranks(view: JobView, which: str = "") -> str:
     return f"its only rank{which} has" if len(view.ranks) == 1 else f"all {len(view.ranks)} ranks{which} have"
 
 
-def _finished(view: JobView) -> Decision | None:
+def _on_completion(view: JobView) -> Decision | None:
     if view.all_exited_with("completed"):
         return Stop(EndReason.COMPLETED, f"{_all_ranks(view)} completed")
     if view.own_pause is not None and view.all_exited_with("paused"):
@@ -207,7 +207,7 @@ def _finished(view: JobView) -> Decision | None:
     return None
 
 
-def _start_overdue(view: JobView, now: datetime) -> Decision | None:
+def _on_overdue_start(view: JobView, now: datetime) -> Decision | None:
     missing = [rank for rank in view.ranks if rank.state is not RankState.RUNNING]
     since, limit, late = view.generation_since, START_SECONDS, "did not join"
     if since is not None and view.installs_packages:
@@ -220,7 +220,7 @@ def _start_overdue(view: JobView, now: datetime) -> Decision | None:
     return recovery.restart_or_give_up(view, EndReason.START_TIMEOUT, what)
 
 
-def _old_ranks_overdue(view: JobView, now: datetime) -> Decision | None:
+def _on_overdue_exit(view: JobView, now: datetime) -> Decision | None:
     ended, patience = view.generation_ended_at, view.grace_seconds + STOP_SECONDS
     if view.is_finished(now) or ended is None or view.waited(ended, now) < timedelta(seconds=patience):
         return None
@@ -252,7 +252,7 @@ def _close_up_to_save(view: JobView, now: datetime) -> Regroup | None:
     if any(rank.outcome in ("paused", "completed") for rank in view.ranks):
         return None
     running = replace(view, state=JobState.RUNNING)
-    decision = recovery.failed(running) or recovery.broken_group(running, now)
+    decision = recovery.on_failure(running) or recovery.on_broken_group(running, now)
     return decision if isinstance(decision, Regroup) and decision.members.whole else None
 
 

@@ -1,6 +1,6 @@
 """The consequence of a fault for a job: the culprit, and whether the others close up, all restart, or the job ends.
 
-Each rule that `decide.py` asks returns None where it does not apply.
+Each rule that `decide.py` asks is named for its occasion (`on_…`), and returns None where that has not come.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PERMANENT_REASONS = frozenset({EndReason.INVALID_INPUT, EndReason.CHECKPOINT_FAI
 ALL_GO_BACK = frozenset({EndReason.ROLLED_BACK})
 
 
-def failed(view: JobView) -> Decision | None:
+def on_failure(view: JobView) -> Decision | None:
     """The first rule that applies decides: the user's policy for bad losses, a failed rank, an agent that is away along with a peer's
     report, a hang (`cluster.policy.hangs`)."""
     counts = True
@@ -51,7 +51,7 @@ def failed(view: JobView) -> Decision | None:
     return _close_up(view, reason, what) or restart_or_give_up(view, reason, what, counts=counts)
 
 
-def broken_group(view: JobView, now: datetime) -> Decision | None:
+def on_broken_group(view: JobView, now: datetime) -> Decision | None:
     """A connection broke and no rank died of it: all ranks go on in a new generation."""
     broken = [rank for rank in view.ranks if rank.broken and rank.waited(now) >= timedelta(seconds=BROKEN_SECONDS)]
     if view.min_ranks is None or not broken:
@@ -60,7 +60,7 @@ def broken_group(view: JobView, now: datetime) -> Decision | None:
     return _close_up(view, EndReason.RANK_CRASHED, what) or restart_or_give_up(view, EndReason.RANK_CRASHED, what)
 
 
-def joiners_overdue(view: JobView, now: datetime) -> Decision | None:
+def on_overdue_joiners(view: JobView, now: datetime) -> Decision | None:
     """The members from the generation before have left it, and wait for joiners for too long."""
     stayers = [rank for rank in view.ranks if not rank.newcomer]
     late = [rank for rank in view.ranks if rank.newcomer and rank.process_kept and rank.state is not RankState.RUNNING]
@@ -86,7 +86,7 @@ def without_newcomers(view: JobView, reason: EndReason, what: str) -> Regroup | 
     return alone if alone is not None and alone.members.whole else None
 
 
-def restart_is_futile(view: JobView, now: datetime) -> Decision | None:
+def on_futile_restart(view: JobView, now: datetime) -> Decision | None:
     """The decision to stop once all reports are in: the culprit's report may arrive after its victims', and only then is it known
     whether a restart can help."""
     if not view.is_finished(now) or not any(rank.failed for rank in view.ranks):

@@ -10,7 +10,7 @@ from paceline.cluster.states import EndReason
 from paceline.training.schema.amounts import written_time
 
 
-def reached(view: JobView, now: datetime) -> Stop | None:
+def on_limit(view: JobView, now: datetime) -> Stop | None:
     """The decision about a joined job at its limit: its ranks save and exit, as for a pause. A script's ranks get SIGTERM and their
     grace."""
     if not _is_over(view, now):
@@ -19,7 +19,7 @@ def reached(view: JobView, now: datetime) -> Stop | None:
     return Stop(EndReason.TIME_LIMIT, why, stops_ranks=view.is_script)
 
 
-def reached_unjoined(view: JobView, now: datetime) -> Stop | None:
+def on_limit_unjoined(view: JobView, now: datetime) -> Stop | None:
     """The decision about a job at its limit that takes no step yet, or whose ranks have all been told to end: there is nothing to save.
     Ranks from an earlier generation do have something to save: they join first."""
     if (
@@ -31,7 +31,7 @@ def reached_unjoined(view: JobView, now: datetime) -> Stop | None:
     return Stop(EndReason.TIME_LIMIT, f"{_limit_text(view)}, and was not at work", stops_ranks=True)
 
 
-def long_reached(view: JobView, now: datetime, patience: float) -> Stop | None:
+def on_limit_in_change(view: JobView, now: datetime, patience: float) -> Stop | None:
     """The decision about a job that changes its members at its limit: they have `patience` seconds to do so, and would save then."""
     if not _is_over(view, now, patience) or view.may_have_joined(now):
         return None
