@@ -6,7 +6,7 @@ Each rule that `decide.py` asks is named for its occasion (`on_…`), and return
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from paceline.cluster.policy import hangs
@@ -29,26 +29,42 @@ PERMANENT_REASONS = frozenset({EndReason.INVALID_INPUT, EndReason.CHECKPOINT_FAI
 ALL_GO_BACK = frozenset({EndReason.ROLLED_BACK})
 
 
+@dataclass(frozen=True)
+class JobFault:
+    """What ends a generation that was not told to end."""
+
+    reason: EndReason
+    what: str
+    counts: bool = True  # as one of the restarts that a job may have
+    is_ours: bool = False  # agents ended the ranks, and not the job's own doing
+
+
 def on_failure(view: JobView) -> Decision | None:
-    """The first rule that applies decides: the user's policy for bad losses, a failed rank, an agent that is away along with a peer's
-    report, a hang (`cluster.policy.hangs`)."""
-    counts = True
+    """The first that applies decides: the user's policy for bad losses, a fault of ranks or their nodes, a hang (`cluster.policy.hangs`)."""
     if view.stop is not None:
         return Stop(view.stop.reason, f"{view.stop.what}; it is stopped, as its fault_tolerance asks")
+    fault = _fault_of(view)
+    if fault is None:
+        return _hung(view)
+    if _is_completing(view) and not fault.is_ours and not any(rank.failed and not rank.newcomer for rank in view.ranks):
+        return None  # the others have got to the end without it
+    return _close_up(view, fault.reason, fault.what) or restart_or_give_up(view, fault.reason, fault.what, counts=fault.counts)
+
+
+def _fault_of(view: JobView) -> JobFault | None:
+    """The fault by the first sign of one: ranks ended by their agents, an agent that is away along with a peer's report, a failed rank,
+    nodes that are silent where the others wait."""
     if ended_by_agents := _ended_by_agents(view):
-        counts, reason, what = False, EndReason.NODE_LOST, _left(ended_by_agents)
-    elif cut_off := _cut_off(view):
-        counts, reason, what = False, EndReason.NODE_LOST, _cannot_be_reached(cut_off)
-    elif any(rank.failed for rank in view.ranks):
+        return JobFault(EndReason.NODE_LOST, _left(ended_by_agents), counts=False, is_ours=True)
+    if cut_off := _cut_off(view):
+        return JobFault(EndReason.NODE_LOST, _cannot_be_reached(cut_off), counts=False)
+    if any(rank.failed for rank in view.ranks):
         reason, what = diagnose(view)
         counts = reason is not EndReason.NODE_REMOVED and not (view.is_elastic and reason is EndReason.NODE_LOST)
-    elif silent := _silent(view):
-        reason, what = EndReason.NODE_LOST, _cannot_be_reached(silent)
-    else:
-        return _hung(view)
-    if _is_completing(view) and not ended_by_agents and not any(rank.failed and not rank.newcomer for rank in view.ranks):
-        return None  # the others have got to the end without it
-    return _close_up(view, reason, what) or restart_or_give_up(view, reason, what, counts=counts)
+        return JobFault(reason, what, counts=counts)
+    if silent := _silent(view):
+        return JobFault(EndReason.NODE_LOST, _cannot_be_reached(silent))
+    return None
 
 
 def on_broken_group(view: JobView, now: datetime) -> Decision | None:
