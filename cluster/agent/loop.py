@@ -91,6 +91,17 @@ class AgentContext:
     engines: tuple[ContainerEngine, ...] = ()  # that can run containers here, the preferred one first
 
 
+@dataclass
+class ConnectionRecord:
+    """The messages that have come and gone over the present connection to a coordinator."""
+
+    takes_notices: bool = False
+    notice: Notice | None = None  # the one that was sent
+    observed: Observed | None = None  # the newest that was sent
+    observed_at: float = 0.0  # monotonic
+    has_spoken: bool = False  # its first desired state counts, whatever its revision
+
+
 class Agent:
     def __init__(
         self,
@@ -116,22 +127,18 @@ class Agent:
         self._readings = ReadingRecorder(vitals.take, readings, self._reading_uploads.nudge, self._isolation)
         self._notices = notices or NoticeWatch(settings.notices)
         self._notices.on_notice = self._changed.set
-        self._takes_notices = False
-        self._told: Notice | None = None  # to the coordinator that we are connected to
+        self._told = ConnectionRecord()
         self._channel = CoordinatorChannel(settings.channel_server, credential.credential, self, tls=tls)
         self._boot_id = uuid.uuid4().hex
         self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
-        self._expect_any_revision = True
         self._namespaces: list[StoreNamespace] = []
         self._serving = asyncio.Lock()
         self._deletions = CheckpointDeletions(self._changed.set, settings.store_endpoints)
         self._observe_seconds = self._heartbeat_seconds = 5.0
-        self._last_observed: Observed | None = None
-        self._observed_at = 0.0
         self._welcomed = asyncio.Event()
         self._leave = asyncio.Event()
-        self._going = False
-        self._left_at = 0.0  # monotonic: when the coordinator was last told that we leave
+        self._leaving = False
+        self._leaving_told_at = 0.0  # monotonic
 
     async def run(self, stop: asyncio.Event, abandon: asyncio.Event) -> None:
         """Run until `stop` (end the ranks too), `abandon` (leave them to the next agent), or the coordinator removes the node."""
@@ -185,7 +192,7 @@ class Agent:
         save is not lost."""
         grace = min(most_seconds, self._ranks.longest_grace())
         log.info("leaving: ending ranks and spawner; ranks have up to %g s", grace)
-        self._going = True
+        self._leaving = True
         with self._isolation.of(f"{self._folder.leaving}, for the tasks that wait"):
             self._folder.leaving.write_text(f"{time.time() + grace:.3f}")
         await self._channel.send(Leaving())
@@ -195,8 +202,8 @@ class Agent:
         while not ending.done():
             await asyncio.wait([ending], timeout=TICK_SECONDS)
             await self._report()
-            if time.monotonic() - self._left_at >= self._heartbeat_seconds and await self._channel.send(Leaving()):
-                self._left_at = time.monotonic()
+            if time.monotonic() - self._leaving_told_at >= self._heartbeat_seconds and await self._channel.send(Leaving()):
+                self._leaving_told_at = time.monotonic()
         await ending
         await self._channel.send(self._observation())
         self._folder.leaving.unlink(missing_ok=True)
@@ -219,16 +226,15 @@ class Agent:
 
     async def on_welcome(self, welcome: Welcome) -> None:
         self._heartbeat_seconds, self._observe_seconds = welcome.heartbeat_seconds, welcome.observe_seconds
-        self._expect_any_revision, self._last_observed = True, None
-        self._takes_notices, self._told = welcome.takes_notices, None
+        self._told = ConnectionRecord(takes_notices=welcome.takes_notices)
         self._ranks.retry_uploads()
         self._welcomed.set()
         self._changed.set()
 
     async def on_desired(self, desired: Desired) -> None:
-        if self._desired is not None and desired.revision < self._desired.revision and not self._expect_any_revision:
+        if self._desired is not None and desired.revision < self._desired.revision and self._told.has_spoken:
             return  # overtaken on its way
-        self._desired, self._expect_any_revision = desired, False
+        self._desired, self._told.has_spoken = desired, True
         await self._serve_stores()
         self._changed.set()
         if desired.leave:
@@ -236,7 +242,7 @@ class Agent:
             self._leave.set()
 
     async def on_open_exec(self, order: OpenExec) -> None:
-        if not self._going:
+        if not self._leaving:
             self._sessions.start(order)
 
     async def _serve_stores(self) -> None:
@@ -257,7 +263,7 @@ class Agent:
             await self._welcomed.wait()
             self._welcomed.clear()
             try:
-                while not self._going and self._channel.is_connected:
+                while not self._leaving and self._channel.is_connected:
                     await self._channel.send(self._heartbeat())  # one that does not get through is followed by the next
                     await asyncio.sleep(self._heartbeat_seconds)
             except Exception:
@@ -295,8 +301,9 @@ class Agent:
     async def _tell_notice(self) -> None:
         """Tell each coordinator that takes notices of the present one; an earlier end is told again."""
         notice = self._notices.notice
-        if notice is not None and notice is not self._told and self._takes_notices and await self._channel.send(notice):
-            self._told = notice
+        told = self._told
+        if notice is not None and notice is not told.notice and told.takes_notices and await self._channel.send(notice):
+            told.notice = notice
 
     def _carry_out(self, action: Action, desired: Desired) -> None:
         match action:
@@ -338,9 +345,11 @@ class Agent:
     async def _report(self) -> None:
         """Report a change at once; mere progress, or nothing new, every `observe_seconds`."""
         observed, now = self._observation(), time.monotonic()
-        last, due = self._last_observed, now - self._observed_at >= self._observe_seconds
-        if (due or last is None or _without_progress(observed) != _without_progress(last)) and await self._channel.send(observed):
-            self._last_observed, self._observed_at = observed, now
+        told = self._told
+        due = now - told.observed_at >= self._observe_seconds
+        is_news = told.observed is None or _without_progress(observed) != _without_progress(told.observed)
+        if (due or is_news) and await self._channel.send(observed):
+            told.observed, told.observed_at = observed, now
 
 
 def _described(action: Action) -> str:
