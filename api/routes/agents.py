@@ -20,9 +20,8 @@ from paceline.api.errors import ProblemError
 from paceline.api.middleware.gate import UPLOAD
 from paceline.api.middleware.rate_limit import peer_of
 from paceline.api.routes.bundles import content_of
-from paceline.api.services.artifacts import files
+from paceline.api.services.artifacts import files, stored_artifacts
 from paceline.api.services.bundles import bundles
-from paceline.api.services.checkpoints import artifacts
 from paceline.api.services.ingest import screening
 from paceline.api.services.jobs import secrets
 from paceline.api.services.nodes import joining
@@ -120,7 +119,7 @@ async def job_secrets(job_id: str, node: JoinedNode, services: ServicesDep) -> R
 @router.post(ARTIFACTS_PATH.removeprefix(_PREFIX))
 async def offer_artifact(request: Request, node: JoinedNode, services: ServicesDep) -> Response:
     services.disk.require_room()
-    return answer(await artifacts.accept(services, node, await parse(request, Offer)))
+    return answer(await stored_artifacts.accept(services, node, await parse(request, Offer)))
 
 
 @router.post(ARTIFACT_FILES_PATH.removeprefix(_PREFIX))
@@ -132,4 +131,4 @@ async def offer_files(request: Request, node: JoinedNode, services: ServicesDep)
 @router.put(ARTIFACTS_PATH.removeprefix(_PREFIX) + "/{artifact_id}/{number}")
 async def store_chunk(artifact_id: str, number: int, request: Request, node: JoinedNode, services: ServicesDep) -> Response:
     services.disk.require_room()
-    return answer(await artifacts.store_chunk(services, node, artifact_id, number, await request.body()))
+    return answer(await stored_artifacts.store_chunk(services, node, artifact_id, number, await request.body()))

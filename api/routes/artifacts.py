@@ -17,7 +17,7 @@ from paceline.api.routes import files
 from paceline.api.routes.heavy import DownloadResponse
 from paceline.api.schemas.artifacts import Artifact, ProfileOrder, ProfileRequest
 from paceline.api.schemas.common import Page
-from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.history import card_holdings, event_files, media, steps
 from paceline.api.services.history.event_files import CardHistory
 from paceline.api.services.history.media_event_files import MediaRecords
@@ -93,7 +93,7 @@ async def job_artifacts(
     await jobs.find(session, job_id)
     key = paging.decode(cursor, str)
     rows = await artifact_rows.page_of_job(session, job_id, kind, str(key[0]) if key else None, limit + 1)
-    page = paging.page_of(rows, limit, artifacts.describe, lambda row: (row.id,))
+    page = paging.page_of(rows, limit, stored_artifacts.describe, lambda row: (row.id,))
     return paging.only(page, Artifact, fields)
 
 
@@ -102,20 +102,20 @@ async def job_artifacts(
 )
 async def artifact_content(job_id: str, artifact_id: str, session: ReadSession, services: ServicesDep) -> StreamingResponse:
     """The content of the file, as its rank wrote it."""
-    job, row = await jobs.find(session, job_id), await artifacts.find(session, job_id, artifact_id)
-    artifacts.require_ready(row)
+    job, row = await jobs.find(session, job_id), await stored_artifacts.find(session, job_id, artifact_id)
+    stored_artifacts.require_ready(row)
     if row.path is not None:
         return files.content(services, row, None, None)
-    headers = attachment(artifacts.file_name(job.name, row)) | {"Content-Length": str(row.bytes)}
+    headers = attachment(stored_artifacts.file_name(job.name, row)) | {"Content-Length": str(row.bytes)}
     media_type = BYTES if row.kind == "snapshot" else GZIP
-    return StreamingResponse(artifacts.contents(services, row.id), media_type=media_type, headers=headers)
+    return StreamingResponse(stored_artifacts.contents(services, row.id), media_type=media_type, headers=headers)
 
 
 @router.delete("/jobs/{job_id}/artifacts/{artifact_id}", status_code=204)
 async def delete_artifact(job_id: str, artifact_id: str, caller: Member, session: ReadSession, services: ServicesDep) -> None:
     """Delete the file for good. By the owner of the job or an admin."""
     ownership.require_owner_or_admin(caller, await jobs.find(session, job_id), services.settings, "delete its artifacts")
-    await artifacts.remove(services, await artifacts.find(session, job_id, artifact_id))
+    await stored_artifacts.remove(services, await stored_artifacts.find(session, job_id, artifact_id))
 
 
 def attachment(name: str) -> dict[str, str]:

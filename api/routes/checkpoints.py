@@ -15,9 +15,8 @@ from paceline.api.routes.heavy import DownloadResponse
 from paceline.api.schemas.checkpoints import Checkpoint, CheckpointFiles, ListedCheckpoint, RestoreRequest
 from paceline.api.schemas.common import Page
 from paceline.api.schemas.jobs import Job
-from paceline.api.services.artifacts import checkpoint_files as contents
 from paceline.api.services.artifacts import downloads
-from paceline.api.services.checkpoints import checkpoints
+from paceline.api.services.checkpoints import checkpoints, contents
 from paceline.api.services.jobs import jobs, ownership, revisions, setting_back
 from paceline.api.services.jobs.idempotency import Once
 from paceline.api.services.lifecycle import job_lifecycle

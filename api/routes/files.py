@@ -13,9 +13,8 @@ from paceline.api.deps import Member, ReadSession, ServicesDep
 from paceline.api.errors import ProblemError
 from paceline.api.routes.heavy import DownloadResponse
 from paceline.api.schemas.artifacts import FolderPage
-from paceline.api.services.artifacts import downloads, folders
+from paceline.api.services.artifacts import downloads, folders, stored_artifacts
 from paceline.api.services.artifacts.media_types import UNKNOWN, media_type_of
-from paceline.api.services.checkpoints import artifacts
 from paceline.api.services.jobs import jobs, ownership
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.repositories import artifact_files
@@ -71,7 +70,7 @@ async def folder_archive(job_id: str, session: ReadSession, services: ServicesDe
 async def delete_file(job_id: str, path: FilePath, caller: Member, session: ReadSession, services: ServicesDep) -> None:
     """Delete the file for good. By the owner of the job or an admin."""
     ownership.require_owner_or_admin(caller, await jobs.find(session, job_id), services.settings, "delete its artifacts")
-    await artifacts.remove(services, await folders.find(session, job_id, path))
+    await stored_artifacts.remove(services, await folders.find(session, job_id, path))
 
 
 def content(services: Services, row: ArtifactRow, range: str | None, if_range: str | None) -> StreamingResponse:

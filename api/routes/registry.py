@@ -12,8 +12,7 @@ from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
 from paceline.api.schemas.common import Page
 from paceline.api.schemas.registry import AliasName, ModelName, MoveAlias, RegisteredModel, RegisterVersion
-from paceline.api.services.artifacts import registry
-from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.artifacts import registry, stored_artifacts
 from paceline.api.services.jobs import ownership
 from paceline.api.services.jobs.idempotency import Once
 from paceline.db.repositories import registry as rows
@@ -82,4 +81,4 @@ async def delete_model_version(name: Name, number: Number, caller: Member, servi
         ownership.require_registrant_or_admin(caller, f"{model.name}:{number}", version, services.settings)
         useless = await registry.delete(session, model, version, caller.actor, services.now())
     for artifact_id in useless:
-        await artifacts.drop_contents(services, artifact_id)
+        await stored_artifacts.drop_contents(services, artifact_id)

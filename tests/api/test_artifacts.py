@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
-from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.scheduling.assignments import desired_of
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
@@ -157,7 +157,7 @@ async def test_a_rank_that_has_no_trace_says_why(harness: Harness) -> None:
 
 
 async def test_a_job_that_has_left_too_much_is_refused_with_both_numbers(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "MAX_JOB_BYTES", 150)
+    monkeypatch.setattr(stored_artifacts, "MAX_JOB_BYTES", 150)
     for name in ("a", "b"):
         harness.leave(bytes(100), name=name)
         await harness.upload()
@@ -178,14 +178,14 @@ async def test_files_of_ranks_that_the_node_does_not_hold_are_dropped(harness: H
 
 
 async def test_a_file_that_is_never_taken_holds_up_no_other(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = artifacts.check
+    real = stored_artifacts.check
 
     def broken(offer: Offer) -> None:
         if offer.artifact.name == "first":
             raise RuntimeError("a bug of the coordinator")
         real(offer)
 
-    monkeypatch.setattr(artifacts, "check", broken)
+    monkeypatch.setattr(stored_artifacts, "check", broken)
     stuck = harness.leave(b"x", name="first")
     harness.leave(b"y", name="second")
     with pytest.raises(CoordinatorAwayError, match="answered 500"):

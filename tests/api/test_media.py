@@ -18,7 +18,7 @@ import PIL.Image
 import pytest
 
 from paceline.api.core.context import Services
-from paceline.api.services.checkpoints import media_offers
+from paceline.api.services.artifacts import media_offers
 from paceline.api.services.history import media
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.states import RankState

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.core.identity import node_actor
 from paceline.api.errors import ProblemError, not_found
-from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.lifecycle import events
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.nodes import NodeRow
@@ -194,8 +194,8 @@ async def _store(services: Services, noted: Sequence[tuple[OfferedFile, Artifact
             if found is None:
                 useless.append(row.id)
             elif found.stored_at is None:
-                useless += await artifacts.settle_versions(
+                useless += await stored_artifacts.settle_versions(
                     session, found, [each for each in known if each.path == file.path], services.now()
                 )
     for artifact_id in useless:
-        await artifacts.drop_contents(services, artifact_id)
+        await stored_artifacts.drop_contents(services, artifact_id)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.gradients import GradientRecordState, GradientStep, JobGradients, ParameterGradients, RankGradient, StepGradients
-from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.artifacts import stored_artifacts
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.repositories import artifacts as rows
 from paceline.monitoring.gradient_records import DamagedRecordError, ParameterRecord, RecordedGradients, decompress
@@ -66,7 +66,7 @@ async def _read(services: Services, files: Collection[ArtifactRow]) -> tuple[dic
         if unpacked > MOST_BYTES:
             damaged[file.rank] = f"it is too large to be read along with those of other ranks; ask for rank={file.rank} alone"
             continue
-        content = b"".join([chunk async for chunk in artifacts.contents(services, file.id)])
+        content = b"".join([chunk async for chunk in stored_artifacts.contents(services, file.id)])
         try:
             record, size = await asyncio.to_thread(decompress, content)
         except DamagedRecordError as error:
@@ -78,7 +78,7 @@ async def _read(services: Services, files: Collection[ArtifactRow]) -> tuple[dic
 
 def _describe(file: ArtifactRow, damage: str | None, snapshots: Mapping[int, str]) -> GradientRecordState:
     error = file.error or damage
-    state = artifacts.state_of(file)
+    state = stored_artifacts.state_of(file)
     return GradientRecordState(rank=file.rank, state="failed" if error else state, error=error, snapshot_id=snapshots.get(file.rank))
 
 

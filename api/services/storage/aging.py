@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
-from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.lifecycle import events
 from paceline.api.services.storage import files, readings
 from paceline.api.services.storage.keeping import Sweep
@@ -138,7 +138,7 @@ async def old_artifacts(sweep: Sweep, policy: KeepPolicy) -> None:
 
 async def _forget(services: Services, row: ArtifactRow, why: str, now: datetime) -> None:
     """Delete the row of a file that never arrived. A node that comes back with the file may offer it again."""
-    await artifacts.remove(services, row)
+    await stored_artifacts.remove(services, row)
     if row.kind == "media":  # there may be tens of thousands
         return
     what = "trace" if row.path is None else "file"
@@ -167,4 +167,4 @@ async def _orphans(sweep: Sweep) -> None:
         async with sweep.services.control.read() as session:
             known = await aged.known_artifacts(session, some)
         for artifact_id in set(some) - known:
-            await artifacts.drop_contents(sweep.services, artifact_id)
+            await stored_artifacts.drop_contents(sweep.services, artifact_id)

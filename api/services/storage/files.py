@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from paceline.api.core.identity import SYSTEM
-from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.lifecycle import events
 from paceline.api.services.storage.keeping import Sweep
 from paceline.db.repositories import artifact_files
@@ -32,7 +32,7 @@ async def _drop(sweep: Sweep, job_id: str, age: timedelta) -> None:
         if not some:
             break
         for row in some:
-            await artifacts.remove(sweep.services, row)
+            await stored_artifacts.remove(sweep.services, row)
             count, size = count + 1, size + row.bytes
     why = f"older than {age.days} days"
     async with sweep.services.write() as session:

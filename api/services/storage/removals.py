@@ -15,7 +15,8 @@ from paceline.api.core.identity import SYSTEM
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor
 from paceline.api.schemas.storage import DataRemoval
-from paceline.api.services.checkpoints import artifacts, checkpoints
+from paceline.api.services.artifacts import stored_artifacts
+from paceline.api.services.checkpoints import checkpoints
 from paceline.api.services.lifecycle import events
 from paceline.api.services.storage import rollups
 from paceline.api.services.storage.keeping import Sweep
@@ -127,7 +128,7 @@ async def _remove_files(sweep: Sweep, job_id: str) -> tuple[int, bool]:
         async with sweep.services.control.read() as session:
             files = await aged.artifacts_of(session, job_id, BATCH)
         for file in files:
-            await artifacts.remove(sweep.services, file)
+            await stored_artifacts.remove(sweep.services, file)
             gone += file.bytes
         if len(files) < BATCH or sweep.pace.over:
             return gone, len(files) == BATCH

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from paceline.api.errors import ProblemError
-from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.storage import removals
 from paceline.api.services.storage.files import drop_old
 from paceline.api.services.storage.keeping import DeletionPace, Sweep
@@ -140,7 +140,7 @@ async def test_a_file_that_becomes_a_model_while_others_are_removed_keeps_its_co
         (row,) = (await session.scalars(select(ArtifactRow))).all()
     version = (await register(left, job_id=left.job.id, path="rank0/model.pt"))["versions"][0]
     with pytest.raises(ProblemError, match="gpt:1 in the registry of models"):
-        await artifacts.remove(left.services, row)
+        await stored_artifacts.remove(left.services, row)
     assert (await left.client.get(version["download"])).content == b"weights"
 
 

@@ -18,8 +18,8 @@ from fastapi import FastAPI
 from paceline.api.core.context import Services
 from paceline.api.core.daemon_calls import DaemonCalls
 from paceline.api.errors import ProblemError
-from paceline.api.services.artifacts import checkpoint_files
-from paceline.api.services.artifacts.checkpoint_files import DamagedWhileSentError, PackedFile
+from paceline.api.services.checkpoints import contents
+from paceline.api.services.checkpoints.contents import DamagedWhileSentError, PackedFile
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.monitoring.sealed import File
 from paceline.training.saving import manifest as manifests
@@ -29,12 +29,12 @@ from tests import factories
 ALL = "/api/v1/checkpoints"
 
 
-def save(folder: Path, contents: dict[str, bytes], **changes: Any) -> str:
+def save(folder: Path, parts: dict[str, bytes], **changes: Any) -> str:
     """A committed checkpoint with these files; returns the SHA-256 of its manifest."""
     folder.mkdir(parents=True)
-    for name, content in contents.items():
+    for name, content in parts.items():
         (folder / name).write_bytes(content)
-    files = {name: File(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) for name, content in contents.items()}
+    files = {name: File(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) for name, content in parts.items()}
     known: dict[str, Any] = {"job_id": "j", "step": 5, "generation": 1, "world_size": 1, "seed": 0, "spec_sha256": "", "created": 0.0}
     return manifests.write(folder, Manifest(**known, best=None, metrics={}, files=files | changes))
 
@@ -113,17 +113,17 @@ async def test_a_link_or_a_changed_file_breaks_the_download_off(tmp_path: Path) 
     file = tmp_path / "model"
     file.write_bytes(content)
     good = PackedFile(file, "model", len(content), hashlib.sha256(content).hexdigest())
-    assert b"".join([piece async for piece in checkpoint_files.content(good)]) == content
+    assert b"".join([piece async for piece in contents.content(good)]) == content
     file.write_bytes(content[:-1] + b"?")
     with pytest.raises(DamagedWhileSentError):
-        assert len(b"".join([piece async for piece in checkpoint_files.content(good)])) < len(content)
+        assert len(b"".join([piece async for piece in contents.content(good)])) < len(content)
     file.write_bytes(content[:100])
     with pytest.raises(DamagedWhileSentError):
-        [piece async for piece in checkpoint_files.content(good)]
+        [piece async for piece in contents.content(good)]
     file.unlink()
     file.symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic links"):
-        [piece async for piece in checkpoint_files.content(good)]
+        [piece async for piece in contents.content(good)]
 
 
 async def test_a_folder_that_is_put_in_the_place_of_a_checkpoint_while_it_is_sent_is_not_read(
@@ -136,17 +136,17 @@ async def test_a_folder_that_is_put_in_the_place_of_a_checkpoint_while_it_is_sen
     folder = tmp_path / "step-5.g1"
     claimed = File(bytes=10**12, sha256="0" * 64)
     row = await announced(services, folder, save(folder, {"a": b"first"}, **{"secrets.key": claimed}))
-    files = await checkpoint_files.files_of(services, row, "node", {})
+    files = await contents.files_of(services, row, "node", {})
     first, second = files[0], files[1]
-    assert [piece async for piece in checkpoint_files.content(first)] == [b"first"]
+    assert [piece async for piece in contents.content(first)] == [b"first"]
     folder.rename(tmp_path / "moved")
     folder.symlink_to(private)
-    assert [piece async for piece in checkpoint_files.content(first)] == [b"first"]
+    assert [piece async for piece in contents.content(first)] == [b"first"]
     with pytest.raises(OSError, match="No such file"):
-        await anext(checkpoint_files.content(second))
+        await anext(contents.content(second))
     (tmp_path / "moved" / "secrets.key").write_bytes(b"secret" * 1000)
     with pytest.raises(DamagedWhileSentError):
-        await anext(checkpoint_files.content(second))
+        await anext(contents.content(second))
 
 
 async def test_file_systems_that_hang_take_none_of_the_threads_that_the_coordinator_needs(services: Services, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ async def test_file_systems_that_hang_take_none_of_the_threads_that_the_coordina
     with pytest.raises(TimeoutError):
         await looks.run(lambda: released.wait(30), 0.01)
     with pytest.raises(ProblemError) as raised:
-        await checkpoint_files.files_of(services, row, "node", {})
+        await contents.files_of(services, row, "node", {})
     assert raised.value.code == "busy"
     released.set()
 
@@ -207,7 +207,7 @@ async def test_an_export_that_cannot_be_sent_leaves_nothing_behind(
         (scratch / "model.safetensors").write_bytes(b"weights")
         return scratch, [PackedFile(scratch / "model.safetensors", "model.safetensors", 7, None)]
 
-    monkeypatch.setattr(checkpoint_files, "export", export)
+    monkeypatch.setattr(contents, "export", export)
     answer = await client.get(f"{ALL}/{row.id}/download", params={"format": "safetensors"})
     assert (answer.content, scratch.exists()) == (b"weights", False)
 
@@ -215,6 +215,6 @@ async def test_an_export_that_cannot_be_sent_leaves_nothing_behind(
         app.state.downloads.limit, app.state.downloads.wait_seconds = 0, 0.05
         return await export()
 
-    monkeypatch.setattr(checkpoint_files, "export", export_and_lose_the_turn)
+    monkeypatch.setattr(contents, "export", export_and_lose_the_turn)
     answer = await client.get(f"{ALL}/{row.id}/download", params={"format": "safetensors"})
     assert (answer.json()["code"], scratch.exists()) == ("busy", False)

@@ -16,7 +16,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import node_actor
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.artifacts import Artifact
-from paceline.api.services.checkpoints import media_offers
+from paceline.api.services.artifacts import media_offers
 from paceline.api.services.lifecycle import events, node_lifecycle
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.nodes import NodeRow
