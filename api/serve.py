@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from paceline.api.core.certificates import SELF_SIGNED, ServerCertificate, own_certificate
 from paceline.api.main import app
 from paceline.api.settings import Settings
+from paceline.distributed.heap import share_arenas
 from paceline.tls.trust import TrustError
 
 LOOPBACK = "127.0.0.1"
@@ -108,6 +109,7 @@ def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    share_arenas()
     hosts = options.host or [LOOPBACK]
     try:
         certificate = _certificate(options.tls, hosts)

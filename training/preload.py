@@ -8,7 +8,7 @@ import torch
 
 from paceline.distributed import env
 from paceline.distributed.cuda_driver import require_cuda_unstarted
-from paceline.training.heap import keep_freed_blocks
+from paceline.distributed.heap import keep_freed_blocks
 from paceline.training.optim.optimizers import build_optimizer, clip_gradients
 from paceline.training.schema.optimizer import AdamW, Optimizer, Sgd
 

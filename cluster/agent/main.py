@@ -32,6 +32,7 @@ from paceline.cluster.agent.offer import NodeOffer, settle_offer
 from paceline.cluster.agent.processes import spare_from_memory_killer
 from paceline.cluster.agent.settings import AgentSettings, forget_token, read_settings
 from paceline.cluster.agent.vitals import RankHeartbeats
+from paceline.distributed.heap import share_arenas
 from paceline.distributed.store_server import StoreServer
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.files import write_durably
@@ -47,6 +48,7 @@ log = logging.getLogger(__name__)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = read_settings(arguments)
+    share_arenas()
     settings = keep_apart(settings)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
