@@ -90,8 +90,8 @@ class JoinedGeneration:
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """What the ranks of a generation know of each other's states once they have met; the same on every rank, but for `unreported`."""
+class StateMeeting:
+    """The states of a generation's ranks, compared once they have met; the same on every rank, but for `unreported`."""
 
     agreement: Agreement | None  # None: they have no state between them, or a part of it is missing
     newest_generation: int  # in which any of them had begun; 0: all processes are new
@@ -133,7 +133,7 @@ def build_generation(spec: JobSpec, world: RankPlace, state: TrainState, telemet
     return JoinedGeneration(spec, state, group, step_runner, checkpoints, saves, telemetry, rebuilt, sums, gradients)
 
 
-def meet(world: RankPlace, state: TrainState, checkpoints: CheckpointDirectory, degrees: Degrees, telemetry: Telemetry) -> Meeting:
+def meet(world: RankPlace, state: TrainState, checkpoints: CheckpointDirectory, degrees: Degrees, telemetry: Telemetry) -> StateMeeting:
     """Tell the other ranks of one's state, agree on the one to go on from, and make the checkpoints' directory ready. Collective."""
     summaries = checkpoints.group.all_gather_object(elastic.summarize_state(state, was_leader=telemetry.was_leader))
     agreement = server_state.agree(summaries, degrees.servers) if degrees.servers else elastic.agree(summaries, state_shards(degrees))
@@ -144,11 +144,11 @@ def meet(world: RankPlace, state: TrainState, checkpoints: CheckpointDirectory, 
     unreported = checkpoint.unreported(checkpoints, world.restore_from)
     for found in unreported:
         telemetry.event("checkpoint_committed", **found.announcement)
-    return Meeting(agreement, max(each.generation for each in summaries), unreported)
+    return StateMeeting(agreement, max(each.generation for each in summaries), unreported)
 
 
 def start_or_restore(
-    spec: JobSpec, world: RankPlace, state: TrainState, checkpoints: CheckpointDirectory, meeting: Meeting, telemetry: Telemetry
+    spec: JobSpec, world: RankPlace, state: TrainState, checkpoints: CheckpointDirectory, meeting: StateMeeting, telemetry: Telemetry
 ) -> None:
     """Bring ranks without a common state to that of the newest checkpoint, or to step 0. Collective; raises as `restore`."""
     if spec.parallelism.degrees(world.world_size).servers and meeting.newest_generation:

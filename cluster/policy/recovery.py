@@ -31,7 +31,7 @@ ALL_GO_BACK = frozenset({EndReason.ROLLED_BACK})
 
 @dataclass(frozen=True)
 class JobFault:
-    """What ends a generation that was not told to end."""
+    """The reason for which a generation ends that was not told to."""
 
     reason: EndReason
     what: str
