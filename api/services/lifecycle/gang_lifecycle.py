@@ -25,6 +25,9 @@ from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 
+#: A job that goes back to the queue for another size, or for other nodes, waits where it stood.
+KEEPS_ITS_TURN = frozenset({EndReason.RESIZED, EndReason.PREEMPTED})
+
 
 @dataclass(frozen=True)
 class Start:
@@ -185,7 +188,7 @@ def _values_after(job: JobRow, decision: Decision | ResizeGang, failure: dict[st
         values["restarts"] = job.restarts + 1
     if isinstance(decision, Stop) and decision.waits_for_user:
         values["desired"] = Intent.PAUSE
-    if decision.to is JobState.QUEUED and job.end_reason is not EndReason.RESIZED:  # for another size it keeps its turn
+    if decision.to is JobState.QUEUED and job.end_reason not in KEEPS_ITS_TURN:
         values["queued_at"] = now
     if decision.to in TERMINAL_JOB_STATES:
         values["ended_at"] = now
