@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -133,9 +133,10 @@ class SshSettings(Part):
             raise inconsistent("environment and packages_of exclude each other: nothing is installed into an environment that is there")
         return self
 
-    def node_names(self, pool: str | None, taken: Collection[str], count: int) -> list[str]:
-        """The names of the first `count` machines that have no node yet; fewer where there are no more."""
+    def node_names(self, pool: str | None, taken: Collection[str], count: int, failed: Sequence[str] = ()) -> list[str]:
+        """The names of the first `count` machines that have no node yet, those in `failed` last; fewer where there are no more."""
         free = [name for each in self.hosts if (name := ssh_node_name(pool, each)) not in taken]
+        free.sort(key=lambda name: failed.index(name) if name in failed else -1)
         return free[:count]
 
 
@@ -226,11 +227,12 @@ def pool_json_schema() -> dict[str, Any]:
     return schema
 
 
-def new_names(settings: object, pool: str | None, taken: Collection[str], count: int) -> list[str]:
-    """Names for `count` new nodes, none of which is taken; fewer where the provider has no room for so many."""
+def new_names(settings: object, pool: str | None, taken: Collection[str], count: int, failed: Sequence[str] = ()) -> list[str]:
+    """Names for `count` new nodes, none of which is taken; fewer where the provider has no room for so many. `failed`: names of nodes that
+    could not be started, in the order in which they are tried again, after all others."""
     named = getattr(settings, "node_names", None)
     if named is not None:
-        return list(named(pool, taken, count))
+        return list(named(pool, taken, count, failed))
     names = list[str]()
     while len(names) < count:
         suffix = "".join(secrets.choice(SUFFIX_LETTERS) for _ in range(SUFFIX_LENGTH))

@@ -173,6 +173,16 @@ async def test_a_refusal_is_shown_with_its_way_out_tried_again_and_given_up(mach
     assert (row.state, row.failure, row.remedy) == (LaunchState.FAILED, "gpu1 does not answer (5 tries)", "switch it on")
 
 
+async def test_a_host_that_is_down_does_not_keep_the_hosts_behind_it_from_being_tried(machinery: Machinery) -> None:
+    await machinery.ask()
+    machinery.provider.refusal = ProvisionerError("gpu1 does not answer", "switch it on")
+    for _ in range(progress.MOST_TRIES):
+        await machinery.step(progress.LONGEST_WAIT_SECONDS)
+    machinery.provider.refusal = None
+    (launch,) = await machinery.ask()
+    assert launch["name"] == "lab-gpu2"
+
+
 async def test_a_coordinator_that_is_killed_while_it_asks_launches_nothing_twice_and_orphans_nothing(machinery: Machinery) -> None:
     (launch,) = await machinery.ask()
     machinery.provider.gate = asyncio.Event()

@@ -37,6 +37,13 @@ def test_a_node_is_named_after_its_host_and_a_host_has_one_node() -> None:
     assert new_names(settings, None, {"gpu1.lab"}, 1) == ["gpu1.lab-2222"]
 
 
+def test_a_host_on_which_no_node_could_be_started_is_tried_after_the_others() -> None:
+    settings = ssh("gpu1", "gpu2", "gpu3")
+    assert new_names(settings, "lab", set(), 1, failed=["lab-gpu1"]) == ["lab-gpu2"]
+    assert new_names(settings, "lab", set(), 3, failed=["lab-gpu2", "lab-gpu1"]) == ["lab-gpu3", "lab-gpu2", "lab-gpu1"]
+    assert new_names(settings, "lab", {"lab-gpu2", "lab-gpu3"}, 1, failed=["lab-gpu1"]) == ["lab-gpu1"]
+
+
 def test_other_nodes_get_names_that_nobody_has() -> None:
     names = new_names(object(), "spot", set(), 50)
     assert len(set(names)) == 50
