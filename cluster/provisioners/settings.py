@@ -172,6 +172,11 @@ class AutoscaleSettings(Part):
         False,
         description="Set if its nodes have podman, docker or apptainer, for jobs with `environment.image`. Default: as the nodes that it has had.",
     )
+    discards_checkpoints: bool = Field(
+        False,
+        description="Drain idle nodes of `ssh` and `kubernetes` although the checkpoints in their own folders are deleted with them. "
+        "Default: the pool needs a folder for checkpoints that outlives its nodes.",
+    )
     budget_node_hours: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="Grow no more once its nodes have run for so many hours in a calendar month (UTC)."
     )
@@ -210,7 +215,21 @@ class PoolSpec(Part):
             raise inconsistent("autoscale needs a provider that starts nodes; people start those of a manual pool: leave autoscale out")
         if self.autoscale is not None and self.slots is None:
             raise inconsistent("autoscale needs slots: how many each node offers, which is not known before the first one has joined")
+        if self.autoscale is not None and not self.autoscale.discards_checkpoints and self._deletes_checkpoints:
+            field = "checkpoint_claim" if isinstance(self.provider, KubernetesSettings) else "checkpoints"
+            raise inconsistent(
+                "autoscale ends idle nodes, and the checkpoints in their own folders are deleted with them: set provider.{field} to one that "
+                "outlives them, or autoscale.discards_checkpoints=true where each job saves to a shared checkpoint.directory",
+                field=field,
+            )
         return self
+
+    @property
+    def _deletes_checkpoints(self) -> bool:
+        """Whether the folder in which its nodes keep checkpoints by default is removed with the node."""
+        if isinstance(self.provider, SshSettings):
+            return self.provider.checkpoints is None
+        return isinstance(self.provider, KubernetesSettings) and self.provider.checkpoint_claim is None
 
     @property
     def most_nodes(self) -> int:

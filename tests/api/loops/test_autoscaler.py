@@ -33,7 +33,7 @@ POOL: dict[str, Any] = {
     "name": "lab",
     "provider": {"type": "ssh", "hosts": ["ada@gpu1", "ada@gpu2", "ada@gpu3"]},
     "slots": 2,
-    "autoscale": {"device": "cpu", "idle_seconds": 60},
+    "autoscale": {"device": "cpu", "idle_seconds": 60, "discards_checkpoints": True},
 }
 FOUR_SLOTS = {"resources": {"slots": 4}, "parallelism": {"strategy": "ddp"}}
 IN_CONTAINER = {
