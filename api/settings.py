@@ -19,7 +19,8 @@ from paceline.objects.endpoints import SETTING as STORE_ENDPOINTS
 from paceline.objects.endpoints import listed_endpoints
 from paceline.tls.trust import TrustError, fingerprint_of
 
-SSH_SECRETS = "PACELINE_SSH_"
+#: How the names of variables begin that pools may have handed to their providers.
+PROVIDER_SECRETS = ("PACELINE_SSH_", "PACELINE_KUBERNETES_")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -171,7 +172,7 @@ def _known_hosts(allowed_hosts: str) -> frozenset[str]:
     return frozenset(LOOPBACK_NAMES) | frozenset(name for name in named if name)
 
 
-def ssh_secret(name: str) -> str | None:
-    """A password for SSH hosts, from the environment. Only variables that are meant for it can be read: a pool names them, and whoever runs its
-    hosts is told the value. None: it is not set."""
-    return os.environ.get(name) if name.startswith(SSH_SECRETS) else None
+def provider_secret(name: str) -> str | None:
+    """A password for SSH hosts or a token for a Kubernetes cluster, from the environment. Only variables that are meant for it can be read: a pool
+    names them, and whoever runs its hosts is told the value. None: it is not set."""
+    return os.environ.get(name) if name.startswith(PROVIDER_SECRETS) else None
