@@ -1,0 +1,51 @@
+"""A pool whose nodes are not what it says of them, or not what a job can use: on both databases, the time as an argument."""
+
+from __future__ import annotations
+
+from tests.api.loops.grown_pool import POOL, Grown
+
+IN_CONTAINER = {
+    "name": "script",
+    "script": {"command": ["python", "train.py"]},
+    "environment": {"image": "docker.io/library/python:3.11"},
+    "resources": {"slots": 1},
+}
+
+
+async def test_a_pool_that_says_that_its_nodes_run_containers_grows_for_jobs_with_an_image(grown: Grown) -> None:
+    """No pool without nodes ever did: a container engine was looked for on nodes that there were."""
+    await grown.apply()
+    job = await grown.submit(**IN_CONTAINER)
+    await grown.step(11)
+    assert await grown.coming() == []
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"] == (
+        "lab has had no node, so it is not known whether its nodes have podman, docker or apptainer: if they do, set autoscale.containers of the pool "
+        "to true"
+    )
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True})
+    await grown.step()
+    assert await grown.coming() == ["lab-gpu1"]
+    assert await grown.told() == [("launch.requested", f"job {job.id} waits for 1 slot")]
+    assert (await grown.pool())["withheld"] == []
+    await grown.step()
+    await grown.join_all(inventory={"container_engines": ["podman"]})
+    for _ in range(10):
+        await grown.step(30)
+    assert await grown.states() == ["ready"], "it is kept for the job"
+
+
+async def test_a_pool_that_is_wrong_about_its_nodes_launches_one_and_no_more(grown: Grown) -> None:
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True})
+    await grown.submit(**IN_CONTAINER)
+    await grown.step(11)
+    await grown.step()
+    await grown.join_all(inventory={"container_engines": []})
+    for _ in range(40):
+        await grown.step(30)
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 1
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"].startswith("lab's newest node, lab-gpu1, has none of podman, docker or apptainer that works: install one, then")
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True, "idle_seconds": 61})
+    await grown.step()
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 2, "its owner says so anew"
