@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import ByteSize, Field, SecretStr, model_validator
+from pydantic import ByteSize, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from paceline.cluster.history.node_readings import KeepReadings
@@ -21,6 +22,7 @@ from paceline.tls.trust import TrustError, fingerprint_of
 
 #: How the names of variables begin that pools may have handed to their providers.
 PROVIDER_SECRETS = ("PACELINE_SSH_", "PACELINE_KUBERNETES_")
+_SIZE = re.compile(r"\s*(\d*\.)?\d+\s*[A-Za-z]*\s*")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -115,6 +117,15 @@ class Settings(BaseSettings):
     disk_low: ByteSize | None = Field(
         None, description="free disk under which points, lines and files are refused, such as 2GiB; 0: never; default: 5 % or 2 GiB"
     )
+
+    @field_validator("keep_size", "disk_low", mode="before")
+    @classmethod
+    def _size_is_understood_as_a_whole(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse what pydantic reads the beginning of, and drops the rest: to it, 1,000GiB is one byte."""
+        if isinstance(value, str) and not _SIZE.fullmatch(value):
+            name = f"PACELINE_{str(info.field_name).upper()}"
+            raise ValueError(f"{name}={value} must be a number of bytes, with or without a unit, such as 20GiB or 2.5GiB")
+        return value
 
     @model_validator(mode="after")
     def _provider_is_described(self) -> Self:
