@@ -28,9 +28,9 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 class Settings(BaseSettings):
     """The settings, each read from `PACELINE_<FIELD>`, except DATABASE_URL and REDIS_URL, which every platform already calls so,
-    and MOCK_DB."""
+    and MOCK_DB. An empty variable is as one that is not set."""
 
-    model_config = SettingsConfigDict(env_prefix="PACELINE_", frozen=True, populate_by_name=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="PACELINE_", env_ignore_empty=True, frozen=True, populate_by_name=True, extra="ignore")
 
     data: Path = Field(Path(".paceline"), description="folder of the SQLite files")
     database_url: str | None = Field(None, validation_alias="DATABASE_URL", description="postgresql://...; empty: SQLite")

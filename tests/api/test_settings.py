@@ -40,3 +40,15 @@ def test_a_size_is_a_number_with_a_unit(text: str, size: int, monkeypatch: pytes
     monkeypatch.setenv("PACELINE_KEEP_SIZE", text)
     monkeypatch.setenv("PACELINE_DISK_LOW", text)
     assert (Settings().keep_size, Settings().disk_low) == (size, size)
+
+
+VARIABLES = sorted(str(field.validation_alias or f"PACELINE_{name.upper()}") for name, field in Settings.model_fields.items())
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_an_empty_variable_is_one_that_is_not_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`PACELINE_TLS_CA=` was the folder `.`, with which no coordinator starts."""
+    monkeypatch.delenv(name, raising=False)
+    left_out = Settings()
+    monkeypatch.setenv(name, "")
+    assert Settings() == left_out
