@@ -18,6 +18,15 @@ class NodeRoomLeft:
     free: int
     node: NodeFacts | None = None  # None: it has not joined yet
 
+    def is_open_to(self, request: Request, occupied: Collection[str]) -> bool:
+        """Whether a block of the job may lie there: of a node that has joined, what it is counts, and not what its pool says."""
+        if self.free < request.slots_per_block:
+            return False
+        if self.node is None:
+            return True
+        obstacle = request.requirements.obstacle(self.node.device, self.node.labels, self.node.taints)
+        return obstacle is None and self.node.id not in occupied
+
 
 @dataclass
 class Capacity:
@@ -61,7 +70,7 @@ class Capacity:
 
     def lacking(self, request: Request, blocks: int, pool: PoolFacts, occupied: Collection[str] = ()) -> int:
         """How many new nodes of this pool would make `blocks` of the job fit."""
-        here = sum(self._blocks_in(request, room.free) for room in self._rooms_of(pool, occupied))
+        here = sum(self._blocks_in(request, room.free) for room in self._rooms_of(request, pool, occupied))
         per_node = 1 if request.spread else pool.slots // request.slots_per_block
         return -(-max(0, blocks - here) // per_node)
 
@@ -71,15 +80,15 @@ class Capacity:
         self.new[pool.name] += count
         self.rooms += [NodeRoomLeft(pool, pool.slots) for _ in range(count)]
 
-    def _rooms_of(self, pool: PoolFacts, occupied: Collection[str]) -> list[NodeRoomLeft]:
-        return [each for each in self.rooms if each.pool is pool and (each.node is None or each.node.id not in occupied)]
+    def _rooms_of(self, request: Request, pool: PoolFacts, occupied: Collection[str]) -> list[NodeRoomLeft]:
+        return [each for each in self.rooms if each.pool is pool and each.is_open_to(request, occupied)]
 
     def _fitting(
         self, request: Request, blocks: int, pool: PoolFacts, *, coming: bool, occupied: Collection[str]
     ) -> list[tuple[NodeRoomLeft, int]] | None:
         """The nodes that take the blocks, the fullest first, so that whole nodes stay free."""
         left, taken = blocks, list[tuple[NodeRoomLeft, int]]()
-        rooms = [each for each in self._rooms_of(pool, occupied) if coming or each.node is not None]
+        rooms = [each for each in self._rooms_of(request, pool, occupied) if coming or each.node is not None]
         for room in sorted(rooms, key=lambda each: (each.node is None, each.free)):
             count = min(left, self._blocks_in(request, room.free))
             if count:

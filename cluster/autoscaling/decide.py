@@ -175,7 +175,10 @@ def _obstacle(pool: PoolFacts, job: PendingJob) -> str | None:
         return f"it needs {plural(job.request.slots_per_block, 'slot')} on one node, and those of {pool.name} have {pool.slots}"
     if pool.spot and not job.survives_interruption:
         return f"nodes of {pool.name} can be taken away, and it would lose its work"
-    why = job.request.requirements.obstacle(pool.device, pool.labels, pool.taints)
+    requirements = job.request.requirements
+    if pool.wrong_device and requirements.device not in (None, pool.device):
+        return pool.wrong_device
+    why = requirements.obstacle(pool.device, pool.labels, pool.taints)
     return pool.no_engine or why if why == CONTAINER_ENGINE.obstacle else why
 
 

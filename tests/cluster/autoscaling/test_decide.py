@@ -141,6 +141,21 @@ def test_a_pool_with_other_nodes_is_named_with_what_is_wrong() -> None:
     assert look(job(), pools=()).withheld[0].reason == "there is no pool that could grow"
 
 
+def test_a_node_that_the_job_cannot_use_is_no_room_for_it_and_goes_when_it_is_idle() -> None:
+    """It passed for room at each look: no node was launched, nothing was said, and it was kept for the job that could not use it."""
+    tainted = node("n1", idle=400, taints=frozenset({"new"}))
+    decided = look(job(), nodes=(tainted,))
+    assert decided.launches == (LaunchNodes("work", 1, "job a waits for 4 slots"),)
+    assert look(job(), nodes=(tainted,), work=1).drains == (DrainNode("n1", "work", "no job has used it for 400 s"),)
+    (withheld,) = look(job(), nodes=(tainted,), pools=(replace(POOL, max_nodes=1),)).withheld
+    assert withheld.reason == "work may have 0 nodes more, and it lacks 1"
+    tolerant = job(requirements=Requirements(tolerations=frozenset({"new"})))
+    assert look(tolerant, nodes=(tainted,)) == ScalingDecision(), "it is about to start there"
+    assert grow(gang(), nodes=(tainted,)).launches == (LaunchNodes("work", 1, "job r runs with 2 of 4 ranks"),)
+    other = node("n1", idle=400, device="cuda")
+    assert look(job(requirements=Requirements("cpu")), nodes=(other,)).launches[0].count == 1
+
+
 def test_the_cheapest_pool_is_chosen_and_spot_only_by_jobs_that_survive_it() -> None:
     spot = replace(POOL, name="spot", spot=True, cost=0.3)
     assert look(job(), pools=(POOL, spot)).launches[0].pool == "spot"
