@@ -62,7 +62,6 @@ class PendingJob:
     """A job that waits for slots."""
 
     request: Request
-    predicted_wait: float | None = None  # seconds until the scheduler expects slots for it on the present nodes; None: not known
     survives_interruption: bool = True  # it may run on nodes that can be taken away
 
 
