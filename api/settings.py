@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import ByteSize, Field, SecretStr, model_validator
+from pydantic import ByteSize, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from paceline.cluster.history.node_readings import KeepReadings
@@ -19,15 +20,17 @@ from paceline.objects.endpoints import SETTING as STORE_ENDPOINTS
 from paceline.objects.endpoints import listed_endpoints
 from paceline.tls.trust import TrustError, fingerprint_of
 
-SSH_SECRETS = "PACELINE_SSH_"
+#: How the names of variables begin that pools may have handed to their providers.
+PROVIDER_SECRETS = ("PACELINE_SSH_", "PACELINE_KUBERNETES_")
+_SIZE = re.compile(r"\s*(\d*\.)?\d+\s*[A-Za-z]*\s*")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Settings(BaseSettings):
     """The settings, each read from `PACELINE_<FIELD>`, except DATABASE_URL and REDIS_URL, which every platform already calls so,
-    and MOCK_DB."""
+    and MOCK_DB. An empty variable is as one that is not set."""
 
-    model_config = SettingsConfigDict(env_prefix="PACELINE_", frozen=True, populate_by_name=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="PACELINE_", env_ignore_empty=True, frozen=True, populate_by_name=True, extra="ignore")
 
     data: Path = Field(Path(".paceline"), description="folder of the SQLite files")
     database_url: str | None = Field(None, validation_alias="DATABASE_URL", description="postgresql://...; empty: SQLite")
@@ -115,6 +118,15 @@ class Settings(BaseSettings):
         None, description="free disk under which points, lines and files are refused, such as 2GiB; 0: never; default: 5 % or 2 GiB"
     )
 
+    @field_validator("keep_size", "disk_low", mode="before")
+    @classmethod
+    def _size_is_understood_as_a_whole(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse what pydantic reads the beginning of, and drops the rest: to it, 1,000GiB is one byte."""
+        if isinstance(value, str) and not _SIZE.fullmatch(value):
+            name = f"PACELINE_{str(info.field_name).upper()}"
+            raise ValueError(f"{name}={value} must be a number of bytes, with or without a unit, such as 20GiB or 2.5GiB")
+        return value
+
     @model_validator(mode="after")
     def _provider_is_described(self) -> Self:
         if self.oidc_issuer and not self.oidc_client_id:
@@ -171,7 +183,7 @@ def _known_hosts(allowed_hosts: str) -> frozenset[str]:
     return frozenset(LOOPBACK_NAMES) | frozenset(name for name in named if name)
 
 
-def ssh_secret(name: str) -> str | None:
-    """A password for SSH hosts, from the environment. Only variables that are meant for it can be read: a pool names them, and whoever runs its
-    hosts is told the value. None: it is not set."""
-    return os.environ.get(name) if name.startswith(SSH_SECRETS) else None
+def provider_secret(name: str) -> str | None:
+    """A password for SSH hosts or a token for a Kubernetes cluster, from the environment. Only variables that are meant for it can be read: a pool
+    names them, and whoever runs its hosts is told the value. None: it is not set."""
+    return os.environ.get(name) if name.startswith(PROVIDER_SECRETS) else None

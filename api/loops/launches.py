@@ -21,7 +21,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.services.lifecycle import launch_lifecycle
 from paceline.api.services.nodes import joining, launches, nodes
-from paceline.api.settings import ssh_secret
+from paceline.api.settings import provider_secret
 from paceline.cluster.provisioners import progress
 from paceline.cluster.provisioners.progress import LaunchMove, LaunchView, ProviderCall
 from paceline.cluster.provisioners.provisioner import Provisioner, ProvisionerContext, ProvisionerError, SeenLaunch, WantedNode
@@ -132,7 +132,7 @@ class LaunchKeeper:
                 await close()
 
     def _context(self) -> ProvisionerContext:
-        return ProvisionerContext(self.services.settings.data, ssh_secret)
+        return ProvisionerContext(self.services.settings.data, provider_secret)
 
     async def _poll(self, provisioner: Provisioner, members: Sequence[ClaimedLaunch]) -> None:
         polled = {str(each.row.handle): each for each in members if each.call is ProviderCall.POLL}

@@ -117,7 +117,7 @@ class JobSummary(Schema):
     restarts: int
     strategy: str
     model: str = Field(description="gpt, hf, mlp, resnet, entrypoint or script")
-    can_pause: bool = Field(True, description="by what it runs, whatever its state: a script only with `script.saves_on_sigterm`")
+    can_pause: bool = Field(True, description="by what it runs: a script only with `script.saves_on_sigterm`, or while it is queued")
     can_resize: bool = Field(
         True,
         description="by what it runs, whatever its state: a script only with a least or most size: `min_nodes`, `max_nodes`, `min_slots` or `max_slots`",

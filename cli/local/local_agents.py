@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from paceline.cli.errors import UsageProblem
+from paceline.cli.formats import count
 from paceline.cli.settings import shell_variables
 from paceline.monitoring.cards import VARIABLE, CardChoiceError, choose, left_out, listed, read_option, read_variable
 from paceline.monitoring.samples import NO_GPU, Gpu
@@ -42,9 +43,9 @@ def shape(agents: int | None, slots: int | None, cards: Sequence[Gpu], notes: tu
         return LocalAgents(CPU_AGENTS if agents is None else agents, slots or CPU_SLOTS, notes)
     wanted = agents or 1
     if wanted * (slots or 1) > len(cards):
-        each = f" with {slots} slots each" if slots else ""
+        each = f" with {count(slots, 'slot')} each" if slots else ""
         raise UsageProblem(
-            f"{wanted} agent{'' if wanted == 1 else 's'}{each} would offer {wanted * (slots or 1)} GPUs, and there {_are(cards)}",
+            f"{count(wanted, 'agent')}{each} would offer {wanted * (slots or 1)} GPUs, and there {_are(cards)}",
             "one agent offers them all: leave out --agents and --slots-per-agent; for CPU slots: --gpus none",
         )
     return LocalAgents(wanted, slots if wanted == 1 else slots or len(cards) // wanted, notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paceline.cluster.autoscaling.facts import NodeFacts, PoolFacts, ScalingFacts
@@ -17,6 +17,27 @@ class NodeRoomLeft:
     pool: PoolFacts
     free: int
     node: NodeFacts | None = None  # None: it has not joined yet
+    promised: int = 0  # slots, busy ones too, that are kept for jobs which the node cannot take now
+
+    def is_open_to(self, request: Request, occupied: Collection[str]) -> bool:
+        """Whether a block of the job may lie there: of a node that has joined, what it is counts, and not what its pool says."""
+        if self.free < request.slots_per_block:
+            return False
+        return self.node is None or (self.allows(request) and self.node.id not in occupied)
+
+    def allows(self, request: Request) -> bool:
+        """Whether what the node is fits the job, however full it is."""
+        node = self.node
+        return node is None or request.requirements.obstacle(node.device, node.labels, node.taints) is None
+
+    @property
+    def unpromised(self) -> int:
+        return (self.pool.slots if self.node is None else self.node.slots) - self.promised
+
+    def keep(self, slots: int) -> None:
+        """Keep so many slots for a job that waits: those that are free now, and the next ones that will be."""
+        self.promised += slots
+        self.free -= min(self.free, slots)
 
 
 @dataclass
@@ -61,9 +82,26 @@ class Capacity:
 
     def lacking(self, request: Request, blocks: int, pool: PoolFacts, occupied: Collection[str] = ()) -> int:
         """How many new nodes of this pool would make `blocks` of the job fit."""
-        here = sum(self._blocks_in(request, room.free) for room in self._rooms_of(pool, occupied))
+        here = sum(self._blocks_in(request, room.free) for room in self._rooms_of(request, pool, occupied))
         per_node = 1 if request.spread else pool.slots // request.slots_per_block
         return -(-max(0, blocks - here) // per_node)
+
+    def reserve(self, request: Request, pools: Sequence[PoolFacts]) -> None:
+        """Keep room for a job that will fit on present nodes of one of the pools once other jobs have ended, as placement does: nothing that comes
+        after it gets these slots."""
+        for pool in pools:
+            rooms = [each for each in self.rooms if each.pool is pool and each.node is not None and each.allows(request)]
+            held = {id(each): self._blocks_in(request, each.unpromised) for each in rooms}
+            left = request.fewest_blocks
+            if sum(held.values()) < left:
+                continue
+            for room in sorted(rooms, key=lambda each: -each.free):
+                count = min(left, held[id(room)])
+                room.keep(count * request.slots_per_block)
+                if count and room.node is not None:
+                    self.needed.add(room.node.id)
+                left -= count
+            return
 
     def launch(self, pool: PoolFacts, count: int) -> None:
         """Add new nodes of this pool."""
@@ -71,15 +109,15 @@ class Capacity:
         self.new[pool.name] += count
         self.rooms += [NodeRoomLeft(pool, pool.slots) for _ in range(count)]
 
-    def _rooms_of(self, pool: PoolFacts, occupied: Collection[str]) -> list[NodeRoomLeft]:
-        return [each for each in self.rooms if each.pool is pool and (each.node is None or each.node.id not in occupied)]
+    def _rooms_of(self, request: Request, pool: PoolFacts, occupied: Collection[str]) -> list[NodeRoomLeft]:
+        return [each for each in self.rooms if each.pool is pool and each.is_open_to(request, occupied)]
 
     def _fitting(
         self, request: Request, blocks: int, pool: PoolFacts, *, coming: bool, occupied: Collection[str]
     ) -> list[tuple[NodeRoomLeft, int]] | None:
         """The nodes that take the blocks, the fullest first, so that whole nodes stay free."""
         left, taken = blocks, list[tuple[NodeRoomLeft, int]]()
-        rooms = [each for each in self._rooms_of(pool, occupied) if coming or each.node is not None]
+        rooms = [each for each in self._rooms_of(request, pool, occupied) if coming or each.node is not None]
         for room in sorted(rooms, key=lambda each: (each.node is None, each.free)):
             count = min(left, self._blocks_in(request, room.free))
             if count:

@@ -86,11 +86,13 @@ def _make_room(look: _Look, job: PendingJob) -> Withheld | None:
             capacity.needed |= used
             return None
     if look.waited(job) < look.facts.patience_seconds:
+        capacity.reserve(request, pools)
         return Withheld(request.job_id, f"it waits for less than {look.facts.patience_seconds:g} s, and may start in a moment")
     refusals: dict[str, list[str]] = {pool.name: [] for pool in pools}
     for blocks in sizes:
         if _launch(look, job, blocks, pools, f"waits for {plural(blocks * request.slots_per_block, 'slot')}", refusals):
             return None
+    capacity.reserve(request, pools)
     return _withheld(look, job, refusals)
 
 
@@ -175,7 +177,10 @@ def _obstacle(pool: PoolFacts, job: PendingJob) -> str | None:
         return f"it needs {plural(job.request.slots_per_block, 'slot')} on one node, and those of {pool.name} have {pool.slots}"
     if pool.spot and not job.survives_interruption:
         return f"nodes of {pool.name} can be taken away, and it would lose its work"
-    why = job.request.requirements.obstacle(pool.device, pool.labels, pool.taints)
+    requirements = job.request.requirements
+    if pool.wrong_device and requirements.device not in (None, pool.device):
+        return pool.wrong_device
+    why = requirements.obstacle(pool.device, pool.labels, pool.taints)
     return pool.no_engine or why if why == CONTAINER_ENGINE.obstacle else why
 
 
@@ -210,8 +215,6 @@ def _refusal(capacity: Capacity, job: PendingJob, pool: PoolFacts, count: int, n
         return f"{pool.name} has used its budget of {pool.budget_node_hours:g} node-hours"
     if _rests(pool, now):
         return f"{pool.name} failed of late, and is tried again at {pool.retry_at:%H:%M:%S} UTC"
-    if job.predicted_wait is not None and job.predicted_wait <= pool.launch_seconds:
-        return f"slots are free in {job.predicted_wait:.0f} s, sooner than a node of {pool.name} is ready ({pool.launch_seconds:.0f} s)"
     return None
 
 

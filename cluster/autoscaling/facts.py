@@ -24,6 +24,7 @@ class PoolFacts:
     device: str = "cpu"
     labels: frozenset[str] = frozenset()  # as `policy.requirements.facets` gives them
     taints: frozenset[str] = frozenset()
+    wrong_device: str = ""  # why its nodes are expected to have another device than its owner says, and what to do
     no_engine: str = ""  # why its nodes are expected to run no containers, and what to do
     spot: bool = False  # its nodes may be taken away at any time
     cost: float = 1.0  # of a node for an hour, in any unit that the pools have in common
@@ -49,6 +50,9 @@ class NodeFacts:
     slots: int
     free: int  # slots that no rank holds
     idle_since: datetime | None  # since when all of its slots are free; None: some are in use
+    device: str = "cpu"
+    labels: frozenset[str] = frozenset()  # as `policy.requirements.facets` gives them, with the facets of its tools
+    taints: frozenset[str] = frozenset()
     schedulable: bool = True  # ready; not cordoned, draining, unreachable
     leaving: bool = False  # it drains: it still counts, and is not used
 
@@ -58,7 +62,6 @@ class PendingJob:
     """A job that waits for slots."""
 
     request: Request
-    predicted_wait: float | None = None  # seconds until the scheduler expects slots for it on the present nodes; None: not known
     survives_interruption: bool = True  # it may run on nodes that can be taken away
 
 

@@ -102,9 +102,9 @@ def wants(rule: RuleView, fact: Fact, *, project: str | None, owner_id: str | No
     return rule.project in (None, project) and rule.owner_id in (None, owner_id)
 
 
-def queued_fact(job_id: str, queued_at: datetime) -> Fact:
-    """The fact that a job has waited long: once for each time that it was queued."""
-    return Fact(NotificationEvent.QUEUED_LONG, f"queued_long:{job_id}:{queued_at.timestamp():.3f}", job_id)
+def queued_fact(job_id: str, since: datetime) -> Fact:
+    """The fact that a job has waited long: once for each time that it began to wait."""
+    return Fact(NotificationEvent.QUEUED_LONG, f"queued_long:{job_id}:{since.timestamp():.3f}", job_id)
 
 
 def shortest_wait(rules: Iterable[RuleView]) -> timedelta | None:

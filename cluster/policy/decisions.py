@@ -12,8 +12,10 @@ from typing import ClassVar, Literal
 
 from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, JobState
 
+#: A job that stops for one of these goes back to the queue, for other nodes or for another size, and waits where it stood.
+BACK_TO_QUEUE = frozenset({EndReason.PREEMPTED, EndReason.RESIZED})
 #: Stops that leave the ranks up: they save at an agreed step, and exit by themselves. A script's are stopped, and save at SIGTERM.
-SAVING = frozenset({EndReason.PAUSED, EndReason.PREEMPTED, EndReason.RESIZED, EndReason.TIME_LIMIT})
+SAVING = frozenset({EndReason.PAUSED, EndReason.TIME_LIMIT, *BACK_TO_QUEUE})
 #: What ends a generation without anything having gone wrong.
 _HARMLESS = frozenset({EndReason.COMPLETED, EndReason.CANCELLED, *SAVING})
 #: States in which a job has no ranks.

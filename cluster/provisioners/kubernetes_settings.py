@@ -26,7 +26,12 @@ ImageName = Annotated[str, Spelling(r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,499}$", "t
 FilePath = Annotated[Text, Field(min_length=1, max_length=4096)]
 ApiUrl = Annotated[str, Spelling(r"^https?://[^\s/?#@]+$", "the URL of an API server, without a path", "https://10.0.0.1:6443")]
 SecretName = Annotated[
-    str, Spelling(r"^PACELINE_[A-Z0-9_]{1,100}$", "the name of an environment variable of the coordinator", "PACELINE_KUBERNETES_TOKEN")
+    str,
+    Spelling(
+        r"^PACELINE_KUBERNETES_[A-Z0-9_]{1,100}$",
+        "a variable of the coordinator whose name begins with PACELINE_KUBERNETES_",
+        "PACELINE_KUBERNETES_TOKEN",
+    ),
 ]
 
 

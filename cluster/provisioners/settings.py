@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -133,9 +133,10 @@ class SshSettings(Part):
             raise inconsistent("environment and packages_of exclude each other: nothing is installed into an environment that is there")
         return self
 
-    def node_names(self, pool: str | None, taken: Collection[str], count: int) -> list[str]:
-        """The names of the first `count` machines that have no node yet; fewer where there are no more."""
+    def node_names(self, pool: str | None, taken: Collection[str], count: int, failed: Sequence[str] = ()) -> list[str]:
+        """The names of the first `count` machines that have no node yet, those in `failed` last; fewer where there are no more."""
         free = [name for each in self.hosts if (name := ssh_node_name(pool, each)) not in taken]
+        free.sort(key=lambda name: failed.index(name) if name in failed else -1)
         return free[:count]
 
 
@@ -170,6 +171,11 @@ class AutoscaleSettings(Part):
     containers: bool = Field(
         False,
         description="Set if its nodes have podman, docker or apptainer, for jobs with `environment.image`. Default: as the nodes that it has had.",
+    )
+    discards_checkpoints: bool = Field(
+        False,
+        description="Drain idle nodes of `ssh` and `kubernetes` although the checkpoints in their own folders are deleted with them. "
+        "Default: the pool needs a folder for checkpoints that outlives its nodes.",
     )
     budget_node_hours: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="Grow no more once its nodes have run for so many hours in a calendar month (UTC)."
@@ -209,7 +215,21 @@ class PoolSpec(Part):
             raise inconsistent("autoscale needs a provider that starts nodes; people start those of a manual pool: leave autoscale out")
         if self.autoscale is not None and self.slots is None:
             raise inconsistent("autoscale needs slots: how many each node offers, which is not known before the first one has joined")
+        if self.autoscale is not None and not self.autoscale.discards_checkpoints and self._deletes_checkpoints:
+            field = "checkpoint_claim" if isinstance(self.provider, KubernetesSettings) else "checkpoints"
+            raise inconsistent(
+                "autoscale ends idle nodes, and the checkpoints in their own folders are deleted with them: set provider.{field} to one that "
+                "outlives them, or autoscale.discards_checkpoints=true where each job saves to a shared checkpoint.directory",
+                field=field,
+            )
         return self
+
+    @property
+    def _deletes_checkpoints(self) -> bool:
+        """Whether the folder in which its nodes keep checkpoints by default is removed with the node."""
+        if isinstance(self.provider, SshSettings):
+            return self.provider.checkpoints is None
+        return isinstance(self.provider, KubernetesSettings) and self.provider.checkpoint_claim is None
 
     @property
     def most_nodes(self) -> int:
@@ -226,11 +246,12 @@ def pool_json_schema() -> dict[str, Any]:
     return schema
 
 
-def new_names(settings: object, pool: str | None, taken: Collection[str], count: int) -> list[str]:
-    """Names for `count` new nodes, none of which is taken; fewer where the provider has no room for so many."""
+def new_names(settings: object, pool: str | None, taken: Collection[str], count: int, failed: Sequence[str] = ()) -> list[str]:
+    """Names for `count` new nodes, none of which is taken; fewer where the provider has no room for so many. `failed`: names of nodes that
+    could not be started, in the order in which they are tried again, after all others."""
     named = getattr(settings, "node_names", None)
     if named is not None:
-        return list(named(pool, taken, count))
+        return list(named(pool, taken, count, failed))
     names = list[str]()
     while len(names) < count:
         suffix = "".join(secrets.choice(SUFFIX_LETTERS) for _ in range(SUFFIX_LENGTH))

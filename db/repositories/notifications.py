@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.cluster.states import Intent, JobState
 from paceline.db.base import new_id
 from paceline.db.dialects import dialect_of
 from paceline.db.models.events import EventRow
@@ -104,9 +105,11 @@ class QueuedJob:
 
 
 async def queued_before(session: AsyncSession, moment: datetime, limit: int) -> list[QueuedJob]:
-    """Jobs that have waited for slots since before a moment, the newest first."""
-    columns = (JobRow.id, JobRow.queued_at, JobRow.project, JobRow.created_by_id)
-    query = select(*columns).where(WAITING, JobRow.queued_at <= moment).order_by(JobRow.queued_at.desc()).limit(limit)
+    """Jobs that have waited for slots since before a moment, the newest first: in the queue, or on their way to go on after a fault. The time of
+    their state counts, since a job that waits for another size keeps its turn in the queue, and with it its `queued_at`."""
+    recovering = and_(JobRow.state == JobState.RECOVERING, JobRow.desired == Intent.RUN, JobRow.pending.is_not(None))
+    columns = (JobRow.id, JobRow.state_since, JobRow.project, JobRow.created_by_id)
+    query = select(*columns).where(or_(WAITING, recovering), JobRow.state_since <= moment).order_by(JobRow.state_since.desc()).limit(limit)
     return [QueuedJob(*row) for row in (await session.execute(query)).all()]
 
 

@@ -328,6 +328,22 @@ async def test_what_cannot_be_done_says_why(
     assert job.name in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"state": JobState.STOPPING, "end_reason": EndReason.PREEMPTED},
+        {"state": JobState.STOPPING, "end_reason": EndReason.RESIZED},
+        {"state": JobState.QUEUED, "spec": factories.job_spec(**SCRIPT)},
+    ],
+)
+async def test_a_job_on_its_way_through_the_queue_can_be_held(
+    client: httpx.AsyncClient, services: Services, columns: dict[str, Any]
+) -> None:
+    job = await create(services, **columns)
+    answer = await change(client, "PUT", job, "/pause")
+    assert (answer.status_code, answer.json()["desired"], answer.json()["can_pause"]) == (200, "pause", True)
+
+
 async def test_what_an_ended_job_cannot_do_is_told_in_a_sentence(client: httpx.AsyncClient, services: Services) -> None:
     """It was `job gpt is completed at 2026-11-22T23:51:36+00:00 (completed); it cannot be resumed any more`."""
     ended = datetime(2026, 11, 22, 23, 51, 36, tzinfo=UTC)

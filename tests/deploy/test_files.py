@@ -332,6 +332,16 @@ def test_the_sample_of_a_pool_can_be_applied_and_its_page_has_every_field() -> N
     assert [name for name in SlurmSettings.model_fields if name != "type" and f"`{name}`" not in page] == []
 
 
+def test_the_sample_of_a_pool_that_scales_asks_slurm_for_the_gpus_that_it_speaks_of() -> None:
+    """Its nodes would have had CPU slots, which no job with `device: cuda` can use."""
+    (text,) = re.findall(r"```yaml\n(pools:.*?)```", (ROOT / "docs" / "autoscaling.md").read_text(), re.DOTALL)
+    (pool,) = [PoolSpec.model_validate(each) for each in yaml.safe_load(text)["pools"]]
+    assert isinstance(pool.provider, SlurmSettings)
+    assert pool.autoscale is not None
+    assert pool.autoscale.device == "cuda"
+    assert pool.provider.gres == f"gpu:{pool.slots}"
+
+
 # --- Prometheus and Grafana
 
 

@@ -136,7 +136,7 @@ def pools(cluster: Cluster, folder: Path) -> list[dict[str, Any]]:
     listed = [host.host | {"user": getpass.getuser()} for host in cluster.hosts]
     ssh = {"type": "ssh", "hosts": listed, "key_file": str(cluster.hosts[0].key_file), "environment": sys.executable}
     slurm = {"type": "slurm", "paceline": str(program), "directory": str(folder / "nodes"), "kill_wait": 60, "time": "30"}
-    scale = {"device": "cpu", "idle_seconds": 10}
+    scale = {"device": "cpu", "idle_seconds": 10, "discards_checkpoints": True}
     return [
         {"name": "lab", "provider": ssh, "slots": 1, "autoscale": scale | {"cost": 1}},
         {"name": "slurm", "provider": slurm, "slots": 1, "max_nodes": 2, "autoscale": scale | {"cost": 5}},

@@ -80,7 +80,9 @@ def test_a_pool_grows_for_a_job_that_waits_and_goes_when_it_has_ended(empty_stac
         (two.home.parent / "user_key.pub").write_bytes((one.home.parent / "user_key.pub").read_bytes())
         pool = {"name": "grown", "provider": provider | {"environment": sys.executable}, "slots": 1}
         file = tmp_path / "pools.yaml"
-        file.write_text(yaml.safe_dump({"pools": [pool | {"autoscale": {"device": "cpu", "idle_seconds": 5}}]}))
+        file.write_text(
+            yaml.safe_dump({"pools": [pool | {"autoscale": {"device": "cpu", "idle_seconds": 5, "discards_checkpoints": True}}]})
+        )
         stack = empty_stack
         run(stack, "pools", "apply", str(file))
         job = tmp_path / "job.yaml"
@@ -107,7 +109,12 @@ def test_a_pool_grows_for_a_job_that_runs_with_fewer_ranks_and_its_ranks_get_the
         variables.chmod(0o600)
         provider = {"type": "ssh", "hosts": [one.host], "key_file": str(one.key_file), "environment": sys.executable}
         provider |= {"pass_env": ["BUCKET_*"], "variables_file": "~/agent.env"}
-        pool = {"name": "grown", "provider": provider, "slots": 1, "autoscale": {"device": "cpu", "idle_seconds": 5}}
+        pool = {
+            "name": "grown",
+            "provider": provider,
+            "slots": 1,
+            "autoscale": {"device": "cpu", "idle_seconds": 5, "discards_checkpoints": True},
+        }
         file = tmp_path / "pools.yaml"
         file.write_text(yaml.safe_dump({"pools": [pool]}))
         stack = empty_stack

@@ -172,6 +172,23 @@ async def test_every_node_drains_at_once_and_one_rank_at_least_holds_on_to_the_s
     assert job["restarts"] == 0
 
 
+async def test_a_job_whose_node_drains_keeps_its_turn(cluster: Cluster) -> None:
+    """As it does where the node is lost: what was queued while it ran comes after it."""
+    agents = await nodes_of(cluster, "ab")
+    drained = await cluster.submit(**elastic(1, recovery="restart"))
+    await cluster.until_job(drained, "running")
+    other = await cluster.submit(**elastic(1, recovery="restart"))
+    await cluster.until_job(other, "running")
+    await cluster.elapse(60.0, *agents.values())
+    later = await cluster.submit(**elastic(1, recovery="restart"))
+    (name,) = placed(await cluster.job(drained))
+    await drain(cluster, name)
+    await cluster.until_job(drained, "queued")
+    await cluster.ask("DELETE", other)
+    await cluster.until_job(drained, "running")
+    assert (await cluster.job(later))["state"] == "queued"
+
+
 @pytest.mark.parametrize("recovery", ["restart", "close_up"])
 async def test_a_job_that_no_other_slot_can_hold_saves_and_waits_while_its_node_drains(cluster: Cluster, recovery: str) -> None:
     a = await cluster.add_agent("a", slots=1)

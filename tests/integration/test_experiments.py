@@ -217,7 +217,7 @@ async def test_what_a_pool_may_grow_to_hold_waits_for_it_as_other_jobs_do(cluste
     """It ended as a refusal, while the same job by itself would have waited for the nodes."""
     pool = {
         "name": "lab", "provider": {"type": "ssh", "hosts": ["ada@gpu1", "ada@gpu2"]}, "slots": 4, "max_nodes": 2,
-        "autoscale": {"device": "cpu"},
+        "autoscale": {"device": "cpu", "discards_checkpoints": True},
     }  # fmt: skip
     assert (await cluster.client.put("/api/v1/cluster/pools/lab", json=pool)).status_code == 200
     agent = await cluster.add_agent(slots=2)

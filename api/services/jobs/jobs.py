@@ -24,6 +24,7 @@ from paceline.api.services.specs.job_words import CURVES_PRINTED, model_of, plac
 from paceline.api.services.specs.script_stops import BAD_LOSS
 from paceline.api.services.specs.stored_specs import readable_spec_of, required_spec_of, stored_part, why_unreadable
 from paceline.api.services.storage import removals
+from paceline.cluster.policy.decisions import BACK_TO_QUEUE
 from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
@@ -90,7 +91,7 @@ def summarize(job: JobRow, told: Notices) -> JobSummary:
         unreadable=why_unreadable(job),
         hang=told.hang,
         silent_nodes=list(told.silent_nodes),
-        can_pause=_can_pause(job),
+        can_pause=job.state is JobState.QUEUED or _saves_when_ended(job),
         can_resize=spec is not None and derived.can_resize(spec),
         created_by=job.created_by,
         created_by_id=job.created_by_id,
@@ -235,10 +236,10 @@ async def pause(session: AsyncSession, job: JobRow, if_match: str | None, actor:
     _refuse_cancelled(job)
     if job.desired is Intent.PAUSE:
         raise ProblemError("job_already_paused", f"job {job.name} is {_paused_word(job)} already; resume it with PUT .../resume")
-    if not _can_pause(job):
+    if job.state is not JobState.QUEUED and not _saves_when_ended(job):  # in the queue nothing can be lost
         way_out = "let it save at SIGTERM and submit it with script.saves_on_sigterm=true, or cancel it"
         raise ProblemError("cannot_pause", f"job {job.name} runs a script that does not say that it saves when it is ended; {way_out}")
-    if job.state is JobState.STOPPING and job.end_reason is not EndReason.PAUSED:
+    if job.state is JobState.STOPPING and job.end_reason not in (EndReason.PAUSED, *BACK_TO_QUEUE):
         raise ProblemError("job_not_running", f"job {job.name} is stopping already ({_why(job)})")
     await job_lifecycle.want(session, job, Intent.PAUSE, actor, now, why)
 
@@ -276,7 +277,8 @@ async def resize(session: AsyncSession, job: JobRow, size: Resize, if_match: str
         await job_lifecycle.resize(session, job, world_size, actor, now)
 
 
-def _can_pause(job: JobRow) -> bool:
+def _saves_when_ended(job: JobRow) -> bool:
+    """Whether what the job runs saves before it ends on request: a script does where its spec says so."""
     script = stored_part(job, "script")
     return script is None or (isinstance(script, dict) and script.get("saves_on_sigterm") is True)
 

@@ -16,7 +16,7 @@ from paceline.api.services.lifecycle import gang_rows, rank_lifecycle
 from paceline.api.services.lifecycle.job_lifecycle import record_event
 from paceline.api.services.lifecycle.node_lifecycle import bump_desired_revision
 from paceline.api.services.lifecycle.state_change import compare_and_set
-from paceline.cluster.policy.decisions import Decision, Regroup, ResizeGang, Restart, Stop, Transition
+from paceline.cluster.policy.decisions import BACK_TO_QUEUE, Decision, Regroup, ResizeGang, Restart, Stop, Transition
 from paceline.cluster.policy.placement import NodeShare, Placement
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.states import JOB_TRANSITIONS, TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState, check_transition
@@ -185,7 +185,7 @@ def _values_after(job: JobRow, decision: Decision | ResizeGang, failure: dict[st
         values["restarts"] = job.restarts + 1
     if isinstance(decision, Stop) and decision.waits_for_user:
         values["desired"] = Intent.PAUSE
-    if decision.to is JobState.QUEUED and job.end_reason is not EndReason.RESIZED:  # for another size it keeps its turn
+    if decision.to is JobState.QUEUED and job.end_reason not in BACK_TO_QUEUE:
         values["queued_at"] = now
     if decision.to in TERMINAL_JOB_STATES:
         values["ended_at"] = now

@@ -85,7 +85,8 @@ async def request_of_provider(
 async def _request(
     session: AsyncSession, common: Mapping[str, Any], labels: Mapping[str, str], count: int, actor: Actor, cause: str, now: datetime
 ) -> list[LaunchRow]:
-    names = new_names(parse_settings(common["settings"]), common["pool"], await rows.taken_names(session), count)
+    taken, failed = await rows.taken_names(session), await rows.failed_names(session, common["pool"])
+    names = new_names(parse_settings(common["settings"]), common["pool"], taken, count, failed)
     if len(names) < count:
         of = f"pool {common['pool']}" if common["pool"] else "this request"
         raise ProblemError("pool_full", f"{len(names)} of the hosts of {of} have no node yet; {count} were asked for")

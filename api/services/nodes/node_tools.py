@@ -8,8 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import FieldError
-from paceline.api.services.nodes import pool_tools
-from paceline.api.services.nodes.pool_tools import PoolTools
+from paceline.api.services.nodes import expected_nodes
+from paceline.api.services.nodes.expected_nodes import ExpectedNode
 from paceline.api.services.specs.node_facets import label_facets_of, tools_for
 from paceline.cluster.policy.requirements import CONTAINER_ENGINE, UV, NodeTool
 from paceline.cluster.states import NodeState
@@ -30,13 +30,13 @@ async def check(session: AsyncSession, spec: JobSpec, nodes: Sequence[NodeRow] |
     if not nodes or any(node.state is NodeState.JOINING for node in nodes):
         return
     lacking = [tool for tool in tools if not any(tool.facet in label_facets_of(node) for node in nodes)]
-    pools = await pool_tools.of_autoscaled(session, nodes) if lacking else {}
+    pools = await expected_nodes.of_autoscaled(session, nodes) if lacking else {}
     for tool in lacking:
-        if not any(tool.facet in each.facets for each in pools.values()):
+        if not any(tool.facet in each.tools for each in pools.values()):
             raise _refusal(tool, nodes, pools)
 
 
-def _refusal(tool: NodeTool, nodes: Sequence[NodeRow], pools: Mapping[str, PoolTools]) -> ProblemError:
+def _refusal(tool: NodeTool, nodes: Sequence[NodeRow], pools: Mapping[str, ExpectedNode]) -> ProblemError:
     pointer, why = _POINTERS[tool.code], f"{tool.lacking}; here: {_named(nodes)}"
     hints = [tool.way_out]
     if tool is CONTAINER_ENGINE:

@@ -129,7 +129,7 @@ def _whole(value: Any) -> int | None:
 def waiting_words(job: JobRow, now: datetime) -> str:
     """How long a job has waited, and for what."""
     reason = (job.pending or {}).get("text")
-    waited = duration((now - job.queued_at).total_seconds())
+    waited = duration((now - job.state_since).total_seconds())
     return f"for {waited}{f': {reason}' if isinstance(reason, str) and reason else ''}"
 
 

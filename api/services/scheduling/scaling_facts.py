@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.api.services.nodes import pool_tools
+from paceline.api.services.nodes import expected_nodes
+from paceline.api.services.nodes.expected_nodes import ExpectedNode
 from paceline.api.services.nodes.node_hours import NodeHours
-from paceline.api.services.nodes.pool_tools import PoolTools
 from paceline.api.services.scheduling.growing_jobs import GrowthMemory, read_growing, survives_interruption
 from paceline.api.services.scheduling.job_snapshots import load_recovering
 from paceline.api.services.specs.job_views import request_for
+from paceline.api.services.specs.node_facets import label_facets_of, taints_of
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.autoscaling.decide import AVOID_SECONDS, may_hold
 from paceline.cluster.autoscaling.facts import DEFAULT_LAUNCH_SECONDS, NodeFacts, PendingJob, PoolFacts, ScalingFacts
@@ -64,13 +65,13 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, up_since: dat
     joining = [node for node in mine if node.state is NodeState.JOINING and node.id not in unwanted]
     nodes = [node for node in mine if node not in joining]
     held = Counter(holder.node_id for holder in await slot_rows.holders(session))
-    tools = {row.name: await pool_tools.read(session, row, all_nodes) for row in pools}
+    expected = {row.name: await expected_nodes.read(session, row, all_nodes) for row in pools}
     memory.note_idle({node.id: node.joined_at for node in nodes if not held[node.id]}, now)
     ends = await rows.newest_ends(session, now - timedelta(seconds=max(AVOID_SECONDS, REST.total_seconds())))
     under_way = Counter(str(node.pool) for node in joining)
     under_way.update(str(each.pool) for group in launches.values() for each in group if _is_coming(each))
     return ScalingFacts(
-        pools=[_pool_facts(row, launches[row.name], mine, ends, memory, tools[row.name], now) for row in pools],
+        pools=[_pool_facts(row, launches[row.name], mine, ends, memory, expected[row.name], now) for row in pools],
         nodes=[_node_facts(node, held[node.id], memory, unwanted) for node in nodes],
         pending=await _pending(session, up_since, now),
         growing=await read_growing(session, memory.growth, all_nodes, now),
@@ -89,7 +90,7 @@ def _pool_facts(
     nodes: Sequence[NodeRow],
     ends: Mapping[tuple[str, LaunchState], datetime],
     memory: ScalingMemory,
-    tools: PoolTools,
+    expected: ExpectedNode,
     now: datetime,
 ) -> PoolFacts:
     settings = AutoscaleSettings.model_validate(row.autoscale)
@@ -100,9 +101,10 @@ def _pool_facts(
         slots=row.slots or 1,
         min_nodes=row.min_nodes,
         max_nodes=row.max_nodes,
-        device=settings.device,
-        labels=facets({"pool": row.name} | row.labels) | tools.facets,
-        no_engine=tools.no_engine,
+        device=expected.device,
+        labels=facets({"pool": row.name} | row.labels) | expected.tools,
+        wrong_device=expected.wrong_device,
+        no_engine=expected.no_engine,
         spot=row.spot,
         cost=settings.cost,
         launch_seconds=_launch_seconds(launches, nodes),
@@ -129,6 +131,9 @@ def _node_facts(node: NodeRow, held: int, memory: ScalingMemory, unwanted: set[s
         slots=node.slots,
         free=node.slots - held,
         idle_since=memory.idle_since.get(node.id),
+        device=node.device,
+        labels=label_facets_of(node),
+        taints=facets(taints_of(node)),
         schedulable=node.state is NodeState.READY,
         leaving=leaving,
     )
@@ -139,8 +144,8 @@ async def held_by_pools(session: AsyncSession, job_ids: Collection[str], now: da
     pools = await rows.autoscaled(session) if job_ids else []
     if not pools:
         return set()
-    tools = await pool_tools.of_autoscaled(session, await node_rows.present(session))
-    facts = [_pool_facts(row, (), (), {}, ScalingMemory(), tools[row.name], now) for row in pools]
+    expected = await expected_nodes.of_autoscaled(session, await node_rows.present(session))
+    facts = [_pool_facts(row, (), (), {}, ScalingMemory(), expected[row.name], now) for row in pools]
     found = [pending for row in await job_rows.of_ids(session, job_ids) if (pending := _pending_job(row)) is not None]
     return {each.request.job_id for each in found if any(may_hold(pool, each) for pool in facts)}
 

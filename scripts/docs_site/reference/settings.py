@@ -13,8 +13,8 @@ from scripts.steps import ROOT
 
 OPENING = """# Settings of the coordinator
 
-Each is an environment variable of the process that runs the coordinator (`paceline up`, or uvicorn). `paceline config explain` shows which value
-is in effect for the command line, and where it comes from.
+Each is an environment variable of the process that runs the coordinator (`paceline up`, or uvicorn); an empty one is as one that is not
+set. `paceline config explain` shows which value is in effect for the command line, and where it comes from.
 
 """
 

@@ -7,10 +7,11 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
@@ -19,10 +20,12 @@ from paceline.api.services.lifecycle import node_lifecycle
 from paceline.cluster.protocol import JOIN_PATH
 from paceline.cluster.provisioners import progress
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerError, SeenLaunch
+from paceline.cluster.provisioners.settings import ProviderSettings
 from paceline.cluster.states import LaunchState, NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.provisioning import LaunchRow
 from paceline.db.repositories import nodes as node_rows
+from paceline.training.schema.spelling import Spelling
 from tests.cluster.provisioners import fake_slurm
 from tests.fake_provisioner import FakeProvisioner
 
@@ -173,6 +176,16 @@ async def test_a_refusal_is_shown_with_its_way_out_tried_again_and_given_up(mach
     assert (row.state, row.failure, row.remedy) == (LaunchState.FAILED, "gpu1 does not answer (5 tries)", "switch it on")
 
 
+async def test_a_host_that_is_down_does_not_keep_the_hosts_behind_it_from_being_tried(machinery: Machinery) -> None:
+    await machinery.ask()
+    machinery.provider.refusal = ProvisionerError("gpu1 does not answer", "switch it on")
+    for _ in range(progress.MOST_TRIES):
+        await machinery.step(progress.LONGEST_WAIT_SECONDS)
+    machinery.provider.refusal = None
+    (launch,) = await machinery.ask()
+    assert launch["name"] == "lab-gpu2"
+
+
 async def test_a_coordinator_that_is_killed_while_it_asks_launches_nothing_twice_and_orphans_nothing(machinery: Machinery) -> None:
     (launch,) = await machinery.ask()
     machinery.provider.gate = asyncio.Event()
@@ -238,6 +251,27 @@ async def test_a_node_that_left_in_order_has_not_failed_where_its_provider_takes
     await machinery.step(1)
     row = await machinery.row(launch_id)
     assert (row.state, row.failure, row.wanted) == (LaunchState.ENDED, "", True)
+
+
+def secret_examples() -> list[str]:
+    """The example of each field of a provider's settings that names a variable with a secret."""
+    kinds: tuple[type[BaseModel], ...] = get_args(get_args(ProviderSettings)[0])
+    fields = [field for kind in kinds for name, field in kind.model_fields.items() if name.endswith("_secret")]
+    parts = [part for field in fields for option in get_args(field.annotation) for part in get_args(option)]
+    return [part.example for part in parts if isinstance(part, Spelling)]
+
+
+@pytest.mark.parametrize("name", secret_examples())
+def test_a_provider_gets_the_secret_that_its_settings_name(name: str, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`token_secret: PACELINE_KUBERNETES_TOKEN`, as the page has it, was "no such environment variable", though it was set."""
+    monkeypatch.setenv(name, "of-the-cluster")
+    assert LaunchKeeper(services)._context().secret(name) == "of-the-cluster"
+
+
+@pytest.mark.parametrize("name", ["DATABASE_URL", "PACELINE_SECRETS_KEY", "PACELINE_SMTP_PASSWORD"])
+def test_no_pool_can_have_a_host_told_what_is_the_coordinators_own(name: str, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "the-coordinators-own")
+    assert LaunchKeeper(services)._context().secret(name) is None
 
 
 async def test_a_slurm_node_near_its_time_limit_is_left_to_its_own_agent(

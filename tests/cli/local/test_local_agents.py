@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
+from paceline.cli.commands.stack import up
 from paceline.cli.errors import UsageProblem
+from paceline.cli.local import local_agents as module
 from paceline.cli.local.local_agents import LocalAgents, shape, usable_cards
 from paceline.monitoring.samples import Gpu
 from tests.cli.conftest import ROOT, TIMEOUT_S
@@ -39,8 +44,24 @@ def test_one_agent_where_there_are_gpus_unless_they_are_shared_out(
     assert shape(agents, slots, CARDS[:cards]) == wanted
 
 
+@pytest.mark.parametrize("cards", [0, 1, 8])
+def test_the_first_hour_starts_two_agents_on_any_machine(cards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first line was refused where there is one GPU, and the way out of the refusal gave one slot, where the page goes on with two."""
+    monkeypatch.setattr(module, "_cards_here", lambda: (CARDS[:cards], None))
+    (line,) = re.findall(r"^    paceline up (.*)$", (ROOT / "docs" / "first_hour.md").read_text(), re.MULTILINE)
+    application = typer.Typer()
+    application.command()(up)
+    typed = typer.main.get_command(application).make_context("up", shlex.split(line)).params
+    assert module.local_agents(typed["agents"], typed["slots_per_agent"], typed["gpus"]) == LocalAgents(2, 1)
+
+
 @pytest.mark.parametrize(
-    ("agents", "slots", "asked"), [(2, None, "2 agents would offer 2 GPUs"), (1, 2, "1 agent with 2 slots each would offer 2 GPUs")]
+    ("agents", "slots", "asked"),
+    [
+        (2, None, "2 agents would offer 2 GPUs"),
+        (1, 2, "1 agent with 2 slots each would offer 2 GPUs"),
+        (2, 1, "2 agents with 1 slot each would offer 2 GPUs"),
+    ],
 )
 def test_more_than_there_are_is_refused(agents: int, slots: int | None, asked: str) -> None:
     with pytest.raises(UsageProblem, match=f"{asked}, and there is 1: GPU 0") as refused:

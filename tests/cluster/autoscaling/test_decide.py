@@ -19,11 +19,9 @@ NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 POOL = PoolFacts("work", slots=4, max_nodes=4)
 
 
-def job(
-    job_id: str = "a", blocks: int = 4, *, waits: float = 60.0, wait: float | None = None, safe: bool = True, **changes: Any
-) -> PendingJob:
+def job(job_id: str = "a", blocks: int = 4, *, waits: float = 60.0, safe: bool = True, **changes: Any) -> PendingJob:
     fields: dict[str, Any] = {"slots_per_block": 1, "priority": 0, "queued_at": NOW - timedelta(seconds=waits)}
-    return PendingJob(Request(job_id, blocks, **fields | changes), wait, survives_interruption=safe)
+    return PendingJob(Request(job_id, blocks, **fields | changes), survives_interruption=safe)
 
 
 def node(node_id: str, *, idle: float | None = 0.0, free: int | None = None, pool: PoolFacts = POOL, **changes: Any) -> NodeFacts:
@@ -126,9 +124,7 @@ def test_the_more_urgent_job_gets_the_last_nodes() -> None:
     assert [each.job_id for each in decided.withheld] == ["old"]
 
 
-def test_nothing_is_launched_for_a_job_that_starts_sooner_without() -> None:
-    assert look(job(wait=30.0)).withheld[0].reason.startswith("slots are free in 30 s, sooner than a node of work is ready (60 s)")
-    assert look(job(wait=300.0)).launches
+def test_nothing_is_launched_for_a_job_that_may_start_in_a_moment() -> None:
     assert look(job(waits=2)).withheld[0].reason == "it waits for less than 10 s, and may start in a moment"
 
 
@@ -139,6 +135,34 @@ def test_a_pool_with_other_nodes_is_named_with_what_is_wrong() -> None:
     assert look(labelled).withheld[0].reason == "no pool has nodes for it (work: no label ib=yes)"
     assert look(labelled).withheld[0].pools == {"work": "no label ib=yes"}
     assert look(job(), pools=()).withheld[0].reason == "there is no pool that could grow"
+
+
+def test_a_node_that_the_job_cannot_use_is_no_room_for_it_and_goes_when_it_is_idle() -> None:
+    """It passed for room at each look: no node was launched, nothing was said, and it was kept for the job that could not use it."""
+    tainted = node("n1", idle=400, taints=frozenset({"new"}))
+    decided = look(job(), nodes=(tainted,))
+    assert decided.launches == (LaunchNodes("work", 1, "job a waits for 4 slots"),)
+    assert look(job(), nodes=(tainted,), work=1).drains == (DrainNode("n1", "work", "no job has used it for 400 s"),)
+    (withheld,) = look(job(), nodes=(tainted,), pools=(replace(POOL, max_nodes=1),)).withheld
+    assert withheld.reason == "work may have 0 nodes more, and it lacks 1"
+    tolerant = job(requirements=Requirements(tolerations=frozenset({"new"})))
+    assert look(tolerant, nodes=(tainted,)) == ScalingDecision(), "it is about to start there"
+    assert grow(gang(), nodes=(tainted,)).launches == (LaunchNodes("work", 1, "job r runs with 2 of 4 ranks"),)
+    other = node("n1", idle=400, device="cuda")
+    assert look(job(requirements=Requirements("cpu")), nodes=(other,)).launches[0].count == 1
+
+
+def test_a_pool_grows_for_a_job_that_may_not_have_the_free_slots_of_a_node_which_is_kept_for_an_earlier_one() -> None:
+    """The scheduler keeps the idle node of `a` for the job of two nodes: what comes later gets no slots there."""
+    full, other = replace(POOL, name="a", max_nodes=2), replace(POOL, name="b", cost=2.0)
+    nodes = (node("a1", pool=full, idle=None), node("a2", pool=full, idle=3 * 3600))
+    of_two_nodes = job("early", 2, slots_per_block=4, waits=900, requirements=Requirements(labels=frozenset({"pool=a"})))
+    pools = (replace(full, labels=frozenset({"pool=a"})), other)
+    labelled = tuple(replace(each, labels=frozenset({"pool=a"})) for each in nodes)
+    decided = look(of_two_nodes, job("late", 1, slots_per_block=4), pools=pools, nodes=labelled)
+    assert decided.launches == (LaunchNodes("b", 1, "job late waits for 4 slots"),)
+    assert [each.job_id for each in decided.withheld] == ["early"]
+    assert decided.drains == (), "the idle node is kept for the job of two nodes"
 
 
 def test_the_cheapest_pool_is_chosen_and_spot_only_by_jobs_that_survive_it() -> None:

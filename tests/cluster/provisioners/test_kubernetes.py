@@ -204,12 +204,13 @@ async def test_a_token_that_is_not_there_is_told_by_name() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"token_secret": "PACELINE_TOKEN"},
-        {"token_secret": "PACELINE_TOKEN", "api_server": "http://10.0.0.1:6443"},
+        {"token_secret": "PACELINE_KUBERNETES_TOKEN"},
+        {"token_secret": "PACELINE_KUBERNETES_TOKEN", "api_server": "http://10.0.0.1:6443"},
+        {"token_secret": "PACELINE_SECRETS_KEY", "api_server": "https://10.0.0.1:6443"},
         {"memory": "64 GB"},
         {"namespace": "../kube-system"},
     ],
-    ids=["whose-token", "plain-http", "quantity", "namespace"],
+    ids=["whose-token", "plain-http", "any-variable", "quantity", "namespace"],
 )
 def test_settings_that_cannot_be_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

@@ -37,6 +37,29 @@ def test_a_node_is_named_after_its_host_and_a_host_has_one_node() -> None:
     assert new_names(settings, None, {"gpu1.lab"}, 1) == ["gpu1.lab-2222"]
 
 
+@pytest.mark.parametrize(
+    ("provider", "field"),
+    [
+        ({"type": "ssh", "hosts": ["gpu1"]}, "checkpoints"),
+        ({"type": "kubernetes", "image": "registry.lab/agent:1"}, "checkpoint_claim"),
+    ],
+)
+def test_a_pool_that_deletes_checkpoints_with_its_idle_nodes_is_refused_unless_it_says_so(provider: dict[str, Any], field: str) -> None:
+    pool: dict[str, Any] = {"name": "lab", "provider": provider, "slots": 2, "autoscale": {}}
+    with pytest.raises(ValidationError, match=f"set provider.{field} to one that outlives them"):
+        PoolSpec.model_validate(pool)
+    PoolSpec.model_validate(pool | {"autoscale": {"discards_checkpoints": True}})
+    PoolSpec.model_validate(pool | {"provider": provider | {field: "/shared" if field == "checkpoints" else "shared"}})
+    PoolSpec.model_validate(pool | {"autoscale": None})
+
+
+def test_a_host_on_which_no_node_could_be_started_is_tried_after_the_others() -> None:
+    settings = ssh("gpu1", "gpu2", "gpu3")
+    assert new_names(settings, "lab", set(), 1, failed=["lab-gpu1"]) == ["lab-gpu2"]
+    assert new_names(settings, "lab", set(), 3, failed=["lab-gpu2", "lab-gpu1"]) == ["lab-gpu3", "lab-gpu2", "lab-gpu1"]
+    assert new_names(settings, "lab", {"lab-gpu2", "lab-gpu3"}, 1, failed=["lab-gpu1"]) == ["lab-gpu1"]
+
+
 def test_other_nodes_get_names_that_nobody_has() -> None:
     names = new_names(object(), "spot", set(), 50)
     assert len(set(names)) == 50

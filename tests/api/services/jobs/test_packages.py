@@ -144,7 +144,12 @@ async def test_a_job_with_an_image_is_taken_while_a_node_joins_that_has_not_told
 async def test_a_job_may_wait_for_a_pool_whose_nodes_can_run_it(client: httpx.AsyncClient, services: Services) -> None:
     """It was refused as long as another node was there, although a pool would have launched one for it."""
     body = job(image=IMAGE)
-    pool = {"name": "lab", "provider": {"type": "ssh", "hosts": ["ada@gpu1"]}, "slots": 1, "autoscale": {"device": "cpu"}}
+    pool = {
+        "name": "lab",
+        "provider": {"type": "ssh", "hosts": ["ada@gpu1"], "checkpoints": "/shared"},
+        "slots": 1,
+        "autoscale": {"device": "cpu"},
+    }
     async with services.write() as session:
         await factories.create_node(session, name="plain", slots=1, inventory={})
     assert (await client.put("/api/v1/cluster/pools/lab", json=pool)).status_code == 200

@@ -37,11 +37,31 @@ async def test_a_job_that_waits_is_told_once_for_each_time_that_it_is_queued(new
     assert await titles(news) == ["Job gpt waits for slots for 30 min 00 s: 8 of 8 slots are in use"]
     async with news.services.write() as session:
         session.add(job)
-        job.queued_at = START + 700 * MINUTE
+        job.queued_at = job.state_since = START + 700 * MINUTE
     await looks.at_queue(news.services, START + 720 * MINUTE)
     assert len(await titles(news)) == 1
     await looks.at_queue(news.services, START + 740 * MINUTE)
     assert len(await titles(news)) == 2
+
+
+async def test_a_job_that_waits_for_another_size_is_told_by_its_wait_and_not_by_its_first_turn_in_the_queue(news: News) -> None:
+    await news.channel()
+    await news.rule("queued_long", queued_minutes=30)
+    await news.job("gpt", JobState.QUEUED, state_since=START + 360 * MINUTE)  # queued at START, it has run for six hours
+    await looks.at_queue(news.services, START + 361 * MINUTE)
+    assert await titles(news) == []
+    await looks.at_queue(news.services, START + 390 * MINUTE)
+    assert await titles(news) == ["Job gpt waits for slots for 30 min 00 s"]
+
+
+async def test_a_job_that_waits_for_slots_after_a_fault_is_told(news: News) -> None:
+    await news.channel()
+    await news.rule("queued_long", queued_minutes=30)
+    pending = {"code": "no_room", "text": "8 of 8 slots are in use"}
+    await news.job("gpt", JobState.RECOVERING, state_since=START + 60 * MINUTE, pending=pending)
+    await news.job("starts", JobState.RECOVERING)
+    await looks.at_queue(news.services, START + 95 * MINUTE)
+    assert await titles(news) == ["Job gpt waits for slots for 35 min 00 s: 8 of 8 slots are in use"]
 
 
 async def test_each_rule_has_its_own_patience(news: News) -> None:

@@ -1,0 +1,75 @@
+"""What the next node of a pool will have: its device and tools, as its nodes have them, or as its owner says while no node tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.services.specs.node_facets import tool_facets_of
+from paceline.cluster.policy.requirements import CONTAINER_ENGINE, UV
+from paceline.cluster.provisioners.settings import AutoscaleSettings
+from paceline.db.models.nodes import NodeRow
+from paceline.db.models.provisioning import PoolRow
+from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories import provisioning as rows
+
+
+@dataclass(frozen=True)
+class ExpectedNode:
+    """What another node of a pool is expected to have."""
+
+    device: str  # of its slots
+    tools: frozenset[str]  # the facets of its tools
+    wrong_device: str = ""  # why its device is not the one that the pool says, and what to do; empty: it is
+    no_engine: str = ""  # why no container engine is among the tools, and what to do; empty: one is
+
+
+async def read(session: AsyncSession, pool: PoolRow, nodes: Sequence[NodeRow]) -> ExpectedNode:
+    """The next node of a pool with `autoscale`. `nodes`: the present nodes of the cluster.
+
+    What its nodes have counts, those of the past too where none is present. What the pool says counts only if it was said after the newest
+    of them had joined: else a pool that is wrong would launch a node that no job can use, and drain it, on and on."""
+    said = AutoscaleSettings.model_validate(pool.autoscale)
+    said_tools = frozenset({CONTAINER_ENGINE.facet} if said.containers else ())
+    known = [node for node in nodes if node.pool == pool.name and node.inventory]
+    newest = max(known, key=lambda node: node.joined_at) if known else await node_rows.newest_of_pool(session, pool.name)
+    if newest is None:
+        return ExpectedNode(said.device, said_tools | {UV.facet}, no_engine="" if said_tools else _why_unknown_engine(pool.name))
+    devices = {node.device for node in known or [newest]}
+    tools = frozenset[str]().union(*map(tool_facets_of, known or [newest]))
+    if pool.updated_at > newest.joined_at:
+        devices, tools = devices | {said.device}, tools | said_tools
+    return ExpectedNode(
+        device=said.device if said.device in devices else newest.device,
+        tools=tools,
+        wrong_device="" if said.device in devices else _why_wrong_device(said.device, newest),
+        no_engine="" if CONTAINER_ENGINE.facet in tools else _why_no_engine(newest),
+    )
+
+
+async def of_autoscaled(session: AsyncSession, nodes: Sequence[NodeRow]) -> dict[str, ExpectedNode]:
+    """The next node of each pool with `autoscale`."""
+    return {pool.name: await read(session, pool, nodes) for pool in await rows.autoscaled(session)}
+
+
+def _why_wrong_device(said: str, newest: NodeRow) -> str:
+    return (
+        f"{newest.pool}'s newest node, {newest.name}, has slots of the device {newest.device}, not {said} as autoscale.device says: correct its "
+        f"provider or autoscale.device and apply the pool, or mend the machine and launch a node by 'paceline nodes add --pool {newest.pool}'"
+    )
+
+
+def _why_unknown_engine(pool: str) -> str:
+    return f"{pool} has had no node, so it is not known whether its nodes have {_ENGINES}: if they do, set autoscale.containers of the pool to true"
+
+
+def _why_no_engine(newest: NodeRow) -> str:
+    return (
+        f"{newest.pool}'s newest node, {newest.name}, has none of {_ENGINES} that works: install one, then launch a node by "
+        f"'paceline nodes add --pool {newest.pool}'"
+    )
+
+
+_ENGINES = "podman, docker or apptainer"

@@ -1,0 +1,85 @@
+"""A pool whose nodes are not what it says of them, or not what a job can use: on both databases, the time as an argument."""
+
+from __future__ import annotations
+
+from tests.api.loops.grown_pool import NODES, POOL, Grown
+
+IN_CONTAINER = {
+    "name": "script",
+    "script": {"command": ["python", "train.py"]},
+    "environment": {"image": "docker.io/library/python:3.11"},
+    "resources": {"slots": 1},
+}
+
+
+async def test_a_pool_that_says_that_its_nodes_run_containers_grows_for_jobs_with_an_image(grown: Grown) -> None:
+    """No pool without nodes ever did: a container engine was looked for on nodes that there were."""
+    await grown.apply()
+    job = await grown.submit(**IN_CONTAINER)
+    await grown.step(11)
+    assert await grown.coming() == []
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"] == (
+        "lab has had no node, so it is not known whether its nodes have podman, docker or apptainer: if they do, set autoscale.containers of the pool "
+        "to true"
+    )
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True})
+    await grown.step()
+    assert await grown.coming() == ["lab-gpu1"]
+    assert await grown.told() == [("launch.requested", f"job {job.id} waits for 1 slot")]
+    assert (await grown.pool())["withheld"] == []
+    await grown.step()
+    await grown.join_all(inventory={"container_engines": ["podman"]})
+    for _ in range(10):
+        await grown.step(30)
+    assert await grown.states() == ["ready"], "it is kept for the job"
+
+
+async def test_a_pool_that_is_wrong_about_its_nodes_launches_one_and_no_more(grown: Grown) -> None:
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True})
+    await grown.submit(**IN_CONTAINER)
+    await grown.step(11)
+    await grown.step()
+    await grown.join_all(inventory={"container_engines": []})
+    for _ in range(40):
+        await grown.step(30)
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 1
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"].startswith("lab's newest node, lab-gpu1, has none of podman, docker or apptainer that works: install one, then")
+    await grown.apply(autoscale=POOL["autoscale"] | {"containers": True, "idle_seconds": 61})
+    await grown.step()
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 2, "its owner says so anew"
+
+
+async def test_a_pool_of_gpus_whose_nodes_have_none_launches_one_and_says_what_is_wrong(grown: Grown) -> None:
+    """Its node passed for the GPUs that the pool speaks of: the job waited for ever, the node was kept for it, and nothing was said."""
+    await grown.apply(autoscale=POOL["autoscale"] | {"device": "cuda"})
+    await grown.submit(resources={"slots": 1, "device": "cuda"})
+    await grown.step(11)
+    await grown.step()
+    await grown.join_all(inventory={"gpus": []})
+    for _ in range(40):
+        await grown.step(30)
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 1
+    assert await grown.states() == ["draining"], "it does not stay for a job that cannot use it"
+    (held,) = (await grown.pool())["withheld"]
+    assert held["reason"].startswith("lab's newest node, lab-gpu1, has slots of the device cpu, not cuda as autoscale.device says: correct")
+    await grown.apply(autoscale=POOL["autoscale"] | {"device": "cuda", "idle_seconds": 61})
+    await grown.step()
+    assert [type for type, _ in await grown.told()].count("launch.requested") == 2, "its owner says so anew"
+
+
+async def test_a_pool_launches_a_node_beside_one_that_a_taint_keeps_the_job_off(grown: Grown) -> None:
+    await grown.apply(min_nodes=1)
+    await grown.step()
+    await grown.step()
+    (node,) = await grown.join_all()
+    answer = await grown.client.put(f"{NODES}/{node}/taints", json={"taints": {"new": ""}})
+    assert answer.status_code == 200, answer.text
+    job = await grown.submit()
+    await grown.step(11)
+    assert await grown.coming() == ["lab-gpu2"]
+    assert await grown.told() == [
+        ("launch.requested", "it is to have at least 1 node"),
+        ("launch.requested", f"job {job.id} waits for 1 slot"),
+    ]
