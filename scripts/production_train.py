@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,20 +96,22 @@ def train(options: argparse.Namespace) -> None:
             largest=options.max_batch_size,
         )
     loader = paceline.loader(data, batch_size, seed=run.spec.training.seed if run.spec.training else 0)
+    peaks = [float(group["lr"]) for group in optimizer.param_groups]  # a checkpoint brings the rates of its last update
     resume(trainer, optimizer, loader, options)
     if leads:
         found = ", as much as fits" if options.auto_batch_size else ""
         print(
             f"batches of {batch_size} on each of {paceline.world().world_size} ranks{found}; from step {trainer.next_step} on", flush=True
         )
-    fit(trainer, optimizer, loader, task, run, saves=options.checkpoint_dir is not None)
+    fit(trainer, optimizer, loader, task, run, peaks, saves=options.checkpoint_dir is not None)
     trainer.close()
 
 
-def fit(trainer: Trainer, optimizer: torch.optim.Optimizer, loader: ShardedLoader, task: Task, run: Run, *, saves: bool) -> None:
-    """Train to the end, with an evaluation and a checkpoint after each epoch."""
+def fit(
+    trainer: Trainer, optimizer: torch.optim.Optimizer, loader: ShardedLoader, task: Task, run: Run, peaks: Sequence[float], *, saves: bool
+) -> None:
+    """Train to the end, with an evaluation and a checkpoint after each epoch. `peaks`: the learning rates that the schedule scales."""
     leads, criterion = paceline.world().rank == 0, TaskLoss(task.loss)
-    peaks = [float(group["lr"]) for group in optimizer.param_groups]
     per_update = loader.per_step * run.accumulation
     epoch, done = loader.epoch, loader.samples // per_update
     total = done + run.left(per_update, loader.samples_of_epoch, loader.samples)

@@ -15,6 +15,7 @@ from paceline.training.models.mlp.config import MlpModel
 from paceline.training.schema.data import Digits
 from paceline.training.schema.training import TrainingLength
 from scripts.production_train import portions
+from tests.event_files import read_scalars
 from tests.own_loop_example import ROOT, RUN_TIMEOUT_SECONDS, environment
 
 pytestmark = pytest.mark.timeout(400)
@@ -88,6 +89,21 @@ def test_another_batch_size_after_a_resume_ends_at_the_same_epoch(tmp_path: Path
     assert "epoch 3:" in more.stdout
     assert "epoch 4:" not in more.stdout
     assert saved(tmp_path / "ck") == {"step-45.g1", "step-90.g1", "step-92.g2"}
+
+
+def rates(folder: Path) -> dict[int, float]:
+    """Return the learning rate of each step in event files."""
+    return {point.step: point.value for point in read_scalars(folder)["learning_rate"]}
+
+
+def test_after_a_resume_the_learning_rates_are_those_of_a_run_that_was_not_interrupted(tmp_path: Path) -> None:
+    """The rate of the last update was taken for the peak: the schedule was multiplied with itself at every resume."""
+    for options in ("--epochs 2 --log-dir whole", "--epochs 1 --checkpoint-dir ck", "--epochs 2 --checkpoint-dir ck --log-dir resumed"):
+        done = run(sys.executable, SCRIPT, *options.split(), folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    whole, resumed = rates(tmp_path / "whole"), rates(tmp_path / "resumed")
+    assert len(resumed) == len(whole) // 2
+    assert resumed == {step: whole[step] for step in resumed}
 
 
 def test_from_a_file_of_another_program(tmp_path: Path) -> None:
