@@ -11,7 +11,7 @@ A command beside a rank has a connection of its own (`cluster.exec_frames`), whi
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,7 @@ UPLOAD_PATH = "/api/v1/agents/upload"
 JOIN_PATH = "/api/v1/agents/join"
 BUNDLES_PATH = "/api/v1/agents/bundles"  # GET .../{digest}: the archive
 SECRETS_PATH = "/api/v1/agents/secrets"  # GET .../{job_id}: JobSecrets, for a node that has ranks of the job
+ENDED_JOBS_PATH = "/api/v1/agents/ended-jobs"  # POST an EndedJobsQuestion: EndedJobs
 ARTIFACTS_PATH = "/api/v1/agents/artifacts"  # POST an Offer; PUT .../{id}/{chunk} its bytes
 ARTIFACT_FILES_PATH = f"{ARTIFACTS_PATH}/files"  # POST a FilesOffer; larger files follow as above
 
@@ -84,6 +85,19 @@ class JobSecrets(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"JobSecrets of {', '.join(self.values)}"  # no log is to have the values
+
+
+class EndedJobsQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks which of these jobs ended at least so many seconds ago, before the last that they have on a node is removed."""
+
+    job_ids: tuple[Annotated[str, msgspec.Meta(pattern=r"^[\w-]{1,64}$")], ...]
+    seconds_ago: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class EndedJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to an `EndedJobsQuestion`. Jobs that were deleted, and those that nobody knows, have ended."""
+
+    job_ids: tuple[str, ...]
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,15 +4,15 @@
     torchrun --nproc-per-node 4 scripts/production_train.py --strategy fsdp --batch-size 32 --mixed-precision --activation-checkpointing
     scripts/launch_training.sh 4 ddp 32 scripts/production_train.py --config examples/cifar10_resnet.yaml
 
-Started again with the same --checkpoint-dir, it goes on where it was. What is trained comes from --config, a job spec with a built-in model or
-an entrypoint, or from --model and --data. Options that are given win over the spec.
+Started again with the same --checkpoint-dir, it goes on where it was, whatever --resume names. What is trained comes from --config, a job spec
+with a built-in model or an entrypoint, or from --model and --data. Options that are given win over the spec.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,20 +96,22 @@ def train(options: argparse.Namespace) -> None:
             largest=options.max_batch_size,
         )
     loader = paceline.loader(data, batch_size, seed=run.spec.training.seed if run.spec.training else 0)
+    peaks = [float(group["lr"]) for group in optimizer.param_groups]  # a checkpoint brings the rates of its last update
     resume(trainer, optimizer, loader, options)
     if leads:
         found = ", as much as fits" if options.auto_batch_size else ""
         print(
             f"batches of {batch_size} on each of {paceline.world().world_size} ranks{found}; from step {trainer.next_step} on", flush=True
         )
-    fit(trainer, optimizer, loader, task, run, saves=options.checkpoint_dir is not None)
+    fit(trainer, optimizer, loader, task, run, peaks, saves=options.checkpoint_dir is not None)
     trainer.close()
 
 
-def fit(trainer: Trainer, optimizer: torch.optim.Optimizer, loader: ShardedLoader, task: Task, run: Run, *, saves: bool) -> None:
-    """Train to the end, with an evaluation and a checkpoint after each epoch."""
+def fit(
+    trainer: Trainer, optimizer: torch.optim.Optimizer, loader: ShardedLoader, task: Task, run: Run, peaks: Sequence[float], *, saves: bool
+) -> None:
+    """Train to the end, with an evaluation and a checkpoint after each epoch. `peaks`: the learning rates that the schedule scales."""
     leads, criterion = paceline.world().rank == 0, TaskLoss(task.loss)
-    peaks = [float(group["lr"]) for group in optimizer.param_groups]
     per_update = loader.per_step * run.accumulation
     epoch, done = loader.epoch, loader.samples // per_update
     total = done + run.left(per_update, loader.samples_of_epoch, loader.samples)
@@ -160,15 +162,31 @@ def evaluate(trainer: Trainer, task: Task, batch_size: int) -> dict[str, float]:
 
 
 def resume(trainer: Trainer, optimizer: torch.optim.Optimizer, loader: ShardedLoader, options: argparse.Namespace) -> None:
-    """Go on from --resume, or from the newest checkpoint in --checkpoint-dir."""
-    if options.resume is not None:
-        path = Path(options.resume)
+    """Go on from what --resume names, or from the newest checkpoint in --checkpoint-dir."""
+    saved = newest_first(Path(options.checkpoint_dir)) if options.checkpoint_dir is not None else []
+    path = named_checkpoint(options, saved)
+    if path is not None:
         trainer.load_checkpoint(optimizer, path, loader=loader)
         if is_foreign(path):
             epoch = read_foreign(path).epoch
             loader.load_state_dict({"samples": 0 if epoch is None else (epoch + 1) * loader.samples_of_epoch})
-    elif options.checkpoint_dir is not None and newest_first(Path(options.checkpoint_dir)):
+    elif saved:
         trainer.load_checkpoint(optimizer, loader=loader)
+
+
+def named_checkpoint(options: argparse.Namespace, saved: list[Path]) -> Path | None:
+    """Return what --resume names. None once the run has `saved` checkpoints of its own: started again with the same options, as torchrun does
+    after a fault, it goes on from those. Where --resume names one of them, it means that one."""
+    if options.resume is None:
+        return None
+    path = Path(options.resume)
+    if not saved or path.resolve() in [folder.resolve() for folder in saved]:
+        return path
+    if paceline.world().rank == 0:
+        print(
+            f"{saved[0]} goes before --resume {path}, which began this run; give another --checkpoint-dir to begin there again", flush=True
+        )
+    return None
 
 
 def trainer_of(model: nn.Module, run: Run, options: argparse.Namespace) -> Trainer:
@@ -280,7 +298,11 @@ def arguments() -> argparse.Namespace:
     how.add_argument("--cpu-offload", action="store_true", help="parameters and optimizer state in the host's memory (fsdp)")
     files = parser.add_argument_group("files")
     files.add_argument("--checkpoint-dir", help="save here after each epoch, and go on from what is here; a folder that every rank sees")
-    files.add_argument("--resume", metavar="PATH", help="go on from this checkpoint: a folder of ours, or a .pt file of another program")
+    files.add_argument(
+        "--resume",
+        metavar="PATH",
+        help="begin with this checkpoint, until --checkpoint-dir has one: a folder of ours, or a .pt file of another program",
+    )
     files.add_argument("--log-dir", help="TensorBoard's event files of every rank")
     return parser.parse_args()
 

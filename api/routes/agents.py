@@ -7,6 +7,7 @@ declared parameters, dependencies and exit stacks) is the larger part of an uplo
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TypeVar
 
 import msgspec
@@ -23,9 +24,20 @@ from paceline.api.routes.bundles import content_of
 from paceline.api.services.artifacts import files, stored_artifacts
 from paceline.api.services.bundles import bundles
 from paceline.api.services.ingest import screening
-from paceline.api.services.jobs import secrets
+from paceline.api.services.jobs import jobs, secrets
 from paceline.api.services.nodes import joining
-from paceline.cluster.protocol import ARTIFACT_FILES_PATH, ARTIFACTS_PATH, BUNDLES_PATH, JOIN_PATH, SECRETS_PATH, UPLOAD_PATH, JoinRequest
+from paceline.cluster.protocol import (
+    ARTIFACT_FILES_PATH,
+    ARTIFACTS_PATH,
+    BUNDLES_PATH,
+    ENDED_JOBS_PATH,
+    JOIN_PATH,
+    SECRETS_PATH,
+    UPLOAD_PATH,
+    EndedJobs,
+    EndedJobsQuestion,
+    JoinRequest,
+)
 from paceline.monitoring.artifact_files import FilesOffer
 from paceline.monitoring.artifacts import Offer
 from paceline.tls.trust import AUTHORITY_PATH
@@ -114,6 +126,15 @@ async def job_secrets(job_id: str, node: JoinedNode, services: ServicesDep) -> R
         found = answer(await secrets.for_node(session, services.vault, node, job_id))
     found.headers["Cache-Control"] = "no-store"
     return found
+
+
+@router.post(ENDED_JOBS_PATH.removeprefix(_PREFIX))
+async def ended_jobs(request: Request, node: JoinedNode, services: ServicesDep) -> Response:
+    """Tell a node which jobs have ended for good, so that it may remove what their scripts have saved there."""
+    question = await parse(request, EndedJobsQuestion)
+    before = services.now() - timedelta(seconds=question.seconds_ago)
+    async with services.control.read() as session:
+        return answer(EndedJobs(job_ids=await jobs.ended_before(session, question.job_ids, before)))
 
 
 @router.post(ARTIFACTS_PATH.removeprefix(_PREFIX))

@@ -1,6 +1,7 @@
 """The files that stay on a node for a day after a rank is forgotten: the output of a job's last generation, its PACELINE_LOG_DIR, files
-that are not uploaded yet, and what ranks have left of checkpoints on their way to an object store or from it; and for three more days what a
-script has saved in the job's own folder, which may go on after a pause.
+that are not uploaded yet, and what ranks have left of checkpoints on their way to an object store or from it. What a script has saved in the
+job's own folder stays until four days after the job's end, which only the coordinator knows: the job goes on from there after a pause of any
+length.
 
 A rank writes into its folder whatever it likes, so removing a folder may fail. A generation that is to go is therefore first renamed
 into a trash folder, where nothing looks for ranks, and removed there. What cannot be removed stays in it, is reported once, and tried
@@ -9,18 +10,26 @@ again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+
+import httpx
+import msgspec
 
 from paceline.cluster.agent.folders import reclaim
 from paceline.cluster.agent.removal import remove_tree
+from paceline.cluster.agent.upload.transfer import CoordinatorAwayError, send
+from paceline.cluster.protocol import ENDED_JOBS_PATH, EndedJobs, EndedJobsQuestion
 from paceline.monitoring.artifacts import NOTE_SUFFIX
 from paceline.training.rank_folder import RankFolder
 
 KEEP_OUTPUT_SECONDS = 24 * 3600.0
-KEEP_WORK_SECONDS = 3 * 24 * 3600.0
+KEEP_WORK_SECONDS = 3 * 24 * 3600.0  # longer than the output
+#: The coordinator is asked about so many jobs at once: a request has room for them.
+JOBS_ASKED_ABOUT = 500
 #: An empty folder of a job is left this long: a rank may just be about to be started in it.
 KEEP_EMPTY_SECONDS = 60.0
 SWEEP_SECONDS = 600.0  # at the latest, and soon after a rank was started or forgotten
@@ -48,14 +57,30 @@ class Housekeeper:
         self._jobs, self._trash, self._remove = jobs, trash, remove
         self._reported: set[Path] = set()
 
-    def sweep(self, now: float) -> None:
-        """Remove retired generations that are old, or not the job's last. `now` is the wall clock. Raises nothing about a single folder."""
+    async def tidy(self, http: httpx.AsyncClient, now: float) -> None:
+        """Sweep, in a thread: that may take long. `http` leads to the coordinator; while it does not answer, what scripts have saved stays."""
+        idle = await asyncio.to_thread(self.jobs_with_idle_work, now)
+        ended = await _ended_among(idle, http)
+        await asyncio.to_thread(self.sweep, now, ended)
+
+    def jobs_with_idle_work(self, now: float) -> list[str]:
+        """Return the jobs of which only what a script has saved has been here for days. Raises nothing about a single folder."""
+        found = list[str]()
+        for job in self._folders():
+            self._attempt(job, lambda job=job: found.extend([job.name] if _has_idle_work(job, now) else []))  # type: ignore[misc]
+        return found
+
+    def sweep(self, now: float, ended: Collection[str] = ()) -> None:
+        """Remove retired generations that are old, or not the job's last, and what scripts have saved of jobs that have `ended`. `now` is the
+        wall clock. Raises nothing about a single folder."""
         self._trash.mkdir(mode=0o700, exist_ok=True)
-        for job in self._jobs.iterdir():
-            if job.is_dir() and not job.is_symlink():
-                self._attempt(job, lambda job=job: self._sweep_job(job, now))  # type: ignore[misc]
+        for job in self._folders():
+            self._attempt(job, lambda job=job: self._sweep_job(job, now, ended))  # type: ignore[misc]
         for path in self._trash.iterdir():
             self._attempt(path, lambda path=path: self._remove(path))  # type: ignore[misc]
+
+    def _folders(self) -> list[Path]:
+        return [job for job in self._jobs.iterdir() if job.is_dir() and not job.is_symlink()]
 
     def _attempt(self, path: Path, work: Callable[[], None]) -> None:
         try:
@@ -69,7 +94,7 @@ class Housekeeper:
         else:
             self._reported.discard(path)
 
-    def _sweep_job(self, job: Path, now: float) -> None:
+    def _sweep_job(self, job: Path, now: float, ended: Collection[str]) -> None:
         generations = sorted((path for path in job.glob("g*") if _is_generation(path)), key=lambda path: int(path.name[1:]))
         for generation in generations:
             old = now - _retired_at(generation) > KEEP_OUTPUT_SECONDS
@@ -81,13 +106,32 @@ class Housekeeper:
         if needless and left <= needless | {"work"} and idle > KEEP_EMPTY_SECONDS:
             for name in needless:
                 self._discard(job / name)
-        elif left == {"work"} and idle > KEEP_WORK_SECONDS:
+        elif job.name in ended and _has_idle_work(job, now):
             self._discard(job / "work")
         if not any(job.iterdir()) and now - job.stat().st_mtime > KEEP_EMPTY_SECONDS:
             job.rmdir()
 
     def _discard(self, folder: Path) -> None:
         folder.rename(self._trash / f"{folder.parent.name}.{folder.name}.{time.time_ns()}")
+
+
+async def _ended_among(job_ids: Sequence[str], http: httpx.AsyncClient) -> set[str]:
+    """Return those of these jobs that ended long ago; none where the coordinator is away, or of a version that does not tell."""
+    ended = set[str]()
+    for first in range(0, len(job_ids), JOBS_ASKED_ABOUT):
+        some = tuple(job_ids[first : first + JOBS_ASKED_ABOUT])
+        question = EndedJobsQuestion(job_ids=some, seconds_ago=KEEP_OUTPUT_SECONDS + KEEP_WORK_SECONDS)
+        try:
+            answer = await send(http, "POST", ENDED_JOBS_PATH, msgspec.json.encode(question), EndedJobs)
+        except CoordinatorAwayError as error:
+            log.info("what scripts have saved stays until the coordinator says whose jobs have ended: %s", error)
+            break
+        ended.update(answer.job_ids if answer is not None else ())
+    return ended
+
+
+def _has_idle_work(job: Path, now: float) -> bool:
+    return now - job.stat().st_mtime > KEEP_WORK_SECONDS and {path.name for path in job.iterdir()} == {"work"}
 
 
 def _is_generation(path: Path) -> bool:

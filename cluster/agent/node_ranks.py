@@ -75,7 +75,7 @@ class NodeRanks:
     ) -> None:
         self._isolation, self._output_cap = isolation, settings.output_cap
         self._on_change, self.cards = on_change, launch.SlotCards(offer.cards, hides_cards=offer.hides_cards)
-        self._folder, run_as = folder, settings.confinement.run_as
+        self._folder, self._http, run_as = folder, http, settings.confinement.run_as
         self.account = None if run_as is None else find_account(run_as)
         self._housekeeper = Housekeeper(folder.jobs, folder.trash)
         self._untidy = asyncio.Event()
@@ -160,13 +160,13 @@ class NodeRanks:
                     spool.trim()
 
     async def _remove_old_folders(self) -> None:
-        """Remove old folders of ranks now and then, in a thread: that may take long."""
+        """Remove old folders of ranks now and then."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_SECONDS):
                     await self._untidy.wait()
             self._untidy.clear()
-            await asyncio.to_thread(self._housekeeper.sweep, time.time())
+            await self._housekeeper.tidy(self._http, time.time())
             self._secrets.forget_removed()
 
     async def until_warm(self, timeout_seconds: float) -> None:

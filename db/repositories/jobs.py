@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, Text, and_, cast, exists, func, li
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
-from paceline.cluster.states import EndReason, JobState, NodeState, RankState
+from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, JobState, NodeState, RankState
 from paceline.db.models.experiments import ExperimentRow, TrialRow
 from paceline.db.models.incidents import UNSETTLED, IncidentRow
 from paceline.db.models.jobs import HOLDING, JOINED_LATER, OPEN, UNDECIDED, WAITING, GenerationRow, JobRow, RankRow
@@ -360,6 +360,12 @@ async def unreachable_ranks(session: AsyncSession, keys: Sequence[tuple[str, int
 
 async def by_id(session: AsyncSession, job_ids: Collection[str]) -> dict[str, JobRow]:
     return {row.id: row for row in await session.scalars(select(JobRow).where(JobRow.id.in_(job_ids)))}
+
+
+async def not_ended_before(session: AsyncSession, job_ids: Collection[str], before: datetime) -> set[str]:
+    """Return those of these jobs that have not ended, or only after `before`."""
+    lasts = or_(JobRow.state.not_in(TERMINAL_JOB_STATES), JobRow.ended_at > before)
+    return set(await session.scalars(select(JobRow.id).where(JobRow.id.in_(job_ids), lasts)))
 
 
 async def count_by_state(session: AsyncSession) -> dict[str, int]:

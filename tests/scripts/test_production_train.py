@@ -14,7 +14,8 @@ from paceline.training.builtin import builtin_task
 from paceline.training.models.mlp.config import MlpModel
 from paceline.training.schema.data import Digits
 from paceline.training.schema.training import TrainingLength
-from scripts.production_train import portions
+from scripts.production_train import named_checkpoint, portions
+from tests.event_files import read_scalars
 from tests.own_loop_example import ROOT, RUN_TIMEOUT_SECONDS, environment
 
 pytestmark = pytest.mark.timeout(400)
@@ -90,9 +91,50 @@ def test_another_batch_size_after_a_resume_ends_at_the_same_epoch(tmp_path: Path
     assert saved(tmp_path / "ck") == {"step-45.g1", "step-90.g1", "step-92.g2"}
 
 
+def rates(folder: Path) -> dict[int, float]:
+    """Return the learning rate of each step in event files."""
+    return {point.step: point.value for point in read_scalars(folder)["learning_rate"]}
+
+
+def test_after_a_resume_the_learning_rates_are_those_of_a_run_that_was_not_interrupted(tmp_path: Path) -> None:
+    """The rate of the last update was taken for the peak: the schedule was multiplied with itself at every resume."""
+    for options in ("--epochs 2 --log-dir whole", "--epochs 1 --checkpoint-dir ck", "--epochs 2 --checkpoint-dir ck --log-dir resumed"):
+        done = run(sys.executable, SCRIPT, *options.split(), folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    whole, resumed = rates(tmp_path / "whole"), rates(tmp_path / "resumed")
+    assert len(resumed) == len(whole) // 2
+    assert resumed == {step: whole[step] for step in resumed}
+
+
+def save_foreign(folder: Path) -> None:
+    model = builtin_task(MlpModel(), Digits(), folder).model
+    torch.save({"epoch": 0, "model_state_dict": model.state_dict()}, folder / "checkpoint_epoch_0.pt")
+
+
+def test_started_again_with_the_same_options_it_goes_on_from_its_own_checkpoints_and_not_from_what_began_it(tmp_path: Path) -> None:
+    """What --resume named was loaded at every restart, and the epochs since were trained again."""
+    save_foreign(tmp_path)
+    options = "--epochs 2 --resume checkpoint_epoch_0.pt --checkpoint-dir ck"
+    first, again = (run(sys.executable, SCRIPT, *options.split(), folder=tmp_path) for _ in range(2))
+    assert "from step 0 on" in first.stdout, first.stderr
+    assert "from step 45 on" in again.stdout, again.stderr
+    assert "ck/step-45.g1 goes before --resume checkpoint_epoch_0.pt" in again.stdout
+    assert saved(tmp_path / "ck") == {"step-45.g1"}
+
+
+def test_one_of_the_runs_own_checkpoints_is_gone_back_to_where_it_is_named(tmp_path: Path) -> None:
+    own = [tmp_path / "ck" / name for name in ("step-90.g1", "step-45.g1")]
+    for folder in own:
+        folder.mkdir(parents=True)
+    (tmp_path / "ck" / "best").symlink_to("step-45.g1")
+    best = str(tmp_path / "ck" / "best")
+    assert named_checkpoint(argparse.Namespace(resume=best), own) == Path(best)
+    assert named_checkpoint(argparse.Namespace(resume=str(tmp_path / "elsewhere.pt")), own) is None
+    assert named_checkpoint(argparse.Namespace(resume=None), own) is None
+
+
 def test_from_a_file_of_another_program(tmp_path: Path) -> None:
-    model = builtin_task(MlpModel(), Digits(), tmp_path).model
-    torch.save({"epoch": 0, "model_state_dict": model.state_dict()}, tmp_path / "checkpoint_epoch_0.pt")
+    save_foreign(tmp_path)
     done = run(sys.executable, SCRIPT, "--epochs", "2", "--resume", "checkpoint_epoch_0.pt", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "epoch 2:" in done.stdout

@@ -149,6 +149,9 @@ async def pin(session: AsyncSession, checkpoint_id: str, pinned: bool, actor: Ac
         )
     if not pinned:
         await _require_no_model(session, row)
+    elif row.pinned:  # by a version of a model, maybe: it stays pinned when that one is deleted
+        for version in await registry.versions_of_checkpoint(session, row.id):
+            version.pinned_before = True
     if row.pinned is not pinned:
         await checkpoint_lifecycle.pin(session, row, pinned, actor, now)
         nudge_after_commit(session, bus.RETENTION)
@@ -205,6 +208,8 @@ async def restored_spec(session: AsyncSession, row: CheckpointRow, request: Rest
         document["training"] = {**(document["training"] or {}), "steps": request.steps, "epochs": None, "pause_at_steps": None}
     spec = parse_spec(document)
     steps = spec.training.steps if spec.training else None
+    if steps is None and spec.training is not None:  # of `epochs`: its ranks have told how many steps these are
+        steps = (job.progress or {}).get("total_steps")
     if steps is not None and steps <= row.step:
         raise ProblemError(
             "checkpoint_not_usable",

@@ -52,6 +52,12 @@ async def find(session: AsyncSession, job_id: str, *, lock: bool = False) -> Job
     return job
 
 
+async def ended_before(session: AsyncSession, job_ids: Sequence[str], before: datetime) -> tuple[str, ...]:
+    """Return those of these jobs that ended by then, and those that are not known any more."""
+    others = await job_rows.not_ended_before(session, job_ids, before)
+    return tuple(job_id for job_id in job_ids if job_id not in others)
+
+
 # --- what clients see
 
 

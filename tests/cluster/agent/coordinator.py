@@ -18,6 +18,7 @@ from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.cluster.protocol import (
     ARTIFACT_FILES_PATH,
     CHANNEL_PATH,
+    ENDED_JOBS_PATH,
     JOIN_PATH,
     SECRETS_PATH,
     UPLOAD_PATH,
@@ -26,6 +27,8 @@ from paceline.cluster.protocol import (
     ConnectionRefused,
     Desired,
     DesiredAssignment,
+    EndedJobs,
+    EndedJobsQuestion,
     FromAgent,
     Heartbeat,
     JobSecrets,
@@ -85,6 +88,7 @@ class Coordinator:
         self.secrets: dict[str, JobSecrets] = {}  # by job
         self.asked_for_secrets, self.gives_secrets = asyncio.Event(), asyncio.Event()
         self.gives_secrets.set()
+        self.ended_jobs = set[str]()
         self.readings: list[ReadingRecord] = []
         self.reading_marks: dict[int, int] = {}
         self.takes_readings = True  # False: as the version before them
@@ -108,6 +112,7 @@ class Coordinator:
             Route(JOIN_PATH, self._join, methods=["POST"]),
             Route(UPLOAD_PATH, self._upload, methods=["POST"]),
             Route(SECRETS_PATH + "/{job}", self._job_secrets),
+            Route(ENDED_JOBS_PATH, self._ended_jobs, methods=["POST"]),
             Route(ARTIFACT_FILES_PATH, self._artifact_files, methods=["POST"]),
             WebSocketRoute(CHANNEL_PATH, self._channel),
         ]
@@ -169,6 +174,10 @@ class Coordinator:
         await self.gives_secrets.wait()
         found = self.secrets.get(request.path_params["job"])
         return Response(status_code=404, media_type=PROBLEM_TYPE) if found is None else Response(msgspec.json.encode(found))
+
+    async def _ended_jobs(self, request: Request) -> Response:
+        asked = msgspec.json.decode(await request.body(), type=EndedJobsQuestion).job_ids
+        return Response(msgspec.json.encode(EndedJobs(job_ids=tuple(self.ended_jobs.intersection(asked)))))
 
     async def _artifact_files(self, request: Request) -> Response:
         return Response(b"the disk is low", 507)

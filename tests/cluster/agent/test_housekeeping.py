@@ -2,19 +2,44 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import httpx
+import msgspec
 import pytest
 
+from paceline.cluster.agent import housekeeping
 from paceline.cluster.agent.housekeeping import KEEP_OUTPUT_SECONDS, KEEP_WORK_SECONDS, Housekeeper, retire
 from paceline.cluster.agent.removal import remove_tree
+from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
+from paceline.cluster.protocol import ENDED_JOBS_PATH, EndedJobs, EndedJobsQuestion
 from paceline.training.rank_folder import RankFolder
 
 NOW = time.time()
+WEEKS = 21 * 24 * 3600.0
 
 
 def sweep(jobs: Path, now: float) -> None:
-    Housekeeper(jobs, jobs.parent / "trash").sweep(now)
+    """Sweep as if the coordinator had said that the one job here has ended."""
+    Housekeeper(jobs, jobs.parent / "trash").sweep(now, {"job"})
+
+
+def leave_work(jobs: Path, *names: str) -> None:
+    """Make folders of jobs in which scripts saved something, and nothing has been done for weeks."""
+    for name in names:
+        work = jobs / name / "work"
+        work.mkdir(parents=True)
+        (work / "checkpoint.pt").write_text("x")
+        os.utime(work.parent, (NOW - WEEKS, NOW - WEEKS))
+
+
+def coordinator(answer: Callable[[EndedJobsQuestion], httpx.Response]) -> httpx.AsyncClient:
+    def reply(request: httpx.Request) -> httpx.Response:
+        assert (request.method, request.url.path) == ("POST", ENDED_JOBS_PATH)
+        return answer(msgspec.json.decode(request.content, type=EndedJobsQuestion))
+
+    return httpx.AsyncClient(base_url="http://c", transport=httpx.MockTransport(reply))
 
 
 def make(jobs: Path, generation: int, age: float = 0.0, *, retired: bool = True) -> Path:
@@ -51,6 +76,44 @@ def test_what_a_script_saved_in_the_jobs_folder_stays_longer_than_its_output(tmp
     sweep(jobs, later + KEEP_WORK_SECONDS)
     sweep(jobs, later + KEEP_WORK_SECONDS + 100)
     assert list(jobs.iterdir()) == []
+
+
+async def test_what_a_paused_script_has_saved_is_there_after_weeks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was deleted four days after its ranks had gone, and the script began anew."""
+    monkeypatch.setattr(housekeeping, "JOBS_ASKED_ABOUT", 2)
+    leave_work(tmp_path / "jobs", "paused", "ended", "deleted")
+    asked = list[EndedJobsQuestion]()
+
+    def answer(question: EndedJobsQuestion) -> httpx.Response:
+        asked.append(question)
+        return httpx.Response(200, content=msgspec.json.encode(EndedJobs(job_ids=tuple({*question.job_ids} - {"paused"}))))
+
+    keeper = Housekeeper(tmp_path / "jobs", tmp_path / "trash")
+    async with coordinator(answer) as http:
+        await keeper.tidy(http, NOW)
+        assert sorted(job_id for question in asked for job_id in question.job_ids) == ["deleted", "ended", "paused"]
+        assert {question.seconds_ago for question in asked} == {4 * 24 * 3600.0}
+        assert [len(question.job_ids) for question in asked] == [2, 1]
+        await keeper.tidy(http, NOW + WEEKS)
+    assert (tmp_path / "jobs" / "paused" / "work" / "checkpoint.pt").exists()
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["paused"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(503),
+        httpx.Response(404, headers={"content-type": PROBLEM_TYPE}),  # as a version that does not know the question
+        httpx.Response(200, text="sign in first"),
+    ],
+)
+async def test_what_scripts_have_saved_stays_while_nobody_says_whose_jobs_have_ended(tmp_path: Path, answer: httpx.Response) -> None:
+    leave_work(tmp_path / "jobs", "one")
+    first, _ = make(tmp_path / "jobs", 1), make(tmp_path / "jobs", 2)
+    async with coordinator(lambda _: answer) as http:
+        await Housekeeper(tmp_path / "jobs", tmp_path / "trash").tidy(http, NOW)
+    assert (tmp_path / "jobs" / "one" / "work").exists()
+    assert not first.exists()
 
 
 def test_nothing_stays_of_a_job_that_saved_into_an_object_store(tmp_path: Path) -> None:

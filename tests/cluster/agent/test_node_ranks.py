@@ -41,6 +41,18 @@ async def until_gone(pid: int) -> None:
             await asyncio.sleep(0.02)
 
 
+async def test_what_a_script_has_saved_stays_on_its_node_until_its_job_has_ended(agent: AgentProcess, coordinator: Coordinator) -> None:
+    jobs, weeks_ago = agent.data / "jobs", time.time() - 21 * 24 * 3600
+    for name in ("paused", "ended"):
+        (jobs / name / "work").mkdir(parents=True)
+        os.utime(jobs / name, (weeks_ago, weeks_ago))
+    coordinator.ended_jobs = {"ended"}
+    agent.start()
+    await until(lambda: not (jobs / "ended" / "work").exists(), "what the ended job has left is removed")
+    assert (jobs / "paused" / "work").is_dir()
+    assert await agent.end() == 0
+
+
 async def test_a_killed_agents_successor_adopts_everything(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.desire(assignment("job", world("job", 0, 2), world("job", 1, 2), spec=training_job(steps=150)))
