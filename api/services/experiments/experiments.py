@@ -13,7 +13,7 @@ from paceline.api.core.context import Services, nudge_after_commit
 from paceline.api.core.identity import Caller
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor, FieldError
-from paceline.api.services.experiments.trial_states import state_of
+from paceline.api.services.experiments.trial_states import former_trial, state_of
 from paceline.api.services.jobs import ownership, revisions
 from paceline.api.services.lifecycle import events, job_lifecycle
 from paceline.api.services.lifecycle.experiment_lifecycle import OVER, move
@@ -102,7 +102,7 @@ async def _post_again(
     session: AsyncSession, row: ExperimentRow, spec: ExperimentSpec, grid: TrialGrid, actor: Actor, now: datetime
 ) -> None:
     known = {each.trial.index: each for each in await rows.trials(session, row.id, also_former=True)}
-    former = [FormerTrial(index, each.trial.key, state_of(each)) for index, each in known.items()]
+    former = [former_trial(each) for each in known.values()]
     change = merge(former, grid.cells, keeps_pruned=spec.halving is not None) if spec.search is None else _drawn(row, spec, former)
     trials = await rows.trial_rows(session, row.id, known)
     if spec_of(row).metric.name != spec.metric.name:
