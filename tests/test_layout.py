@@ -90,6 +90,7 @@ COVERS = {
         "api/services/experiments/earlier_jobs api/services/experiments/experiments api/services/experiments/plan "
         "api/services/experiments/trial_jobs api/services/experiments/views db/repositories/experiments"
     ),
+    "api/test_experiments_again.py": "api/services/experiments/trial_rows",
     "api/test_exposition.py": "api/core/vitals",
     "api/test_history.py": (
         "api/services/history/comparison api/services/history/culprits api/services/history/goodput api/services/history/samples "

@@ -51,6 +51,7 @@ class TrialColumns:
     baseline: bool
     refusal: str | None
     job_id: str | None
+    in_grid: bool
     reused: bool
     cancelled: bool
     pruned: bool
@@ -221,6 +222,17 @@ async def trials(session: AsyncSession, experiment_id: str, *, also_former: bool
     return await _read(session, query if also_former else query.where(TrialRow.in_grid))
 
 
+async def former_trials(session: AsyncSession, experiment_id: str) -> list[TrialWithJob]:
+    """The trials that the present grid has no more, with their jobs."""
+    return await _read(session, _with_jobs().where(TrialRow.experiment_id == experiment_id, TrialRow.in_grid.is_(False)))
+
+
+async def retire(session: AsyncSession, experiment_id: str, indices: Collection[int]) -> None:
+    """Take trials out of the experiment's grid. Their rows stay, and may come back."""
+    mine = (TrialRow.experiment_id == experiment_id, TrialRow.index.in_(indices))
+    await session.execute(update(TrialRow).where(*mine).values(in_grid=False))
+
+
 async def unended_trials(session: AsyncSession, experiment_id: str) -> list[TrialWithJob]:
     """The trials that have a job which has not ended."""
     mine = (TrialRow.experiment_id == experiment_id, TrialRow.in_grid, JobRow.state.not_in(TERMINAL_JOB_STATES))
@@ -239,7 +251,8 @@ async def trial_rows(session: AsyncSession, experiment_id: str, indices: Collect
 
 
 async def keys(session: AsyncSession, experiment_id: str) -> set[str]:
-    return set(await session.scalars(select(TrialRow.key).where(TrialRow.experiment_id == experiment_id)))
+    """The keys of the trials of the present grid."""
+    return set(await session.scalars(select(TrialRow.key).where(TrialRow.experiment_id == experiment_id, TrialRow.in_grid)))
 
 
 async def next_numbers(session: AsyncSession, experiment_id: str) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import cast
 
@@ -12,13 +12,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services, nudge_after_commit
-from paceline.api.services.experiments import experiments, trial_jobs, trial_metrics, views
+from paceline.api.services.experiments import experiments, trial_jobs, trial_metrics, trial_rows, views
 from paceline.api.services.experiments.trial_jobs import Chosen
-from paceline.api.services.experiments.trial_states import known_trial, too_large_jobs
+from paceline.api.services.experiments.trial_states import former_trial, known_trial, too_large_jobs
 from paceline.api.services.lifecycle import experiment_lifecycle
 from paceline.api.services.planning.plan_auto import ClusterChangedError
 from paceline.api.services.scheduling import scaling_facts
-from paceline.cluster.experiments.cells import Combination, cells_of
+from paceline.cluster.experiments.draws import cells_of_draw
+from paceline.cluster.experiments.facts import Cell
+from paceline.cluster.experiments.merging import merge
 from paceline.cluster.experiments.policies import policy_of
 from paceline.cluster.experiments.policy import KnownTrial
 from paceline.cluster.experiments.schedule import BUDGET, RUNG, WITH_EXPERIMENT, Decision, ExperimentState, TrialAction, Usage, decide
@@ -113,7 +115,7 @@ async def _carry_out(
     for index, rung in decision.new_rungs.items():
         trials[index].rungs = [*trials[index].rungs, asdict(rung)]
     if decision.proposals:
-        await _propose(session, row, look, decision)
+        await _propose(session, row, look, decision, now)
     is_all = len(actions) == len(decision.actions)
     if decision.becomes is not None and is_all:
         before = row.state
@@ -133,17 +135,16 @@ async def _ask(session: AsyncSession, row: ExperimentRow, trial: TrialRow, actio
     await trial_jobs.carry_out(session, row, trial, action, paused_for, now)
 
 
-async def _propose(session: AsyncSession, row: ExperimentRow, look: ExperimentLook, decision: Decision) -> None:
-    """Store what a search proposes as new trials. What is there already under other values does not run again, and is kept as a proposal,
-    since the next one is drawn by what was drawn before."""
-    known = await rows.keys(session, row.id)
+async def _propose(session: AsyncSession, row: ExperimentRow, look: ExperimentLook, decision: Decision, now: datetime) -> None:
+    """Store what a search proposes as new trials; what was left out when the experiment was posted again, and is drawn again, comes back."""
+    spec, taken = look.spec, await rows.keys(session, row.id)
     next_index, next_configuration = await rows.next_numbers(session, row.id)
-    for values in decision.proposals:
-        cells, _ = cells_of(look.spec, Combination(values), next_configuration * look.spec.repeats)
-        if any(cell.key in known for cell in cells):
-            again = "its job would be that of another trial: its values make no difference"
-            cells = [replace(cell, key=f"{cell.key}-{next_configuration}", refusal=again) for cell in cells]
-        known |= {cell.key for cell in cells}
-        session.add_all([experiments.new_trial(row, next_index + cell.repeat, cell, look.spec) for cell in cells])
-        next_index, next_configuration = next_index + len(cells), next_configuration + 1
+    cells = list[Cell]()
+    for configuration, values in enumerate(decision.proposals, start=next_configuration):
+        cells += cells_of_draw(spec, values, configuration, taken)
+        taken |= {cell.key for cell in cells}
+    known = {each.trial.index: each for each in await rows.former_trials(session, row.id)}
+    former = [former_trial(each) for each in known.values()]
+    change = merge(former, cells, next_index, keeps_pruned=spec.halving is not None)
+    await trial_rows.apply(session, row, change, known, spec, now)
     await session.flush()
