@@ -24,7 +24,7 @@ from paceline.cluster.experiments.facts import Cell
 from paceline.cluster.experiments.grid import TrialGrid
 from paceline.cluster.experiments.merging import merge
 from paceline.cluster.experiments.schedule import ExperimentState
-from paceline.cluster.experiments.spec import ExperimentSpec
+from paceline.cluster.experiments.spec import ExperimentSpec, Metric
 from paceline.cluster.states import TERMINAL_JOB_STATES, Intent
 from paceline.db.base import new_id
 from paceline.db.models.experiments import ExperimentRow, TrialRow
@@ -87,8 +87,11 @@ async def _post_again(
     cells = grid.cells if spec.search is None else await _drawn(row, spec, list(known.values()))
     former = [former_trial(each) for each in known.values()]
     change = merge(former, cells, max(known, default=-1) + 1, keeps_pruned=spec.halving is not None)
-    if spec_of(row).metric.name != spec.metric.name:
-        _forget_metric(row, spec, await rows.trial_rows(session, row.id, known))
+    before = spec_of(row).metric
+    if before != spec.metric and spec.halving is not None and any(each.trial.rungs for each in known.values()):
+        raise _compared_already(row.name, before, spec.metric)
+    if before.name != spec.metric.name:
+        _forget_metric(row, await rows.trial_rows(session, row.id, known))
     await trial_rows.apply(session, row, change, known, spec, now)
     await rows.retire(session, row.id, change.retired)
     await cancel_jobs(session, [known[index] for index in change.retired], actor, now)
@@ -107,15 +110,21 @@ async def _drawn(row: ExperimentRow, spec: ExperimentSpec, known: Sequence[Trial
     return await asyncio.to_thread(cells_of_former_draws, spec, draws, {each.key for each in present})
 
 
-def _forget_metric(row: ExperimentRow, spec: ExperimentSpec, trials: Mapping[int, TrialRow]) -> None:
-    """Have the metric of all trials read anew, those that the grid has left out included: they may come back. Raises ProblemError where a
-    halving has compared them, whose rungs have values of the former metric."""
-    if spec.halving is not None and any(trial.rungs for trial in trials.values()):
-        before = spec_of(row).metric.name
-        why = f"the halving of experiment {row.name} has compared its trials by {before}, and cannot go on by {spec.metric.name}"
-        way_out = f"post it under another name, or leave metric.name={before}"
-        error = FieldError(pointer="/metric/name", code="compared_already", message=why, hint=way_out)
-        raise ProblemError("invalid_experiment", f"/metric/name: {why}; {way_out}", errors=[error])
+def _compared_already(name: str, before: Metric, asked: Metric) -> ProblemError:
+    """Return why a halving goes on by no other metric or goal: its rungs have values of the former metric, and it has pruned by the former goal."""
+    part = "name" if before.name != asked.name else "goal"
+    why = f"the halving of experiment {name} has compared its trials by {_measure(before)}, and cannot go on by {_measure(asked)}"
+    way_out = f"post it under another name, or leave metric.{part}={getattr(before, part)}"
+    error = FieldError(pointer=f"/metric/{part}", code="compared_already", message=why, hint=way_out)
+    return ProblemError("invalid_experiment", f"/metric/{part}: {why}; {way_out}", errors=[error])
+
+
+def _measure(metric: Metric) -> str:
+    return f"{metric.name} ({metric.goal})"
+
+
+def _forget_metric(row: ExperimentRow, trials: Mapping[int, TrialRow]) -> None:
+    """Have the metric of all trials read anew, those that the grid has left out included: they may come back."""
     for trial in trials.values():
         trial.metric, trial.metric_is_final, trial.metric_step, trial.rungs = None, False, 0, []
     row.best_trial = row.best_metric = None
