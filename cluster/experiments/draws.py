@@ -8,9 +8,14 @@ from dataclasses import replace
 from paceline.cluster.experiments.cells import Combination, cells_of
 from paceline.cluster.experiments.facts import Cell
 from paceline.cluster.experiments.search_space import SearchSpace, Values
-from paceline.cluster.experiments.spec import ExperimentSpec
+from paceline.cluster.experiments.spec import ExperimentSpec, Search
 
 SAME_JOB = "its job would be that of another trial: its values make no difference"
+
+
+def most_draws(search: Search) -> int:
+    """Return how many values a search draws in all: as many as it has trials, or all there are."""
+    return int(min(search.trials, SearchSpace.of(search).size))
 
 
 def cells_of_draw(spec: ExperimentSpec, values: Values, configuration: int, taken: Collection[str]) -> list[Cell]:

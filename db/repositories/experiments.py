@@ -143,9 +143,21 @@ class TrialTally(NamedTuple):
     is_pruned: bool
     is_cancelled: bool
     job_state: JobState | None
+    holds_slots: bool
     world_size: int
     trials: int
     ran_seconds: float  # of them all together, in generations that have ended
+
+
+class HoldingTrial(NamedTuple):
+    """A trial whose job holds slots now."""
+
+    experiment_id: str
+    is_left: bool  # the experiment waits for its end: it is of the present grid, and not given up
+    world_size: int  # that the trial asks for
+    ranks: int  # that hold slots
+    since: datetime
+    ran_seconds: float  # in generations that have ended
 
 
 # --- experiments
@@ -283,26 +295,29 @@ async def tallies(session: AsyncSession, experiment_ids: Collection[str]) -> Seq
         TrialRow.pruned,
         TrialRow.cancelled,
         JobRow.state,
+        GenerationRow.generation.is_not(None),
         TrialRow.world_size,
     )
     query = (
         select(*alike, func.count(), func.coalesce(func.sum(JobRow.ran_seconds), 0.0))
         .outerjoin(JobRow, JobRow.id == TrialRow.job_id)
+        .outerjoin(GenerationRow, _OPEN_GENERATION)
         .where(TrialRow.experiment_id.in_(experiment_ids))
         .group_by(*alike)
     )
     return [TrialTally(*row) for row in await session.execute(query)]
 
 
-async def held_now(session: AsyncSession, experiment_ids: Collection[str]) -> Sequence[tuple[str, int, datetime]]:
-    """(experiment, ranks, since when) of each trial that holds slots."""
+async def holding_trials(session: AsyncSession, experiment_ids: Collection[str]) -> Sequence[HoldingTrial]:
+    is_left = and_(TrialRow.in_grid, TrialRow.refusal.is_(None), TrialRow.pruned.is_(False))
+    sizes = (TrialRow.world_size, GenerationRow.world_size)
     query = (
-        select(TrialRow.experiment_id, GenerationRow.world_size, GenerationRow.started_at)
+        select(TrialRow.experiment_id, is_left, *sizes, GenerationRow.started_at, JobRow.ran_seconds)
         .join(JobRow, JobRow.id == TrialRow.job_id)
         .join(GenerationRow, _OPEN_GENERATION)
         .where(TrialRow.experiment_id.in_(experiment_ids))
     )
-    return [(row[0], row[1], row[2]) for row in await session.execute(query)]
+    return [HoldingTrial(*row) for row in await session.execute(query)]
 
 
 async def trial_of_job(session: AsyncSession, job_id: str) -> JobTrial | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,15 +17,17 @@ from paceline.api.schemas.common import Reason
 from paceline.api.schemas.experiments import Experiment, ExperimentSummary, Trial, TrialCounts, TrialJob
 from paceline.api.services.experiments.trial_jobs import owner_of
 from paceline.api.services.experiments.trial_states import state_of, state_of_tally
+from paceline.cluster.experiments.draws import most_draws
 from paceline.cluster.experiments.findings import Sentence
 from paceline.cluster.experiments.schedule import ExperimentState
-from paceline.cluster.experiments.time_left import TrialTime, seconds_left
+from paceline.cluster.experiments.spec import Search
+from paceline.cluster.experiments.time_left import TrialTime, seconds_left, still_to_draw
 from paceline.cluster.states import JobState, NodeState
 from paceline.db.models.experiments import ExperimentRow
 from paceline.db.repositories import experiment_analyses
 from paceline.db.repositories import experiments as rows
 from paceline.db.repositories import nodes as node_rows
-from paceline.db.repositories.experiments import TrialJobColumns, TrialTally, TrialWithJob
+from paceline.db.repositories.experiments import HoldingTrial, TrialJobColumns, TrialTally, TrialWithJob
 from paceline.training.spec.changes import field_at
 
 STATES: tuple[ExperimentState, ...] = ("running", "paused", "completed", "stopped", "cancelled")
@@ -39,8 +41,9 @@ _Sentences = TypeAdapter(list[Sentence])
 class TrialSums:
     """The trials of one experiment, added up."""
 
+    now: datetime
     tallies: list[TrialTally] = field(default_factory=list)
-    held: list[tuple[int, float]] = field(default_factory=list)  # (ranks, seconds) of what holds slots now
+    holding: list[HoldingTrial] = field(default_factory=list)
 
     @property
     def counts(self) -> TrialCounts:
@@ -53,25 +56,33 @@ class TrialSums:
 
     @property
     def slot_seconds(self) -> float:
-        return sum(each.world_size * each.ran_seconds for each in self.tallies) + sum(ranks * seconds for ranks, seconds in self.held)
+        held = sum(each.ranks * self._held_for(each) for each in self.holding)
+        return sum(each.world_size * each.ran_seconds for each in self.tallies) + held
 
-    def seconds_left(self, at_once: int | None) -> float | None:
+    def seconds_left(self, spec: Mapping[str, Any]) -> float | None:
+        """Return the seconds until the last trial ends, those included that a search has not drawn yet. `spec`: the experiment's, as it is stored."""
         times = [
             TrialTime(each.world_size, each.trials, each.ran_seconds, state == "completed")
             for each in self.tallies
-            if each.in_grid and (state := state_of_tally(each)) in _LEFT | {"completed"}
+            if each.in_grid and not each.holds_slots and (state := state_of_tally(each)) in _LEFT | {"completed"}
         ]
-        times += [TrialTime(ranks, 0, seconds, has_ended=False) for ranks, seconds in self.held]
-        return seconds_left(times, min(at_once or len(self.held), max(1, len(self.held))))
+        running = [each for each in self.holding if each.is_left]
+        times += [TrialTime(each.world_size, 1, each.ran_seconds + self._held_for(each), has_ended=False) for each in running]
+        if search := spec.get("search"):
+            times += still_to_draw(times, most_draws(Search.model_validate(search)) * spec.get("repeats", 1) - self.counts.total)
+        places = len(self.holding)
+        return seconds_left(times, min(spec.get("at_once") or places, max(1, places)))
+
+    def _held_for(self, trial: HoldingTrial) -> float:
+        return max(0.0, (self.now - trial.since).total_seconds())
 
 
 async def sums_of(session: AsyncSession, experiments: Sequence[ExperimentRow], now: datetime) -> Mapping[str, TrialSums]:
-    ids = [row.id for row in experiments]
-    found: defaultdict[str, TrialSums] = defaultdict(TrialSums)
-    for tally in await rows.tallies(session, ids):
+    found = {row.id: TrialSums(now) for row in experiments}
+    for tally in await rows.tallies(session, list(found)):
         found[tally.experiment_id].tallies.append(tally)
-    for experiment_id, ranks, since in await rows.held_now(session, ids):
-        found[experiment_id].held.append((ranks, max(0.0, (now - since).total_seconds())))
+    for trial in await rows.holding_trials(session, list(found)):
+        found[trial.experiment_id].holding.append(trial)
     return found
 
 
@@ -80,7 +91,6 @@ def summarize(row: ExperimentRow, sums: TrialSums) -> ExperimentSummary:
 
 
 def _summary(row: ExperimentRow, sums: TrialSums) -> dict[str, Any]:
-    at_once = row.spec.get("at_once")
     return {
         "id": row.id,
         "name": row.name,
@@ -93,7 +103,7 @@ def _summary(row: ExperimentRow, sums: TrialSums) -> dict[str, Any]:
         "ended_at": row.ended_at,
         "axes": row.axes,
         "trials": sums.counts,
-        "seconds_left": sums.seconds_left(at_once) if row.state == "running" else None,
+        "seconds_left": sums.seconds_left(row.spec) if row.state == "running" else None,
         "slot_hours": (row.former_slot_seconds + sums.slot_seconds) / 3600,
         "best_trial": row.best_trial,
         "best_metric": row.best_metric,
