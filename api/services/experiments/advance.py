@@ -45,6 +45,11 @@ class ExperimentLook:
     trials: Sequence[KnownTrial]
     usage: Usage
 
+    @property
+    def resumed_by_hand(self) -> set[int]:
+        """The trials that the experiment had paused, and that somebody else has resumed: a later pause is not the experiment's."""
+        return {each.index for each in self.trials if each.paused_for and each.is_active and not (each.is_pausing or each.is_cancelling)}
+
     async def decide(self) -> Decision:
         """Decide; of a search on a thread, since its sampler takes a while. Raises MissingOptunaError."""
         arguments = self.spec, cast("ExperimentState", self.row.state), self.trials, self.usage, policy_of(self.spec)
@@ -62,7 +67,7 @@ async def advance(services: Services, experiment_id: str, now: datetime) -> bool
         documents = await rows.trial_rows(session, experiment_id, starting)
     chosen = await trial_jobs.resolved(services, documents)
     actions = [each for each in decision.actions[:MOST_ACTIONS] if each.kind != "start" or each.trial in chosen]
-    if not (actions or decision.proposals or decision.new_rungs or decision.becomes or decision.is_settled):
+    if not (actions or decision.proposals or decision.new_rungs or decision.becomes or decision.is_settled or look.resumed_by_hand):
         return False
     try:
         async with services.write() as session:
@@ -106,7 +111,9 @@ async def _carry_out(
     row = await rows.get_locked(session, look.row.id)
     if row is None or row.version != look.row.version:
         return True
-    trials = await rows.trial_rows(session, row.id, {each.trial for each in actions} | set(decision.new_rungs))
+    trials = await rows.trial_rows(session, row.id, {each.trial for each in actions} | set(decision.new_rungs) | look.resumed_by_hand)
+    for index in look.resumed_by_hand:
+        trials[index].paused_for = None
     for action in actions:
         if action.kind == "start":
             await trial_jobs.start(session, row, trials[action.trial], chosen[action.trial], now)
