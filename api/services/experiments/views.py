@@ -19,8 +19,9 @@ from paceline.api.services.experiments.trial_jobs import owner_of
 from paceline.api.services.experiments.trial_states import state_of, state_of_tally
 from paceline.cluster.experiments.draws import most_draws
 from paceline.cluster.experiments.findings import Sentence
+from paceline.cluster.experiments.rungs import rung_steps
 from paceline.cluster.experiments.schedule import ExperimentState
-from paceline.cluster.experiments.spec import Search
+from paceline.cluster.experiments.spec import ExperimentSpec, Search
 from paceline.cluster.experiments.time_left import TrialTime, seconds_left, still_to_draw
 from paceline.cluster.states import JobState, NodeState
 from paceline.db.models.experiments import ExperimentRow
@@ -139,11 +140,18 @@ async def _waits_for(session: AsyncSession, row: ExperimentRow) -> Reason | None
     queued = next((job for job in jobs if job.state is JobState.QUEUED and job.pending), None)
     if queued is not None:
         return Reason.model_validate(queued.pending)
-    by_hand = next((each for each in trials if state_of(each) == "paused" and each.trial.paused_for is None), None)
+    by_hand = next((each for each in trials if _is_paused_by_hand(each, row.spec)), None)
     if by_hand is not None and by_hand.job is not None:
         text = f"trial {by_hand.trial.index} was paused by hand"
         return Reason(code="paused_by_hand", text=text, next_step=f"resume job {by_hand.job.name}, or cancel it")
     return await _waits_for_nodes(session) if not jobs and _leaves_plans_open(row.spec) else None
+
+
+def _is_paused_by_hand(known: TrialWithJob, spec: Mapping[str, Any]) -> bool:
+    """Whether somebody else than the experiment paused the trial's job. At the rungs of a halving it pauses by itself."""
+    if state_of(known) != "paused" or known.trial.paused_for is not None or known.job is None:
+        return False
+    return not spec.get("halving") or known.job.step not in rung_steps(ExperimentSpec.model_validate(spec))
 
 
 async def _waits_for_nodes(session: AsyncSession) -> Reason | None:

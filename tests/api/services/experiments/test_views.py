@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import select
 
 from paceline.api.core.context import Services
-from paceline.cluster.states import JobState
+from paceline.cluster.states import Intent, JobState
 from paceline.db.models.jobs import GenerationRow, JobRow
 from tests import factories
-from tests.api.test_experiments import EXPERIMENTS, Found, document, end, post, read, step
+from tests.api.test_experiments import EXPERIMENTS, Found, document, end, post, read, set_jobs, step
 
 
 async def hold(services: Services, name: str, seconds: float, *, ranks: int = 1, ran_seconds: float = 0.0, generation: int = 1) -> None:
@@ -70,3 +70,16 @@ async def test_the_time_left_of_a_search_has_the_trials_that_are_not_drawn_yet(
     assert (await read(client, experiment))["seconds_left"] == pytest.approx((draws - 1) * 60)
     plan = (await client.post(f"{EXPERIMENTS}/plan", json=document(**search))).json()
     assert (plan["seconds"], plan["slot_hours"]) == (pytest.approx((draws - 1) * 60), pytest.approx((draws - 1) / 60))
+
+
+# --- why nothing runs
+
+
+async def test_a_trial_that_rests_at_a_rung_is_not_said_to_be_paused_by_hand(client: httpx.AsyncClient, services: Services) -> None:
+    """Who resumed it, as was told, had it go on before it was compared."""
+    experiment = await post(client, at_once=1, halving={"min_steps": 3})
+    await step(services)
+    for resting, code in ((3, None), (4, "paused_by_hand")):
+        await set_jobs(services, "lr-0", state=JobState.PAUSED, desired=Intent.PAUSE, progress={"last_checkpoint_step": resting})
+        waits_for = (await read(client, experiment))["waits_for"]
+        assert (waits_for and waits_for["code"]) == code
