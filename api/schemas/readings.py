@@ -65,7 +65,9 @@ class CardUse(Schema):
 class JobUsage(Schema):
     job_id: str
     slot_hours: float = Field(description="slots times the hours in which they were held, over all generations")
-    energy_joules: float | None = Field(description="of all cards; null: the power of one of them at least was never read")
+    energy_joules: float | None = Field(
+        description="of all cards; null: the power of one at least was never read, or it is no longer kept which they were"
+    )
     cards: list[CardUse] = Field(description="by rank; a rank that has moved to another card has one entry for each")
 
 

@@ -33,11 +33,11 @@ class Merge:
         return any(cell.refusal is None for cell in (*self.anew.values(), *self.added.values()))
 
 
-def merge(former: Sequence[FormerTrial], cells: Sequence[Cell], *, keeps_pruned: bool) -> Merge:
-    """Match the cells of the new grid with the trials by their keys. `keeps_pruned`: a pruned trial has had its chance, and does not run again."""
+def merge(former: Sequence[FormerTrial], cells: Sequence[Cell], next_index: int, *, keeps_pruned: bool) -> Merge:
+    """Match the cells of the new grid, or of new draws, with the trials by their keys. `next_index`: of the first trial that is added.
+    `keeps_pruned`: a pruned trial has had its chance, and does not run again."""
     by_key = {each.key: each for each in former}
     kept, anew, added = dict[int, Cell](), dict[int, Cell](), dict[int, Cell]()
-    next_index = max((each.index for each in former), default=-1) + 1
     for cell in cells:
         before = by_key.pop(cell.key, None)
         if before is None:

@@ -50,14 +50,16 @@ class HalvingPolicy:
 
     The paper promotes before it starts another configuration, since there is always another. Trials of an experiment are so many: those
     that wait start first, which makes better promotions and leaves no slot idle. With a budget of slots or time the end may never come, and
-    promotions go first."""
+    promotions go first. A trial that no node would hold is not waited for, and takes no place at a rung."""
 
     chosen: Policy = field(default_factory=GridPolicy)  # of the trials that have not begun
 
     def wishes(self, spec: ExperimentSpec, trials: Sequence[KnownTrial], most_new: int) -> Wishes:
         assert spec.halving is not None
         steps = rung_steps(spec)
-        known = [as_halving_trial(trial) for trial in trials if trial.state != "waiting" or _may_begin(spec, trials)]
+        may_begin = _may_begin(spec, trials)
+        coming = [trial for trial in trials if not trial.never_fits and (may_begin or trial.state != "waiting")]
+        known = [as_halving_trial(trial) for trial in coming]
         decision = halving.decide(spec.metric, spec.halving, steps, known)
         begin = self.chosen.wishes(spec, trials, most_new)
         promoted = [each.index for each in decision.promote]

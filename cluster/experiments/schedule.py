@@ -104,7 +104,7 @@ def _starts(spec: ExperimentSpec, trials: Sequence[KnownTrial], usage: Usage, wi
     no slot is idle while the next one is decided on."""
     by_index = {each.index: each for each in trials}
     leaving = {each.trial for each in wishes.pauses} | {each.trial for each in wishes.prunes}
-    active = [each for each in trials if each.is_active and not each.never_fits]
+    active = _in_place(trials)
     places = len(trials) if spec.at_once is None else spec.at_once - len(active)
     queued = [each for each in active if each.is_queued]
     waiting_slots, has_queued = sum(each.world_size for each in queued), bool(queued)
@@ -135,9 +135,13 @@ def _wanted(trials: Sequence[KnownTrial], wishes: Wishes) -> list[int]:
 
 def _most_new(spec: ExperimentSpec, trials: Sequence[KnownTrial], usage: Usage) -> int:
     waiting = sum(each.state == "waiting" for each in trials)
-    active = sum(each.is_active for each in trials)
-    room = usage.free_slots + 1 if spec.at_once is None else spec.at_once - active
+    room = usage.free_slots + 1 if spec.at_once is None else spec.at_once - len(_in_place(trials))
     return max(0, min(room, _allowance(spec, trials)) - waiting)
+
+
+def _in_place(trials: Sequence[KnownTrial]) -> list[KnownTrial]:
+    """The active trials that count for `at_once`: those that no node would hold keep no other from its turn."""
+    return [each for each in trials if each.is_active and not each.never_fits]
 
 
 def _allowance(spec: ExperimentSpec, trials: Sequence[KnownTrial]) -> int:

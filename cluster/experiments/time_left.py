@@ -25,6 +25,13 @@ def seconds_left(times: Sequence[TrialTime], side_by_side: int) -> float | None:
     return left / max(1, side_by_side)
 
 
+def still_to_draw(known: Sequence[TrialTime], count: int) -> list[TrialTime]:
+    """Return so many trials of a search that it has not drawn yet: as large as those that are known, in the mean. Empty where count is not over 0."""
+    trials = sum(each.count for each in known)
+    size = round(sum(each.world_size * each.count for each in known) / trials) if trials else 1
+    return [TrialTime(size, count, 0.0, has_ended=False)] if count > 0 else []
+
+
 def slot_seconds_left(times: Sequence[TrialTime]) -> float | None:
     """Return the slot-seconds of the trials that have not ended; None: no trial has ended."""
     ended = [each for each in times if each.has_ended]

@@ -51,6 +51,7 @@ class TrialColumns:
     baseline: bool
     refusal: str | None
     job_id: str | None
+    in_grid: bool
     reused: bool
     cancelled: bool
     pruned: bool
@@ -142,9 +143,21 @@ class TrialTally(NamedTuple):
     is_pruned: bool
     is_cancelled: bool
     job_state: JobState | None
+    holds_slots: bool
     world_size: int
     trials: int
     ran_seconds: float  # of them all together, in generations that have ended
+
+
+class HoldingTrial(NamedTuple):
+    """A trial whose job holds slots now."""
+
+    experiment_id: str
+    is_left: bool  # the experiment waits for its end: it is of the present grid, and not given up
+    world_size: int  # that the trial asks for
+    ranks: int  # that hold slots
+    since: datetime
+    ran_seconds: float  # in generations that have ended
 
 
 # --- experiments
@@ -221,6 +234,17 @@ async def trials(session: AsyncSession, experiment_id: str, *, also_former: bool
     return await _read(session, query if also_former else query.where(TrialRow.in_grid))
 
 
+async def former_trials(session: AsyncSession, experiment_id: str) -> list[TrialWithJob]:
+    """The trials that the present grid has no more, with their jobs."""
+    return await _read(session, _with_jobs().where(TrialRow.experiment_id == experiment_id, TrialRow.in_grid.is_(False)))
+
+
+async def retire(session: AsyncSession, experiment_id: str, indices: Collection[int]) -> None:
+    """Take trials out of the experiment's grid. Their rows stay, and may come back."""
+    mine = (TrialRow.experiment_id == experiment_id, TrialRow.index.in_(indices))
+    await session.execute(update(TrialRow).where(*mine).values(in_grid=False))
+
+
 async def unended_trials(session: AsyncSession, experiment_id: str) -> list[TrialWithJob]:
     """The trials that have a job which has not ended."""
     mine = (TrialRow.experiment_id == experiment_id, TrialRow.in_grid, JobRow.state.not_in(TERMINAL_JOB_STATES))
@@ -239,7 +263,8 @@ async def trial_rows(session: AsyncSession, experiment_id: str, indices: Collect
 
 
 async def keys(session: AsyncSession, experiment_id: str) -> set[str]:
-    return set(await session.scalars(select(TrialRow.key).where(TrialRow.experiment_id == experiment_id)))
+    """The keys of the trials of the present grid."""
+    return set(await session.scalars(select(TrialRow.key).where(TrialRow.experiment_id == experiment_id, TrialRow.in_grid)))
 
 
 async def next_numbers(session: AsyncSession, experiment_id: str) -> tuple[int, int]:
@@ -270,26 +295,29 @@ async def tallies(session: AsyncSession, experiment_ids: Collection[str]) -> Seq
         TrialRow.pruned,
         TrialRow.cancelled,
         JobRow.state,
+        GenerationRow.generation.is_not(None),
         TrialRow.world_size,
     )
     query = (
         select(*alike, func.count(), func.coalesce(func.sum(JobRow.ran_seconds), 0.0))
         .outerjoin(JobRow, JobRow.id == TrialRow.job_id)
+        .outerjoin(GenerationRow, _OPEN_GENERATION)
         .where(TrialRow.experiment_id.in_(experiment_ids))
         .group_by(*alike)
     )
     return [TrialTally(*row) for row in await session.execute(query)]
 
 
-async def held_now(session: AsyncSession, experiment_ids: Collection[str]) -> Sequence[tuple[str, int, datetime]]:
-    """(experiment, ranks, since when) of each trial that holds slots."""
+async def holding_trials(session: AsyncSession, experiment_ids: Collection[str]) -> Sequence[HoldingTrial]:
+    is_left = and_(TrialRow.in_grid, TrialRow.refusal.is_(None), TrialRow.pruned.is_(False))
+    sizes = (TrialRow.world_size, GenerationRow.world_size)
     query = (
-        select(TrialRow.experiment_id, GenerationRow.world_size, GenerationRow.started_at)
+        select(TrialRow.experiment_id, is_left, *sizes, GenerationRow.started_at, JobRow.ran_seconds)
         .join(JobRow, JobRow.id == TrialRow.job_id)
         .join(GenerationRow, _OPEN_GENERATION)
         .where(TrialRow.experiment_id.in_(experiment_ids))
     )
-    return [(row[0], row[1], row[2]) for row in await session.execute(query)]
+    return [HoldingTrial(*row) for row in await session.execute(query)]
 
 
 async def trial_of_job(session: AsyncSession, job_id: str) -> JobTrial | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import cast
 
@@ -12,13 +12,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services, nudge_after_commit
-from paceline.api.services.experiments import experiments, trial_jobs, trial_metrics, views
+from paceline.api.services.experiments import experiments, trial_jobs, trial_metrics, trial_rows, views
 from paceline.api.services.experiments.trial_jobs import Chosen
-from paceline.api.services.experiments.trial_states import known_trial, too_large_jobs
+from paceline.api.services.experiments.trial_states import former_trial, known_trial, too_large_jobs
 from paceline.api.services.lifecycle import experiment_lifecycle
 from paceline.api.services.planning.plan_auto import ClusterChangedError
 from paceline.api.services.scheduling import scaling_facts
-from paceline.cluster.experiments.cells import Combination, cells_of
+from paceline.cluster.experiments.draws import cells_of_draw
+from paceline.cluster.experiments.facts import Cell
+from paceline.cluster.experiments.merging import merge
 from paceline.cluster.experiments.policies import policy_of
 from paceline.cluster.experiments.policy import KnownTrial
 from paceline.cluster.experiments.schedule import BUDGET, RUNG, WITH_EXPERIMENT, Decision, ExperimentState, TrialAction, Usage, decide
@@ -43,6 +45,11 @@ class ExperimentLook:
     trials: Sequence[KnownTrial]
     usage: Usage
 
+    @property
+    def resumed_by_hand(self) -> set[int]:
+        """The trials that the experiment had paused, and that somebody else has resumed: a later pause is not the experiment's."""
+        return {each.index for each in self.trials if each.paused_for and each.is_active and not (each.is_pausing or each.is_cancelling)}
+
     async def decide(self) -> Decision:
         """Decide; of a search on a thread, since its sampler takes a while. Raises MissingOptunaError."""
         arguments = self.spec, cast("ExperimentState", self.row.state), self.trials, self.usage, policy_of(self.spec)
@@ -60,7 +67,7 @@ async def advance(services: Services, experiment_id: str, now: datetime) -> bool
         documents = await rows.trial_rows(session, experiment_id, starting)
     chosen = await trial_jobs.resolved(services, documents)
     actions = [each for each in decision.actions[:MOST_ACTIONS] if each.kind != "start" or each.trial in chosen]
-    if not (actions or decision.proposals or decision.new_rungs or decision.becomes or decision.is_settled):
+    if not (actions or decision.proposals or decision.new_rungs or decision.becomes or decision.is_settled or look.resumed_by_hand):
         return False
     try:
         async with services.write() as session:
@@ -104,7 +111,9 @@ async def _carry_out(
     row = await rows.get_locked(session, look.row.id)
     if row is None or row.version != look.row.version:
         return True
-    trials = await rows.trial_rows(session, row.id, {each.trial for each in actions} | set(decision.new_rungs))
+    trials = await rows.trial_rows(session, row.id, {each.trial for each in actions} | set(decision.new_rungs) | look.resumed_by_hand)
+    for index in look.resumed_by_hand:
+        trials[index].paused_for = None
     for action in actions:
         if action.kind == "start":
             await trial_jobs.start(session, row, trials[action.trial], chosen[action.trial], now)
@@ -113,7 +122,7 @@ async def _carry_out(
     for index, rung in decision.new_rungs.items():
         trials[index].rungs = [*trials[index].rungs, asdict(rung)]
     if decision.proposals:
-        await _propose(session, row, look, decision)
+        await _propose(session, row, look, decision, now)
     is_all = len(actions) == len(decision.actions)
     if decision.becomes is not None and is_all:
         before = row.state
@@ -133,17 +142,16 @@ async def _ask(session: AsyncSession, row: ExperimentRow, trial: TrialRow, actio
     await trial_jobs.carry_out(session, row, trial, action, paused_for, now)
 
 
-async def _propose(session: AsyncSession, row: ExperimentRow, look: ExperimentLook, decision: Decision) -> None:
-    """Store what a search proposes as new trials. What is there already under other values does not run again, and is kept as a proposal,
-    since the next one is drawn by what was drawn before."""
-    known = await rows.keys(session, row.id)
+async def _propose(session: AsyncSession, row: ExperimentRow, look: ExperimentLook, decision: Decision, now: datetime) -> None:
+    """Store what a search proposes as new trials; what was left out when the experiment was posted again, and is drawn again, comes back."""
+    spec, taken = look.spec, await rows.keys(session, row.id)
     next_index, next_configuration = await rows.next_numbers(session, row.id)
-    for values in decision.proposals:
-        cells, _ = cells_of(look.spec, Combination(values), next_configuration * look.spec.repeats)
-        if any(cell.key in known for cell in cells):
-            again = "its job would be that of another trial: its values make no difference"
-            cells = [replace(cell, key=f"{cell.key}-{next_configuration}", refusal=again) for cell in cells]
-        known |= {cell.key for cell in cells}
-        session.add_all([experiments.new_trial(row, next_index + cell.repeat, cell, look.spec) for cell in cells])
-        next_index, next_configuration = next_index + len(cells), next_configuration + 1
+    cells = list[Cell]()
+    for configuration, values in enumerate(decision.proposals, start=next_configuration):
+        cells += cells_of_draw(spec, values, configuration, taken)
+        taken |= {cell.key for cell in cells}
+    known = {each.trial.index: each for each in await rows.former_trials(session, row.id)}
+    former = [former_trial(each) for each in known.values()]
+    change = merge(former, cells, next_index, keeps_pruned=spec.halving is not None)
+    await trial_rows.apply(session, row, change, known, spec, now)
     await session.flush()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,16 +14,17 @@ from paceline.api.core.context import Services, nudge_after_commit
 from paceline.api.core.identity import Caller
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor, FieldError
-from paceline.api.services.experiments.trial_states import state_of
+from paceline.api.services.experiments import trial_rows
+from paceline.api.services.experiments.trial_states import former_trial
 from paceline.api.services.jobs import ownership, revisions
 from paceline.api.services.lifecycle import events, job_lifecycle
 from paceline.api.services.lifecycle.experiment_lifecycle import OVER, move
-from paceline.cluster.experiments.cells import named
+from paceline.cluster.experiments.draws import cells_of_former_draws
 from paceline.cluster.experiments.facts import Cell
 from paceline.cluster.experiments.grid import TrialGrid
-from paceline.cluster.experiments.merging import FormerTrial, Merge, merge
+from paceline.cluster.experiments.merging import merge
 from paceline.cluster.experiments.schedule import ExperimentState
-from paceline.cluster.experiments.spec import ExperimentSpec
+from paceline.cluster.experiments.spec import ExperimentSpec, Metric
 from paceline.cluster.states import TERMINAL_JOB_STATES, Intent
 from paceline.db.base import new_id
 from paceline.db.models.experiments import ExperimentRow, TrialRow
@@ -51,7 +53,7 @@ async def post(session: AsyncSession, spec: ExperimentSpec, grid: TrialGrid, cal
     fresh = _columns(spec, grid, caller.actor, now)
     row = await rows.claim_name(session, fresh)
     if row.id == fresh["id"]:
-        _add(session, row, {cell.index: cell for cell in grid.cells}, spec)
+        trial_rows.add(session, row, {cell.index: cell for cell in grid.cells}, spec)
         await record_event(session, row, "experiment.created", caller.actor, "submitted", f"{len(grid.cells)} trials", now)
     else:
         ownership.require_owner_or_admin_of(caller, "experiment", row, services.settings, "post it again")
@@ -78,47 +80,20 @@ def _columns(spec: ExperimentSpec, grid: TrialGrid, actor: Actor, now: datetime)
     }
 
 
-def _add(session: AsyncSession, row: ExperimentRow, cells: dict[int, Cell], spec: ExperimentSpec) -> None:
-    session.add_all([new_trial(row, index, cell, spec) for index, cell in cells.items()])
-
-
-def new_trial(row: ExperimentRow, index: int, cell: Cell, spec: ExperimentSpec) -> TrialRow:
-    return TrialRow(experiment_id=row.id, index=index, key=cell.key, **_of_cell(index, cell, spec))
-
-
-def _of_cell(index: int, cell: Cell, spec: ExperimentSpec) -> dict[str, Any]:
-    return {
-        "configuration": cell.index // spec.repeats,
-        "repeat": cell.repeat,
-        "values": dict(cell.values),
-        "world_size": cell.world_size,
-        "baseline": cell.baseline,
-        "document": named(cell.document, spec, index),
-        "refusal": cell.refusal,
-    }
-
-
 async def _post_again(
     session: AsyncSession, row: ExperimentRow, spec: ExperimentSpec, grid: TrialGrid, actor: Actor, now: datetime
 ) -> None:
     known = {each.trial.index: each for each in await rows.trials(session, row.id, also_former=True)}
-    former = [FormerTrial(index, each.trial.key, state_of(each)) for index, each in known.items()]
-    change = merge(former, grid.cells, keeps_pruned=spec.halving is not None) if spec.search is None else _drawn(row, spec, former)
-    trials = await rows.trial_rows(session, row.id, known)
-    if spec_of(row).metric.name != spec.metric.name:
-        _forget_metric(row, spec, trials)
-    for index, cell in {**change.kept, **change.anew}.items():
-        for name, value in _of_cell(index, cell, spec).items():
-            setattr(trials[index], name, value)
-        trials[index].in_grid = True
-    for index in change.kept:
-        trials[index].reused = state_of(known[index]) == "completed"
-    for index in change.anew:
-        row.former_slot_seconds += _slot_seconds(known[index], now)
-        _reset(trials[index])
-    _add(session, row, dict(change.added), spec)
-    for index in change.retired:
-        trials[index].in_grid = False
+    cells = grid.cells if spec.search is None else await _drawn(row, spec, list(known.values()))
+    former = [former_trial(each) for each in known.values()]
+    change = merge(former, cells, max(known, default=-1) + 1, keeps_pruned=spec.halving is not None)
+    before = spec_of(row).metric
+    if before != spec.metric and spec.halving is not None and any(each.trial.rungs for each in known.values()):
+        raise _compared_already(row.name, before, spec.metric)
+    if before.name != spec.metric.name:
+        _forget_metric(row, await rows.trial_rows(session, row.id, known))
+    await trial_rows.apply(session, row, change, known, spec, now)
+    await rows.retire(session, row.id, change.retired)
     await cancel_jobs(session, [known[index] for index in change.retired], actor, now)
     row.spec, row.axes, row.labels = spec.model_dump(mode="json"), list(grid.axes), dict(spec.labels)
     move(row, "running", "", now)
@@ -126,42 +101,33 @@ async def _post_again(
     await record_event(session, row, "experiment.posted_again", actor, f"{actor.name} asked for it", message, now)
 
 
-def _forget_metric(row: ExperimentRow, spec: ExperimentSpec, trials: Mapping[int, TrialRow]) -> None:
-    """Have the metric of all trials read anew, those that the grid has left out included: they may come back. Raises ProblemError where a
-    halving has compared them, whose rungs have values of the former metric."""
-    if spec.halving is not None and any(trial.rungs for trial in trials.values()):
-        before = spec_of(row).metric.name
-        why = f"the halving of experiment {row.name} has compared its trials by {before}, and cannot go on by {spec.metric.name}"
-        way_out = f"post it under another name, or leave metric.name={before}"
-        error = FieldError(pointer="/metric/name", code="compared_already", message=why, hint=way_out)
-        raise ProblemError("invalid_experiment", f"/metric/name: {why}; {way_out}", errors=[error])
+async def _drawn(row: ExperimentRow, spec: ExperimentSpec, known: Sequence[TrialWithJob]) -> Sequence[Cell]:
+    """Return the cells of what the search has drawn and may draw again. Of a former grid there are none: its trials come back as they are drawn."""
+    if spec_of(row).search is None:
+        return []
+    present = [each.trial for each in known if each.trial.in_grid]
+    draws = {each.configuration: each.values for each in present}
+    return await asyncio.to_thread(cells_of_former_draws, spec, draws, {each.key for each in present})
+
+
+def _compared_already(name: str, before: Metric, asked: Metric) -> ProblemError:
+    """Return why a halving goes on by no other metric or goal: its rungs have values of the former metric, and it has pruned by the former goal."""
+    part = "name" if before.name != asked.name else "goal"
+    why = f"the halving of experiment {name} has compared its trials by {_measure(before)}, and cannot go on by {_measure(asked)}"
+    way_out = f"post it under another name, or leave metric.{part}={getattr(before, part)}"
+    error = FieldError(pointer=f"/metric/{part}", code="compared_already", message=why, hint=way_out)
+    return ProblemError("invalid_experiment", f"/metric/{part}: {why}; {way_out}", errors=[error])
+
+
+def _measure(metric: Metric) -> str:
+    return f"{metric.name} ({metric.goal})"
+
+
+def _forget_metric(row: ExperimentRow, trials: Mapping[int, TrialRow]) -> None:
+    """Have the metric of all trials read anew, those that the grid has left out included: they may come back."""
     for trial in trials.values():
         trial.metric, trial.metric_is_final, trial.metric_step, trial.rungs = None, False, 0, []
     row.best_trial = row.best_metric = None
-
-
-def _drawn(row: ExperimentRow, spec: ExperimentSpec, former: list[FormerTrial]) -> Merge:
-    """Trials that a search has drawn stay for as long as it draws from the same values for the same job."""
-    before = spec_of(row)
-    same = (
-        before.job == spec.job
-        and before.search is not None
-        and spec.search is not None
-        and before.search.parameters == spec.search.parameters
-    )
-    return Merge({}, {}, {}, [] if same else [each.index for each in former])
-
-
-def _slot_seconds(known: TrialWithJob, now: datetime) -> float:
-    return known.job.world_size * known.job.held_seconds(now) if known.job else 0.0
-
-
-def _reset(trial: TrialRow) -> None:
-    """Make a trial one that waits."""
-    trial.job_id, trial.paused_for, trial.rungs = None, None, []
-    trial.metric = trial.samples_per_second = None
-    trial.cancelled = trial.pruned = trial.reused = trial.metric_is_final = False
-    trial.metric_step = 0
 
 
 # --- pause, resume, cancel

@@ -11,11 +11,12 @@ from paceline.api.schemas.experiments import ExperimentPlan, PlannedConfiguratio
 from paceline.api.services.experiments.earlier_jobs import earlier_times
 from paceline.api.services.experiments.expansion import expand_apart, field_errors
 from paceline.api.services.planning import plan, plan_auto
+from paceline.cluster.experiments.draws import most_draws
 from paceline.cluster.experiments.errors import ExperimentRefusedError
 from paceline.cluster.experiments.facts import Cell
 from paceline.cluster.experiments.grid import TrialGrid, axes_of
 from paceline.cluster.experiments.spec import ExperimentSpec
-from paceline.cluster.experiments.time_left import TrialTime, seconds_left, slot_seconds_left
+from paceline.cluster.experiments.time_left import TrialTime, seconds_left, slot_seconds_left, still_to_draw
 from paceline.cluster.states import JobState, NodeState
 from paceline.db.repositories import experiments as rows
 from paceline.db.repositories import nodes as node_rows
@@ -55,7 +56,7 @@ async def _planned(services: Services, spec: ExperimentSpec, grid: TrialGrid) ->
     slot_seconds = slot_seconds_left(times)
     configurations = [await _configuration(services, spec, cell, place < MOST_PLANNED) for place, cell in enumerate(first)]
     return ExperimentPlan(
-        trials=len(grid.cells) if spec.search is None else spec.search.trials * spec.repeats,
+        trials=len(grid.cells) if spec.search is None else most_draws(spec.search) * spec.repeats,
         refused=spec.repeats * _count_refused(configurations),
         axes=list(grid.axes),
         configurations=configurations,
@@ -78,7 +79,9 @@ async def _times(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> t
         slots = sum(node.slots for node in await node_rows.present(session) if node.state is NodeState.READY)
         others = [] if times else await earlier_times(session, [*missing.values()][: MOST_PLANNED * spec.repeats : spec.repeats])
     times += [TrialTime(cell.world_size, 1, 0.0, has_ended=False) for cell in missing.values()]
-    largest = max((cell.world_size for cell in missing.values()), default=1)
+    if spec.search is not None:
+        times += still_to_draw(times, most_draws(spec.search) * spec.repeats - len(times))
+    largest = max((each.world_size for each in times if not each.has_ended), default=1)
     return [*times, *others], min(spec.at_once or slots, max(1, slots // largest)), bool(others)
 
 

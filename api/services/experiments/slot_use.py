@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.api.services.history import card_usage
+from paceline.api.services.history import card_usage, slot_hours
 from paceline.api.services.history.card_holdings import CardHolding, joined
 from paceline.api.services.nodes.node_metrics import TimeSpan
 from paceline.cluster.history.lineage import Line
@@ -28,19 +29,16 @@ class TrialSlotUse:
     generations: Mapping[str, Sequence[GenerationSpan]]
     slots: Mapping[str, Sequence[HeldSlot]]
     nodes: Mapping[str, NodeRow]
-    energy_joules: Mapping[str, float]  # of the jobs whose cards were all read
+    energy_joules: Mapping[str, float]  # of the jobs whose cards were all read, and whose ranks are all kept
 
     def held_seconds(self, job_id: str) -> float:
         """How long the job held slots, in all of its generations."""
-        return sum(seconds(each, self.now) for each in self.generations.get(job_id, ()))
+        return sum(slot_hours.seconds(each, self.now) for each in self.generations.get(job_id, ()))
 
     def slot_hours(self, job_id: str) -> float:
-        """Slots times hours. A generation whose ranks are no longer kept had as many as its world; others may have had spare ones besides."""
-        counted: dict[int, int] = {}
-        for slot in self.slots.get(job_id, ()):
-            counted[slot.generation] = counted.get(slot.generation, 0) + 1
-        spans = self.generations.get(job_id, ())
-        return sum(seconds(each, self.now) * max(each.world_size, counted.get(each.generation, 0)) for each in spans) / 3600
+        """Slots times hours, spare ones included."""
+        held = Counter(slot.generation for slot in self.slots.get(job_id, ()))
+        return slot_hours.slot_hours(self.generations.get(job_id, ()), held, self.now)
 
     def machines(self, job_id: str) -> int | None:
         """The number of hosts of the newest generation, however many agents they have; None: not known."""
@@ -56,7 +54,11 @@ async def read_slot_use(
     generations = await trial_slots.generations(control, job_ids)
     slots = await trial_slots.slots(control, job_ids)
     nodes = await node_rows.by_id(control, {each.node_id for held in slots.values() for each in held})
-    holdings = {job_id: card_holdings_of(held, generations.get(job_id, ()), nodes, now) for job_id, held in slots.items()}
+    holdings = {
+        job_id: card_holdings_of(held, spans, nodes, now)
+        for job_id, held in slots.items()
+        if slot_hours.are_ranks_kept(spans := generations.get(job_id, []), {each.generation for each in held}, now)
+    }
     return TrialSlotUse(now, generations, slots, nodes, await card_usage.energy_of_jobs(points, holdings, now, keep))
 
 
@@ -72,11 +74,6 @@ def card_holdings_of(
             span = spans[each.generation]
             found.append(CardHolding(each.rank, each.generation, node.id, node.name, each.slot, each.card, span, now=False))
     return joined(found)
-
-
-def seconds(generation: GenerationSpan, now: datetime) -> float:
-    """How long a generation has lasted."""
-    return max(0.0, ((generation.ended_at or now) - generation.started_at).total_seconds())
 
 
 def host_of(node: NodeRow) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from paceline.cluster.experiments.facts import Rung, TrialState
+from paceline.cluster.experiments.merging import FormerTrial
 from paceline.cluster.experiments.policy import KnownTrial
 from paceline.cluster.policy.requirements import TOOLS
 from paceline.cluster.states import TERMINAL_JOB_STATES, Intent, JobState
@@ -40,6 +41,13 @@ def state_of(known: TrialWithJob) -> TrialState:
 
 def state_of_tally(tally: TrialTally) -> TrialState:
     return _state(refused=tally.is_refused, pruned=tally.is_pruned, cancelled=tally.is_cancelled, job=tally.job_state)
+
+
+def former_trial(known: TrialWithJob) -> FormerTrial:
+    """A trial as it is found by an experiment that is posted again: one whose job has been asked to cancel, and has not ended yet, is cancelled."""
+    state, job = state_of(known), known.job
+    is_cancelling = job is not None and job.desired is Intent.CANCEL and state in ("running", "paused")
+    return FormerTrial(known.trial.index, known.trial.key, "cancelled" if is_cancelling else state)
 
 
 def known_trial(known: TrialWithJob, base: Mapping[str, Any], coming: Collection[str] = (), *, has_nodes: bool = True) -> KnownTrial:

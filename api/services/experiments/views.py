@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,15 +17,18 @@ from paceline.api.schemas.common import Reason
 from paceline.api.schemas.experiments import Experiment, ExperimentSummary, Trial, TrialCounts, TrialJob
 from paceline.api.services.experiments.trial_jobs import owner_of
 from paceline.api.services.experiments.trial_states import state_of, state_of_tally
+from paceline.cluster.experiments.draws import most_draws
 from paceline.cluster.experiments.findings import Sentence
+from paceline.cluster.experiments.rungs import rung_steps
 from paceline.cluster.experiments.schedule import ExperimentState
-from paceline.cluster.experiments.time_left import TrialTime, seconds_left
+from paceline.cluster.experiments.spec import ExperimentSpec, Search
+from paceline.cluster.experiments.time_left import TrialTime, seconds_left, still_to_draw
 from paceline.cluster.states import JobState, NodeState
 from paceline.db.models.experiments import ExperimentRow
 from paceline.db.repositories import experiment_analyses
 from paceline.db.repositories import experiments as rows
 from paceline.db.repositories import nodes as node_rows
-from paceline.db.repositories.experiments import TrialJobColumns, TrialTally, TrialWithJob
+from paceline.db.repositories.experiments import HoldingTrial, TrialJobColumns, TrialTally, TrialWithJob
 from paceline.training.spec.changes import field_at
 
 STATES: tuple[ExperimentState, ...] = ("running", "paused", "completed", "stopped", "cancelled")
@@ -39,8 +42,9 @@ _Sentences = TypeAdapter(list[Sentence])
 class TrialSums:
     """The trials of one experiment, added up."""
 
+    now: datetime
     tallies: list[TrialTally] = field(default_factory=list)
-    held: list[tuple[int, float]] = field(default_factory=list)  # (ranks, seconds) of what holds slots now
+    holding: list[HoldingTrial] = field(default_factory=list)
 
     @property
     def counts(self) -> TrialCounts:
@@ -53,25 +57,33 @@ class TrialSums:
 
     @property
     def slot_seconds(self) -> float:
-        return sum(each.world_size * each.ran_seconds for each in self.tallies) + sum(ranks * seconds for ranks, seconds in self.held)
+        held = sum(each.ranks * self._held_for(each) for each in self.holding)
+        return sum(each.world_size * each.ran_seconds for each in self.tallies) + held
 
-    def seconds_left(self, at_once: int | None) -> float | None:
+    def seconds_left(self, spec: Mapping[str, Any]) -> float | None:
+        """Return the seconds until the last trial ends, those included that a search has not drawn yet. `spec`: the experiment's, as it is stored."""
         times = [
             TrialTime(each.world_size, each.trials, each.ran_seconds, state == "completed")
             for each in self.tallies
-            if each.in_grid and (state := state_of_tally(each)) in _LEFT | {"completed"}
+            if each.in_grid and not each.holds_slots and (state := state_of_tally(each)) in _LEFT | {"completed"}
         ]
-        times += [TrialTime(ranks, 0, seconds, has_ended=False) for ranks, seconds in self.held]
-        return seconds_left(times, min(at_once or len(self.held), max(1, len(self.held))))
+        running = [each for each in self.holding if each.is_left]
+        times += [TrialTime(each.world_size, 1, each.ran_seconds + self._held_for(each), has_ended=False) for each in running]
+        if search := spec.get("search"):
+            times += still_to_draw(times, most_draws(Search.model_validate(search)) * spec.get("repeats", 1) - self.counts.total)
+        places = len(self.holding)
+        return seconds_left(times, min(spec.get("at_once") or places, max(1, places)))
+
+    def _held_for(self, trial: HoldingTrial) -> float:
+        return max(0.0, (self.now - trial.since).total_seconds())
 
 
 async def sums_of(session: AsyncSession, experiments: Sequence[ExperimentRow], now: datetime) -> Mapping[str, TrialSums]:
-    ids = [row.id for row in experiments]
-    found: defaultdict[str, TrialSums] = defaultdict(TrialSums)
-    for tally in await rows.tallies(session, ids):
+    found = {row.id: TrialSums(now) for row in experiments}
+    for tally in await rows.tallies(session, list(found)):
         found[tally.experiment_id].tallies.append(tally)
-    for experiment_id, ranks, since in await rows.held_now(session, ids):
-        found[experiment_id].held.append((ranks, max(0.0, (now - since).total_seconds())))
+    for trial in await rows.holding_trials(session, list(found)):
+        found[trial.experiment_id].holding.append(trial)
     return found
 
 
@@ -80,7 +92,6 @@ def summarize(row: ExperimentRow, sums: TrialSums) -> ExperimentSummary:
 
 
 def _summary(row: ExperimentRow, sums: TrialSums) -> dict[str, Any]:
-    at_once = row.spec.get("at_once")
     return {
         "id": row.id,
         "name": row.name,
@@ -93,7 +104,7 @@ def _summary(row: ExperimentRow, sums: TrialSums) -> dict[str, Any]:
         "ended_at": row.ended_at,
         "axes": row.axes,
         "trials": sums.counts,
-        "seconds_left": sums.seconds_left(at_once) if row.state == "running" else None,
+        "seconds_left": sums.seconds_left(row.spec) if row.state == "running" else None,
         "slot_hours": (row.former_slot_seconds + sums.slot_seconds) / 3600,
         "best_trial": row.best_trial,
         "best_metric": row.best_metric,
@@ -129,11 +140,18 @@ async def _waits_for(session: AsyncSession, row: ExperimentRow) -> Reason | None
     queued = next((job for job in jobs if job.state is JobState.QUEUED and job.pending), None)
     if queued is not None:
         return Reason.model_validate(queued.pending)
-    by_hand = next((each for each in trials if state_of(each) == "paused" and each.trial.paused_for is None), None)
+    by_hand = next((each for each in trials if _is_paused_by_hand(each, row.spec)), None)
     if by_hand is not None and by_hand.job is not None:
         text = f"trial {by_hand.trial.index} was paused by hand"
         return Reason(code="paused_by_hand", text=text, next_step=f"resume job {by_hand.job.name}, or cancel it")
     return await _waits_for_nodes(session) if not jobs and _leaves_plans_open(row.spec) else None
+
+
+def _is_paused_by_hand(known: TrialWithJob, spec: Mapping[str, Any]) -> bool:
+    """Whether somebody else than the experiment paused the trial's job. At the rungs of a halving it pauses by itself."""
+    if state_of(known) != "paused" or known.trial.paused_for is not None or known.job is None:
+        return False
+    return not spec.get("halving") or known.job.step not in rung_steps(ExperimentSpec.model_validate(spec))
 
 
 async def _waits_for_nodes(session: AsyncSession) -> Reason | None:

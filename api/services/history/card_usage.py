@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.schemas.readings import CardUse, JobUsage
-from paceline.api.services.history import card_holdings
-from paceline.api.services.history.card_holdings import CardHolding
+from paceline.api.services.history.card_holdings import CardHolding, holding_of, joined
+from paceline.api.services.history.slot_hours import are_ranks_kept, slot_hours
 from paceline.api.services.nodes.node_metrics import TimeSpan, read_buckets
 from paceline.cluster.history.node_readings import KeepReadings, Resolution, resolution
 from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import trial_slots
 from paceline.monitoring.packed import Buckets, Place, ReadingBucket
 from paceline.monitoring.readings import CARD_METRICS, card
 
@@ -29,7 +31,11 @@ MOST_BUCKETS_OF_JOBS = 4_000
 
 
 async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow, now: datetime, keep: KeepReadings) -> JobUsage:
-    holdings = await card_holdings.of_job(control, job, now)
+    ranks = await job_rows.all_ranks(control, job.id)
+    holdings = joined([holding_of(job, *each, now) for each in ranks])
+    held = Counter(rank.generation for rank, _, _ in ranks)
+    generations = (await trial_slots.generations(control, [job.id])).get(job.id, [])
+    until = job.ended_at or now
     power = await _readings(points, holdings, POWER, now, keep)
     current = [each for each in holdings if each.now]
     used = await recent(points, current, now)
@@ -37,8 +43,8 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow, now: 
     cards = [use_of(each, power.get(each), used.get(each)) for each in holdings]
     return JobUsage(
         job_id=job.id,
-        slot_hours=sum(each.seconds for each in holdings) / 3600,
-        energy_joules=_total_energy(holdings, power),
+        slot_hours=slot_hours(generations, held, until),
+        energy_joules=_total_energy(holdings, power) if are_ranks_kept(generations, held, until) else None,
         cards=cards,
     )
 

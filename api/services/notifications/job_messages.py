@@ -62,12 +62,12 @@ def of_job(event: NotificationEvent, job: JobRow, what: str, base: str, now: dat
 
 
 def _end_in_words(job: JobRow) -> str:
-    """How far a job came: "at step 450, after 24 s". Empty: it never ran."""
+    """How far an ended job came: "at step 450, after 24 s" with slots. Empty: it never ran."""
     step, said = _whole((job.progress or {}).get("step")), list[str]()
     if step is not None:
         said.append(f"at step {step:,}")
-    if job.started_at is not None and job.ended_at is not None:
-        said.append(f"after {duration((job.ended_at - job.started_at).total_seconds())}")
+    if job.started_at is not None:
+        said.append(f"after {duration(job.ran_seconds)}")
     return ", ".join(said)
 
 
@@ -116,7 +116,7 @@ def _facts(event: NotificationEvent, job: JobRow, part: JobPart) -> list[tuple[s
         of_all = f" of {part.total_steps:,}" if part.total_steps else ""
         found.append(("Step", f"{part.step:,}{of_all}"))
     if job.ended_at is not None and job.started_at is not None:
-        found.append(("Ran for", duration((job.ended_at - job.started_at).total_seconds())))
+        found.append(("Ran for", duration(job.ran_seconds)))
     if event is NotificationEvent.DEGRADED and job.restarts:
         found.append(("Restarts", counted(job.restarts, "restart")))
     return found

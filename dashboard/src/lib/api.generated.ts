@@ -5837,7 +5837,7 @@ export interface components {
             cards: components["schemas"]["CardUse"][];
             /**
              * Energy Joules
-             * @description of all cards; null: the power of one of them at least was never read
+             * @description of all cards; null: the power of one at least was never read, or it is no longer kept which they were
              */
             energy_joules: number | null;
             /** Job Id */

@@ -14,7 +14,7 @@ def merged(*, keeps_pruned: bool = False) -> Merge:
     """Trials of learning rates 1 to 5 in each of the states, then a grid of 5 down to 2, and 6."""
     before = expand(experiment(grid={"optimizer.lr": [1, 2, 3, 4, 5]})).cells
     former = [FormerTrial(cell.index, cell.key, state) for cell, state in zip(before, STATES, strict=True)]
-    return merge(former, expand(experiment(grid={"optimizer.lr": [5, 4, 3, 2, 6]})).cells, keeps_pruned=keeps_pruned)
+    return merge(former, expand(experiment(grid={"optimizer.lr": [5, 4, 3, 2, 6]})).cells, next_index=5, keeps_pruned=keeps_pruned)
 
 
 def test_what_ran_or_runs_stays_and_what_failed_runs_anew_under_its_number() -> None:
@@ -36,4 +36,4 @@ def test_a_pruned_trial_of_a_halving_has_had_its_chance() -> None:
 def test_the_same_grid_changes_nothing() -> None:
     cells = expand(experiment(grid={"optimizer.lr": [1, -1]})).cells
     former = [FormerTrial(cell.index, cell.key, "refused" if cell.refusal else "completed") for cell in cells]
-    assert not merge(former, cells, keeps_pruned=False).is_changed
+    assert not merge(former, cells, next_index=2, keeps_pruned=False).is_changed

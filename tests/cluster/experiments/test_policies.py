@@ -48,7 +48,7 @@ class Lab:
 
     def __post_init__(self) -> None:
         self.trials = [
-            KnownTrial(cell.index, cell.index // self.spec.repeats, cell.repeat, cell.values, 1, "waiting")
+            KnownTrial(cell.index, cell.index // self.spec.repeats, cell.repeat, cell.values, cell.world_size, "waiting")
             for cell in expand(self.spec).cells
         ]
         self.stops = [9, 27, TOTAL] if self.spec.halving else [TOTAL]
@@ -84,11 +84,15 @@ class Lab:
         for action in decision.actions:
             self.reasons.append(action.why)
             if action.kind in ("start", "resume"):
-                self.change(action.trial, state="running", is_active=True, is_queued=True, is_settled=False, paused_for=None)
+                why = "needs more slots than there are" if self.trials[action.trial].world_size > self.slots else None
+                self.change(
+                    action.trial, state="running", is_active=True, is_queued=True, never_fits=why, is_settled=False, paused_for=None
+                )
             elif action.kind == "pause":
                 self.change(action.trial, state="paused", is_active=False, is_queued=False, is_settled=True, paused_for="budget")
             else:
-                self.change(action.trial, state="pruned" if action.kind == "prune" else "cancelled", is_active=False)
+                ends: dict[str, Any] = {"prune": "pruned", "refuse": "refused"}
+                self.change(action.trial, state=ends.get(action.kind, "cancelled"), is_active=False, never_fits=None)
         for values in decision.proposals:
             number = len(self.trials)
             self.trials.append(KnownTrial(number, number, 0, values, 1, "waiting"))
@@ -96,7 +100,7 @@ class Lab:
 
     def tick(self) -> None:
         """One step of all that have slots."""
-        for trial in [each for each in self.trials if each.is_queued][: self.slots - len(self.running)]:
+        for trial in [each for each in self.trials if each.is_queued and not each.never_fits][: self.slots - len(self.running)]:
             self.change(trial.index, is_queued=False)
         for trial in self.running:
             self.used += 1
@@ -147,6 +151,14 @@ def test_a_budget_of_trials_halves_those_that_it_lets_begin() -> None:
     lab = Lab(spec_of(budget={"trials": 6})).run()
     assert (lab.state, lab.why) == ("stopped", "budget.trials=6 trials have run")
     assert (lab.states.count("completed"), lab.states.count("pruned"), lab.states.count("waiting")) == (1, 5, 3)
+
+
+@pytest.mark.parametrize("lrs", [[0.1, 0.01], [0.1, 0.01, 0.001, 0.02, 0.05]])
+def test_trials_that_no_node_would_hold_do_not_stop_a_halving(lrs: list[float]) -> None:
+    lab = Lab(spec_of(grid={"optimizer.lr": lrs}, world_sizes=[1, 16])).run()
+    assert lab.state == "completed", "their results were waited for"
+    assert [trial.state for trial in lab.trials if trial.world_size == 16] == ["refused"] * len(lrs)
+    assert [trial.values["optimizer.lr"] for trial in lab.trials if trial.state == "completed"] == [0.01]
 
 
 def test_a_trial_that_passed_its_rung_is_noted_there_all_the_same() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.cluster.experiments.policies import SearchPolicy
 from paceline.cluster.experiments.policy import GridPolicy, KnownTrial, Prune, Wishes
 from paceline.cluster.experiments.schedule import ENDED, Decision, ExperimentState, Usage, decide
 from paceline.cluster.experiments.spec import ExperimentSpec
@@ -55,6 +56,13 @@ def test_a_trial_that_no_node_would_hold_does_not_hold_up_the_others() -> None:
     large = queued(0, world_size=64, never_fits="needs 64 slots, and the cluster has 2")
     assert kinds(decided([large, trial(1)], at_once=1, free=2)) == [("start", 1)]
     assert kinds(decided([large, trial(1)], free=2, budget={"trials": 1})) == [("start", 1)], "it uses up no budget"
+
+
+def test_a_search_draws_on_beside_a_trial_that_no_node_would_hold() -> None:
+    large = queued(0, values={"resources.slots": 8}, world_size=8, never_fits="needs 8 slots, and the cluster has 2")
+    search = {"trials": 3, "parameters": {"resources.slots": [1, 2, 8]}}
+    spec = experiment(search=search, at_once=1)
+    assert len(decide(spec, "running", [large], Usage(2), SearchPolicy()).proposals) == 1
 
 
 def test_a_trial_whose_plan_cannot_be_chosen_before_a_node_is_here_waits_and_holds_up_no_other() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from paceline.cluster.experiments.time_left import TrialTime, seconds_left, slot_seconds_left
+from paceline.cluster.experiments.time_left import TrialTime, seconds_left, slot_seconds_left, still_to_draw
 
 
 def waiting(ranks: int, count: int = 1, seconds: float = 0.0) -> TrialTime:
@@ -30,3 +30,9 @@ def test_trials_side_by_side_share_the_time_and_what_runs_has_done_a_part() -> N
 def test_slots_are_held_by_every_rank() -> None:
     assert slot_seconds_left([ended(1, 1, 10.0), ended(4, 1, 5.0), waiting(1, 2), waiting(4)]) == 40.0
     assert slot_seconds_left([waiting(1)]) is None
+
+
+def test_trials_of_a_search_that_are_not_drawn_yet_are_as_large_as_the_others() -> None:
+    known = [ended(1, 2, 20.0), ended(4, 1, 40.0)]
+    assert still_to_draw(known, 3) == [waiting(2, 3)]
+    assert (still_to_draw(known, 0), still_to_draw(known, -1), still_to_draw([], 3)) == ([], [], [waiting(1, 3)])

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.api.core.context import Services
 from paceline.cluster.states import JobState
-from tests.api.test_experiments import jobs, post, read, set_jobs, step
+from tests.api.test_experiments import EXPERIMENTS, JOBS, jobs, post, read, set_jobs, step
 
 
 async def test_what_the_trials_of_a_former_grid_have_used_counts_for_the_budget(client: httpx.AsyncClient, services: Services) -> None:
@@ -18,3 +18,23 @@ async def test_what_the_trials_of_a_former_grid_have_used_counts_for_the_budget(
     assert found["slot_hours"] == pytest.approx(3500 / 3600)
     await step(services)
     assert ((await read(client, experiment))["state"], len(await jobs(client))) == ("stopped", 1)
+
+
+async def test_a_trial_that_was_resumed_by_hand_and_is_paused_by_hand_later_is_left_alone(
+    client: httpx.AsyncClient, services: Services
+) -> None:
+    """It was taken for paused with the experiment, and queued again within a second."""
+    experiment = await post(client, at_once=1)
+    await step(services)
+    await client.put(f"{EXPERIMENTS}/{experiment['id']}/pause")
+    await step(services)
+    await set_jobs(services, "lr-0", state=JobState.PAUSED)
+    await step(services)
+    (job,) = await jobs(client)
+    assert (await client.put(f"{JOBS}/{job['id']}/resume")).status_code == 200
+    await client.put(f"{EXPERIMENTS}/{experiment['id']}/resume")
+    await step(services)
+    await client.put(f"{JOBS}/{job['id']}/pause")
+    await set_jobs(services, "lr-0", state=JobState.PAUSED)
+    await step(services)
+    assert [each["desired"] for each in await jobs(client) if each["name"] == "lr-0"] == ["pause"]

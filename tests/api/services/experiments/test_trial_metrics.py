@@ -162,3 +162,15 @@ async def test_a_halving_that_has_compared_its_trials_keeps_its_metric(client: h
     refused = await client.post(EXPERIMENTS, json=document(**halved))
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/metric/name")
     assert (await read(client, experiment))["spec"]["metric"]["name"] == "eval_accuracy"
+
+
+async def test_a_halving_that_has_compared_its_trials_keeps_its_goal(client: httpx.AsyncClient, services: Services) -> None:
+    """The best of the trials that the wrong goal had chosen was called the best."""
+    halved: Found = {**ONE, "halving": {"min_steps": 2}}
+    await post(client, **halved, metric={"name": "eval_accuracy"})
+    async with services.write() as session:
+        await session.execute(update(TrialRow).values(rungs=[{"steps": 2, "value": 0.5}]))
+    refused = await client.post(EXPERIMENTS, json=document(**halved, **ACCURACY))
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/metric/goal")
+    assert "compared its trials by eval_accuracy (minimize), and cannot go on by eval_accuracy (maximize)" in refused.json()["detail"]
+    assert (await client.post(EXPERIMENTS, json=document(**halved, metric={"name": "eval_accuracy"}))).status_code == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from fastapi import FastAPI
 
 from paceline.api.core.context import Services
+from paceline.api.services.experiments import slot_use
 from paceline.api.services.history.card_curves import within
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
@@ -149,6 +151,36 @@ async def test_the_energy_of_a_job_that_has_just_been_restarted_is_still_told(
     async with services.write() as session:
         (await session.get_one(GenerationRow, (job.id, 2))).started_at = now - timedelta(seconds=40)
     assert (await client.get(path)).json()["energy_joules"] is None, "a reading should have come by now"
+
+
+async def test_the_usage_of_an_ended_job_does_not_shrink_when_ranks_of_earlier_generations_go(
+    client: httpx.AsyncClient, services: Services, job: JobRow
+) -> None:
+    """Slot-hours were of the last generation alone, and its energy was taken for that of all."""
+    path, now = f"/api/v1/training/jobs/{job.id}/usage", services.now()
+    async with services.write() as session:
+        held = await session.get_one(GenerationRow, (job.id, 1))
+        held.ended_at = now
+        earlier = {"generation": 0, "world_size": 4, "started_at": now - timedelta(hours=10), "ended_at": now - timedelta(hours=1)}
+        session.add(GenerationRow(job_id=job.id, store_token="t", **earlier))
+    usage = (await client.get(path)).json()
+    assert usage["slot_hours"] == pytest.approx(4 * 9 + 2 * (SECONDS + 60) / 3600, rel=0.01)
+    assert (usage["energy_joules"], len(usage["cards"])) == (None, 2)
+
+
+async def test_the_energy_of_a_trial_is_unknown_once_ranks_of_its_earlier_generations_are_gone(services: Services, job: JobRow) -> None:
+    now = services.now()
+
+    async def energies() -> Collection[str]:
+        async with services.control.read() as control, services.metrics.read() as points:
+            use = await slot_use.read_slot_use(control, points, [job.id], now, services.settings.keep.readings)
+        return use.energy_joules.keys()
+
+    assert job.id in await energies()
+    async with services.write() as session:
+        earlier = {"generation": 0, "started_at": now - timedelta(hours=2), "ended_at": now - timedelta(hours=1)}
+        session.add(GenerationRow(job_id=job.id, world_size=2, store_token="t", **earlier))
+    assert job.id not in await energies()
 
 
 async def test_where_no_power_is_read_the_energy_is_unknown_and_never_zero(client: httpx.AsyncClient, services: Services) -> None:

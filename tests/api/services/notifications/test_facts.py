@@ -167,7 +167,7 @@ async def test_a_history_of_ten_thousand_events_is_read_to_its_end(news: News) -
 async def test_a_good_end_says_how_far_it_came_and_a_decision_is_not_said_twice(news: News) -> None:
     await news.channel()
     await news.rule("failed", "finished", "cancelled")
-    ended = {"started_at": START, "ended_at": START + timedelta(seconds=24)}
+    ended = {"started_at": START, "ended_at": START + timedelta(hours=62), "ran_seconds": 24.0}
     await news.end(await news.job("done", progress={"step": 450, "total_steps": 450}, **ended), "completed", "all its ranks are gone")
     await news.end(await news.job("never-ran"), "cancelled", "all its ranks are gone")
     await news.end(await news.job("lost", failure=FAILURE), cause=f"rank 1: {FAILURE['message']}; the last of 3 restarts is used up")
@@ -176,7 +176,9 @@ async def test_a_good_end_says_how_far_it_came_and_a_decision_is_not_said_twice(
     for _ in range(2):
         await news.deliver()
     said = {each.document["job"]["name"]: each.document for each in news.receiver.received}
-    assert said["done"]["title"] == "Job done finished at step 450, after 24 s"
+    assert said["done"]["title"] == "Job done finished at step 450, after 24 s", "without the weekend for which it was paused"
+    assert said["done"]["details"]["Ran for"] == "24 s"
+    assert "Ran for" not in said["never-ran"]["details"]
     assert said["never-ran"]["title"] == "Job never-ran was cancelled"
     assert said["lost"]["details"]["What follows"] == "the last of 3 restarts is used up"
     assert "What follows" not in said["bare"]["details"]

@@ -106,7 +106,7 @@ function factsOf({ slot_hours: hours, energy_joules: energy, cards }: JobUsage):
   return [
     { name: "Slot-hours", value: measured(hours), hint: "slots times the hours they were held" },
     energy === null
-      ? { name: "Energy", value: "unknown", hint: "the power of a slot was not read" }
+      ? { name: "Energy", value: "unknown", hint: "the power of a slot was not read, or is no longer kept" }
       : {
           name: "Energy",
           value: `${measured(energy / JOULES_PER_KWH)} kWh`,
