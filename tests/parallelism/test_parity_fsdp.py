@@ -75,9 +75,10 @@ def test_weights_that_blocks_share_stay_one_parameter(tmp_path: Path, make: str)
 
 
 def test_stages_of_one_rank_that_share_a_weight_are_refused_before_each_shards_a_copy() -> None:
-    stages = [nn.Sequential(nn.Linear(3, 3)), nn.Sequential(nn.Tanh(), nn.Linear(3, 3))]
+    first, last = nn.Linear(3, 3), nn.Linear(3, 3)
+    stages = [nn.Sequential(first), nn.Sequential(nn.Tanh(), last)]
     refuse_ties_between(stages)
-    stages[1][1].weight = stages[0][0].weight
+    last.weight = first.weight
     with pytest.raises(CannotShardError, match=r"share the parameter 1.weight of shape \[3, 3\].* use one stage on each rank"):
         refuse_ties_between(stages)
 
