@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -85,7 +86,7 @@ def test_what_may_compute_something_else_does_not_wait(name: str) -> None:
     [
         pytest.param(nn.utils.spectral_norm, id="spectral norm"),
         pytest.param(nn.utils.weight_norm, id="weight norm"),
-        pytest.param(lambda layer: prune.l1_unstructured(layer, "weight", 0.5), id="pruned"),
+        pytest.param(functools.partial(prune.l1_unstructured, name="weight", amount=0.5), id="pruned"),
     ],
 )
 def test_layers_whose_weight_is_computed_from_a_parameter_are_trained(made: Callable[[nn.Module], nn.Module]) -> None:
