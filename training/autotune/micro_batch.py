@@ -38,6 +38,7 @@ from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState
 from paceline.training.steps.step import LocalStepRunner
 from paceline.training.steps.stepping import StepsFrom
+from paceline.training.task import Stream
 
 #: In the job's checkpoint directory while a size is being tried: a rank that is killed for its memory can note nothing any more.
 ATTEMPT = ".micro-batch"
@@ -90,10 +91,14 @@ class MicroBatchSearch:
         return of_b + (of_b - of_a) / (b - a) * (size - b)
 
 
-def sizes_to_try(global_batch_size: int, data_ranks: int) -> list[int]:
-    """Return, ascending, the sizes with which all data ranks have equally many micro-batches, or nearly."""
+def sizes_to_try(global_batch_size: int, data_ranks: int, shards: int | None = None) -> list[int]:
+    """Return, ascending, the sizes with which all data ranks have equally many micro-batches, or nearly.
+
+    `shards`: of a stream, each micro-batch of which reads some of its own; where there are too few for any size, the largest is returned.
+    """
     sizes = {-(-global_batch_size // count) for count in range(data_ranks, global_batch_size + 1, data_ranks)}
-    return sorted(size for size in sizes if -(-global_batch_size // size) >= data_ranks)
+    ascending = sorted(size for size in sizes if -(-global_batch_size // size) >= data_ranks)
+    return [size for size in ascending if shards is None or -(-global_batch_size // size) <= shards] or ascending[-1:]
 
 
 def in_turn(sizes: Sequence[int], global_batch_size: int, *, deadly: int | None, single_last: bool) -> list[Sequence[int]]:
@@ -204,11 +209,12 @@ class Trials:
 
     def sizes(self) -> list[Sequence[int]]:
         """Return the sizes to try, in turn: those below the size whose attempt ended an earlier process."""
-        spec, model = self.checkpoints.spec, self.state.task.model
+        spec, task = self.checkpoints.spec, self.state.task
         most = max(derived.data_ranks(spec, spec.resources.most_ranks), self.coordinates.degrees.data)
         deadly = self.checkpoints.group.all_gather_object(read_attempt(self._storage))[0]
         batch = derived.training_of(spec).global_batch_size
-        return in_turn(sizes_to_try(batch, most), batch, deadly=deadly, single_last=has_batch_norm(model))
+        sizes = sizes_to_try(batch, most, task.train.shards if isinstance(task.train, Stream) else None)
+        return in_turn(sizes, batch, deadly=deadly, single_last=has_batch_norm(task.model))
 
     def run(self, size: int) -> int | None:
         """Return the bytes that a step takes on the fullest rank, or None where a rank ran out of memory."""

@@ -89,6 +89,11 @@ def test_sizes_keep_every_data_rank_busy() -> None:
     assert sizes_to_try(4, 4) == [1]
 
 
+def test_sizes_give_each_micro_batch_of_a_stream_a_shard() -> None:
+    assert sizes_to_try(64, 2, shards=8) == [8, 11, 16, 32]
+    assert sizes_to_try(64, 4, shards=3) == [16]  # the feed says what is wrong
+
+
 def test_sizes_with_a_micro_batch_of_one_sample_come_last_where_batch_norm_may_refuse_it() -> None:
     sizes = sizes_to_try(64, 4)
     assert sizes == [1, 2, 3, 4, 6, 8, 16]
@@ -205,6 +210,15 @@ def test_code_that_raises_is_not_taken_for_a_size_that_is_too_large(make_job: Ma
     assert end.result.failure is not None
     assert "Expected more than 1 value per channel" in end.result.failure.message
     assert not (job.checkpoints / ATTEMPT).exists()
+
+
+def test_of_a_stream_only_sizes_are_tried_for_which_it_has_shards(make_job: MakeJob) -> None:
+    """The first size was a single sample, in 64 micro-batches, and the stream was said to have too few shards for them."""
+    spec = searching(2, budget=12 * MIB, batch=64, entrypoint="tests.user_code.streamed_task:task", model=None, data=None)
+    ends = make_job(spec).run(2)
+    assert completed(ends), ends[0].output + ends[1].output
+    assert min(map(int, found_by(ends[0])["tried"])) == 8
+    assert found_by(ends[0])["size"] == 32
 
 
 def test_nothing_fits_says_what_the_smallest_takes_and_what_would_help(make_job: MakeJob) -> None:
