@@ -19,7 +19,13 @@ from paceline.parallelism.mesh import device_mesh
 from paceline.parallelism.parameter_server.served_model import ServedModel
 from paceline.parallelism.plan import Degrees, ParallelizeOptions
 from paceline.parallelism.reproducible import Reproducible, ReproducibleShards
-from paceline.parallelism.tensor_context.shard_model import ModelSharding, ShardFunction, TensorParallelReplicas, shard_model
+from paceline.parallelism.tensor_context.shard_model import (
+    CannotShardError,
+    ModelSharding,
+    ShardFunction,
+    TensorParallelReplicas,
+    shard_model,
+)
 from paceline.parallelism.tensor_context.tensor_parallel import preserve_ties
 
 
@@ -91,6 +97,7 @@ def parallelize_stages(
     if mesh is None or degrees.shard == 1:
         model.to(device)
         return sharding
+    refuse_ties_between(stages)
     blocks = blocks_of(model)
     with preserve_ties(model):
         for stage in stages:
@@ -99,6 +106,18 @@ def parallelize_stages(
                 stage, [block for block in blocks if block in inside], mesh["shard"], device, group.axis_groups["shard"], choices
             )
     return sharding
+
+
+def refuse_ties_between(stages: Sequence[nn.Module]) -> None:
+    """Raise `CannotShardError` if two stages of a rank share a parameter: each would shard a copy of its own, and one stay untrained."""
+    owner: dict[nn.Parameter, int] = {}
+    for number, stage in enumerate(stages):
+        for name, parameter in stage.named_parameters():
+            if owner.setdefault(parameter, number) != number:
+                raise CannotShardError(
+                    f"two stages of a rank share the parameter {name} of shape {list(parameter.shape)}, and each would shard a copy of its own; "
+                    "use one stage on each rank (pipeline_schedule 1f1b or gpipe), leave shard at 1, or untie it"
+                )
 
 
 def sharding_mesh(degrees: Degrees, group: Group, device: torch.device) -> DeviceMesh | None:

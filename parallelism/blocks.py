@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from torch import nn
@@ -42,6 +43,18 @@ def members_of_largest_sequential(model: nn.Module) -> list[nn.Module]:
 def parameters_in(module: nn.Module) -> int:
     """Return the number of elements of all parameters in `module`."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def self_contained(blocks: Iterable[nn.Module], model: nn.Module) -> list[nn.Module]:
+    """Return the blocks that share no parameter with anything outside of them in `model`, as layers with tied weights do."""
+    names = Counter(parameter for _, parameter in model.named_parameters(remove_duplicate=False))
+    places = Counter(module for _, module in model.named_modules(remove_duplicate=False))
+
+    def owns_all(block: nn.Module) -> bool:
+        inside = Counter(parameter for _, parameter in block.named_parameters(remove_duplicate=False))
+        return all(names[parameter] == places[block] * count for parameter, count in inside.items())
+
+    return [block for block in blocks if owns_all(block)]
 
 
 def units(blocks: Iterable[nn.Module], least: int) -> list[list[nn.Module]]:

@@ -5,9 +5,10 @@ torch's `fully_shard` is applied over the shard axis. Whole parameters exist onl
 gradients are reduce-scattered in every backward pass. Every wait for other ranks is a wait in an `AxisGroup`. With a replicate axis
 (HSDP) the shards of the gradients are summed over the replicas once in a step, in one flat message.
 
-Units are runs of blocks with `ParallelizeOptions.least_in_unit` parameters; what is left over belongs to the root. A deferred model is
-built unit by unit in the host's memory, and only this rank's shard of each unit is kept and moved to the device, so that the whole model
-exists nowhere. A model that was built whole, as a user's own is, must fit the host.
+Units are runs of blocks with `ParallelizeOptions.least_in_unit` parameters; what is left over belongs to the root, and so do blocks that
+share a parameter with others, which would each train a copy of it. A deferred model is built unit by unit in the host's memory, and only
+this rank's shard of each unit is kept and moved to the device, so that the whole model exists nowhere. A model that was built whole, as a
+user's own is, must fit the host.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.process_group import Group
 from paceline.distributed.torch_private import AllGather, DefaultAllocMixin, ReduceScatter
-from paceline.parallelism.blocks import units
+from paceline.parallelism.blocks import self_contained, units
 from paceline.parallelism.communication.reducers import Reducer
 from paceline.parallelism.data_parallel import AxisParallelModel, LocalBatch
 from paceline.parallelism.deferred import materialize
@@ -63,7 +64,7 @@ def shard_in_units(
     `mesh`: the shard axis of the mesh over which the model may be sharded by other axes already. `axis_group`: its ranks. Only calls of
     `root` itself gather parameters.
     """
-    parts: list[nn.Module | list[nn.Module]] = [*units(blocks, choices.least_in_unit), root]
+    parts: list[nn.Module | list[nn.Module]] = [*units(self_contained(blocks, root), choices.least_in_unit), root]
     for part in parts:
         materialize(root, part if isinstance(part, list) else [part])
         fully_shard(

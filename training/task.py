@@ -66,7 +66,8 @@ class Task:
 
     `optimizer` is called once the model is on its device. It replaces the spec's optimizer, and the spec's schedule scales the initial
     learning rate of each of its groups. Parameters with requires_grad=False stay as they are. `units` says where a pipeline may split the
-    model; an nn.Sequential is split between its children.
+    model; an nn.Sequential is split between its children. In a pipeline `loss` may call its model once, with one tensor, and ask for nothing
+    else of it.
     """
 
     model: nn.Module

@@ -19,7 +19,7 @@ REPETITIONS = 3
 
 
 class UnsplittableModelError(ValueError):
-    """The model is not a chain of units that take one tensor and return one, so it cannot be split into stages."""
+    """The model is not a chain of units that take one tensor and return one, or its loss needs it whole: it cannot be split into stages."""
 
 
 @dataclass(frozen=True)

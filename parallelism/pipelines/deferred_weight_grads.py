@@ -107,10 +107,12 @@ class DeferredWeightGrad:
             self._products = None
 
     def _call(self, layer: Any, forward: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        if self._products is None or not (torch.is_grad_enabled() and inputs.requires_grad and layer.weight.requires_grad):
+        weight = layer.weight  # computed from a parameter in each call where the layer is pruned, or has spectral or weight norm
+        is_trained = isinstance(weight, nn.Parameter) and weight.requires_grad
+        if self._products is None or not (torch.is_grad_enabled() and inputs.requires_grad and is_trained):
             return forward(inputs)
         inputs = cast_as_computed(inputs)
-        outputs = KINDS[type(layer)].forward(layer, inputs, layer.weight.detach())
+        outputs = KINDS[type(layer)].forward(layer, inputs, weight.detach())
         noted: Tensor = RecordedLayer.apply(outputs, inputs.detach(), layer, self._products)  # type: ignore[no-untyped-call]
         return noted
 

@@ -29,7 +29,8 @@ from paceline.parallelism.pipelines.order import Program
 from paceline.parallelism.pipelines.schedules import SCHEDULES, PipelineSchedule, ScheduleName
 from paceline.parallelism.pipelines.stage import InPlaceAccumulation, Stage, TreeAccumulation
 from paceline.parallelism.pipelines.stages import partition_units
-from paceline.parallelism.pipelines.step import LocalPipeline, PipelineStep, StageOutput, StepTimings, Work, inputs_of
+from paceline.parallelism.pipelines.stand_ins import StageOutput
+from paceline.parallelism.pipelines.step import LocalPipeline, PipelineStep, StepTimings, Work, inputs_of
 from paceline.parallelism.plan import MicroBatchAssignment
 from paceline.parallelism.tensor_context.shard_model import ModelSharding, loss_context
 from paceline.parallelism.tensor_context.tensor_parallel import SequencePadding

@@ -1,18 +1,21 @@
 """One step of one rank's pipeline program: micro-batches are fetched, stages computed, activations and gradients sent and received.
 
 With each activation goes the state of the random numbers, so that the next stage continues drawing where this one stopped: dropout in a
-pipeline is the one that a single process draws.
+pipeline is the one that a single process draws. What the loss draws before it calls the model, as mixup does, it draws again on the last
+stage, from where it began on the first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -22,6 +25,7 @@ from paceline.parallelism.pipelines.chain import Boundary, UnsplittableModelErro
 from paceline.parallelism.pipelines.order import Program, Receive, Send
 from paceline.parallelism.pipelines.schedules import Action, OperationKind
 from paceline.parallelism.pipelines.stage import Stage
+from paceline.parallelism.pipelines.stand_ins import WAY_OUT, ModelCalled, StageInput, StageOutput
 from paceline.parallelism.precision import scaled
 from paceline.parallelism.tensor_context.sequence import SequenceShard
 
@@ -52,7 +56,7 @@ class Work(Protocol):
     def loss(self, model: nn.Module, index: int, batch: Any) -> Tensor:
         """Return the micro-batch's part of the mean loss over the global batch.
 
-        Calls `model` exactly once, with one tensor, and draws no random numbers before that.
+        Calls `model` exactly once, with one tensor. It runs on the first and on the last stage, from the same random numbers.
         """
         ...
 
@@ -61,38 +65,15 @@ class Work(Protocol):
         ...
 
 
-class StageInput(nn.Module):
-    """Stands in for the model, to find out what the loss calls it with."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        raise _Entered(inputs)
-
-
-class _Entered(Exception):
-    def __init__(self, inputs: Tensor) -> None:
-        self.inputs = inputs
-
-
 def inputs_of(work: Work, index: int, batch: Any) -> Tensor:
     """Return the tensor that the loss of a micro-batch calls the model with. Raises `UnsplittableModelError` if it does not call the
     model.
     """
     try:
         work.loss(StageInput(), index, batch)
-    except _Entered as entered:
-        return entered.inputs
-    raise UnsplittableModelError("the loss does not call the model that it is given; in a pipeline it must call it once, with one tensor")
-
-
-class StageOutput(nn.Module):
-    """Stands in for the model, and returns the outputs of the last stage."""
-
-    def __init__(self, outputs: Tensor) -> None:
-        super().__init__()
-        self._outputs = outputs
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self._outputs
+    except ModelCalled as called:
+        return called.inputs
+    raise UnsplittableModelError(f"the loss does not call the model that it is given; {WAY_OUT}")
 
 
 @dataclass(frozen=True)
@@ -139,6 +120,13 @@ class PassedTensor:
     random: Tensor | None = None
 
 
+class FetchedBatch(NamedTuple):
+    """A micro-batch, and the state of the random numbers with which its loss begins."""
+
+    batch: Any
+    random: RandomState
+
+
 @dataclass
 class StepTimings:
     """Seconds of a step by what this rank did; on a GPU, computing means launching kernels."""
@@ -171,7 +159,7 @@ class PipelineStep:
     counted: int  # so many of `indices`, the first ones, count; the others are dummy micro-batches
     losses: dict[int, Tensor] = field(default_factory=dict)
     timings: StepTimings = field(default_factory=StepTimings)
-    _batches: dict[int, Any] = field(default_factory=dict)
+    _batches: dict[int, FetchedBatch] = field(default_factory=dict)
     _results: dict[Action, PassedTensor] = field(default_factory=dict)
     _receives: dict[Action, tuple[PointToPoint, PassedTensor]] = field(default_factory=dict)
     _sends: list[PointToPoint] = field(default_factory=list)
@@ -201,9 +189,9 @@ class PipelineStep:
     def forward(self, action: Action) -> None:
         _, number, micro_batch = action
         pipe, index = self.pipe, self.indices[micro_batch]
-        batch = self.batch(action) if number in (0, pipe.last) else None
-        inputs = inputs_of(self.work, index, batch) if number == 0 else self.inputs_from_before(action)
-        head = functools.partial(self.loss, micro_batch, batch) if number == pipe.last else None
+        fetched = self.batch(action) if number in (0, pipe.last) else None
+        inputs = inputs_of(self.work, index, fetched.batch) if fetched and number == 0 else self.inputs_from_before(action)
+        head = functools.partial(self.loss, micro_batch, fetched) if fetched and number == pipe.last else None
         with self.timings.on("forward"), self.work.autocast():
             outputs = pipe.stages[number].forward(micro_batch, inputs, gradient=pipe.needs_input_gradient(number), head=head)
         if number != pipe.last:
@@ -216,24 +204,26 @@ class PipelineStep:
         set_random_state(self.pipe.device, passed.random)
         return passed.tensor
 
-    def loss(self, micro_batch: int, batch: Any, outputs: Tensor) -> Tensor:
+    def loss(self, micro_batch: int, fetched: FetchedBatch, outputs: Tensor) -> Tensor:
         """Return the scaled loss, with which backward begins, and record it."""
         index = self.indices[micro_batch]
-        loss = self.work.loss(StageOutput(outputs), index, batch)
+        draw_on = functools.partial(set_random_state, self.pipe.device, random_state(self.pipe.device))
+        fetched.random.restore()
+        loss = self.work.loss(StageOutput(outputs, draw_on), index, fetched.batch)
         if micro_batch >= self.counted:
             return loss * 0.0
         self.losses[index] = loss.detach()
         return scaled(loss, self.work.scale)
 
-    def batch(self, action: Action) -> Any:
+    def batch(self, action: Action) -> FetchedBatch:
         """Fetch a micro-batch once, also where one rank has the first and the last stage; it is seeded for the first stage."""
         if action.micro_batch in self._batches:
             return self._batches.pop(action.micro_batch)
         with self.timings.on("fetching"):
-            batch = self.work.batch(self.indices[action.micro_batch])
+            fetched = FetchedBatch(self.work.batch(self.indices[action.micro_batch]), RandomState.of(self.pipe.device))
         if self.pipe.last in self.pipe.stages and action.stage != self.pipe.last:
-            self._batches[action.micro_batch] = batch
-        return batch
+            self._batches[action.micro_batch] = fetched
+        return fetched
 
     def backward(self, action: Action) -> None:
         kind, number, micro_batch = action
@@ -264,7 +254,8 @@ class PipelineStep:
             return
         passed = self._results.pop(action)
         self.require_expected(action, passed.tensor)
-        self._sends.append(self.start(dist.isend, PassedTensor(passed.tensor.contiguous(), passed.random), action, send.rank))
+        random_bytes = None if passed.random is None else passed.random.to(self.pipe.device)
+        self._sends.append(self.start(dist.isend, PassedTensor(passed.tensor.contiguous(), random_bytes), action, send.rank))
         if len(self._sends) == MOST_SENDS:
             self.finish_sends(MOST_SENDS // 2)
 
@@ -273,8 +264,8 @@ class PipelineStep:
         action = receive.action
         if not self.pipe.is_sent(action):
             return
-        random = torch.empty_like(random_state(self.pipe.device)) if action.kind is OperationKind.FORWARD else None
-        passed = PassedTensor(self.empty_result(action), random)
+        is_forward, device = action.kind is OperationKind.FORWARD, self.pipe.device
+        passed = PassedTensor(self.empty_result(action), torch.empty_like(random_state(device), device=device) if is_forward else None)
         self._receives[action] = (self.start(dist.irecv, passed, action, receive.rank), passed)
 
     def start(self, way: Any, passed: PassedTensor, action: Action, place: int) -> PointToPoint:
@@ -302,11 +293,32 @@ class PipelineStep:
             )
 
 
+@dataclass(frozen=True)
+class RandomState:
+    """The states of all generators that a loss may draw from."""
+
+    device: torch.device
+    python: Any
+    numpy: Any
+    cpu: Tensor
+    own: Tensor  # of the generator that `device` draws from
+
+    @classmethod
+    def of(cls, device: torch.device) -> RandomState:
+        """Return the present states."""
+        return cls(device, random.getstate(), np.random.get_state(), torch.get_rng_state(), random_state(device))
+
+    def restore(self) -> None:
+        """Set the generators to these states."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(self.cpu)
+        set_random_state(self.device, self.own)
+
+
 def random_state(device: torch.device) -> Tensor:
-    """Return the state of the generator that `device` draws from, as bytes on `device`."""
-    if device.type == "cuda":
-        return torch.cuda.get_rng_state(device).to(device)
-    return torch.get_rng_state()
+    """Return the state of the generator that `device` draws from, as bytes in the host's memory."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def set_random_state(device: torch.device, state: Tensor) -> None:

@@ -98,6 +98,20 @@ def make_task(spec: JobSpec) -> Task:
     return Task(Odd(), Numbers(), squared_error, evaluation=Numbers())
 
 
+def make_tied_task(spec: JobSpec) -> Task:
+    """The first and a later block of a Sequential have one weight."""
+    first, last = nn.Linear(3, 3), nn.Linear(3, 3, bias=False)
+    last.weight = first.weight
+    return Task(nn.Sequential(first, nn.Tanh(), nn.Linear(3, 3), last, nn.Linear(3, 1)), Numbers(), squared_error, evaluation=Numbers())
+
+
+def make_sharing_task(spec: JobSpec) -> Task:
+    """Two blocks of a Sequential have one layer in common."""
+    shared = nn.Linear(3, 3)
+    blocks = [nn.Sequential(nn.Linear(3, 3), nn.Tanh(), shared) for _ in range(2)]
+    return Task(nn.Sequential(*blocks, nn.Linear(3, 1)), Numbers(), squared_error, evaluation=Numbers())
+
+
 def train(
     world: RankPlace,
     document: dict[str, Any],

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
+from paceline.parallelism.apply import refuse_ties_between
+from paceline.parallelism.tensor_context.shard_model import CannotShardError
 from tests.parallelism.parity import assert_parity, tiny_task
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
 
@@ -63,6 +66,21 @@ def test_activations_that_are_computed_again(tmp_path: Path, mode: str) -> None:
 def test_frozen_and_unused_parameters_and_parts_smaller_than_the_world(tmp_path: Path) -> None:
     """Vectors of three on four ranks: one holds nothing of them."""
     assert_parity(tiny_task(), 4, tmp_path, FSDP)
+
+
+@pytest.mark.parametrize("make", ["make_tied_task", "make_sharing_task"])
+def test_weights_that_blocks_share_stay_one_parameter(tmp_path: Path, make: str) -> None:
+    """Each block sharded a copy of its own: an error of torch's."""
+    assert_parity(tiny_task() | {"entrypoint": f"tests.parallelism.parity:{make}"}, 2, tmp_path, FSDP)
+
+
+def test_stages_of_one_rank_that_share_a_weight_are_refused_before_each_shards_a_copy() -> None:
+    first, last = nn.Linear(3, 3), nn.Linear(3, 3)
+    stages = [nn.Sequential(first), nn.Sequential(nn.Tanh(), last)]
+    refuse_ties_between(stages)
+    last.weight = first.weight
+    with pytest.raises(CannotShardError, match=r"share the parameter 1.weight of shape \[3, 3\].* use one stage on each rank"):
+        refuse_ties_between(stages)
 
 
 def test_running_statistics(tmp_path: Path) -> None:

@@ -181,6 +181,15 @@ def sequential(spec):
     model = nn.Sequential(frozen, nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
     return Task(model, Numbers(), squared_error, evaluation=Numbers())
 
+def called_twice(model, batch):
+    return (model(batch[0]) - model(batch[0])).square().mean(), {}
+
+def penalized(model, batch):
+    return squared_error(model, batch)[0] + sum(each.square().sum() for each in model.parameters()), {}
+
+def task_of(loss):
+    return Task(nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Dropout(), nn.Linear(8, 1)), Numbers(), loss)
+
 class Own(nn.Module):
     def __init__(self):
         super().__init__()
@@ -190,6 +199,12 @@ class Own(nn.Module):
 
 def opaque(spec):
     return Task(Own(), Numbers(), squared_error)
+
+def twice(spec):
+    return task_of(called_twice)
+
+def penalty(spec):
+    return task_of(penalized)
 """
 
 
@@ -216,6 +231,18 @@ def test_a_user_s_model_that_does_not_say_where_it_may_be_cut_is_told_so(make_jo
     assert [failure.kind for failure in failures if failure] == ["invalid_input"] * 2
     assert failures[0]
     assert "Own is no nn.Sequential" in failures[0].message
+
+
+@pytest.mark.parametrize(("function", "message"), [("twice", "a second time; in a pipeline"), ("penalty", "asks for the parameters")])
+def test_a_loss_that_needs_the_whole_model_is_refused_in_place_of_wrong_numbers(
+    make_job: MakeJob, tmp_path: Path, function: str, message: str
+) -> None:
+    """Both calls gave the outputs of the first one, and a sum over no parameters was 0."""
+    ends = make_job(staged(own(tmp_path, function), 2)).run(2)
+    failures = [end.result.failure for end in ends if end.result and end.result.failure]
+    refused = [failure.message for failure in failures if failure.kind == "invalid_input"]
+    assert refused
+    assert message in refused[0]
 
 
 def test_where_the_time_goes_adds_up_and_the_bubble_is_told(make_job: MakeJob) -> None:

@@ -13,9 +13,11 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 
 import psutil
 import torch
+from torch import nn
 
 from paceline.distributed.process_group import Group
 from paceline.parallelism.plan import Coordinates
@@ -26,7 +28,7 @@ from paceline.training.data.feed import open_feed
 from paceline.training.errors import InvalidInputError
 from paceline.training.link import Joined, RankPlace
 from paceline.training.planning.auto import with_micro_batch
-from paceline.training.reporting.failures import runs_out_of_memory
+from paceline.training.reporting.failures import kind_of, runs_out_of_memory
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.shards import put_tensors, tensors_of
@@ -36,6 +38,7 @@ from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState
 from paceline.training.steps.step import LocalStepRunner
 from paceline.training.steps.stepping import StepsFrom
+from paceline.training.task import Stream
 
 #: In the job's checkpoint directory while a size is being tried: a rank that is killed for its memory can note nothing any more.
 ATTEMPT = ".micro-batch"
@@ -88,10 +91,25 @@ class MicroBatchSearch:
         return of_b + (of_b - of_a) / (b - a) * (size - b)
 
 
-def sizes_to_try(global_batch_size: int, data_ranks: int) -> list[int]:
-    """Return, ascending, the sizes with which all data ranks have equally many micro-batches, or nearly."""
+def sizes_to_try(global_batch_size: int, data_ranks: int, shards: int | None = None) -> list[int]:
+    """Return, ascending, the sizes with which all data ranks have equally many micro-batches, or nearly.
+
+    `shards`: of a stream, each micro-batch of which reads some of its own; where there are too few for any size, the largest is returned.
+    """
     sizes = {-(-global_batch_size // count) for count in range(data_ranks, global_batch_size + 1, data_ranks)}
-    return sorted(size for size in sizes if -(-global_batch_size // size) >= data_ranks)
+    ascending = sorted(size for size in sizes if -(-global_batch_size // size) >= data_ranks)
+    return [size for size in ascending if shards is None or -(-global_batch_size // size) <= shards] or ascending[-1:]
+
+
+def in_turn(sizes: Sequence[int], global_batch_size: int, *, deadly: int | None, single_last: bool) -> list[Sequence[int]]:
+    """Return the sizes as lists that are tried one after the other, until a size of one fits.
+
+    `deadly`: the size whose attempt was the end of an earlier process; it and larger ones are left out, unless it is the smallest: then more than
+    memory may have ended it. `single_last`: sizes with which some micro-batch is a single sample come last.
+    """
+    single = [size for size in sizes if single_last and (global_batch_size % size or size) == 1]
+    lists = [[size for size in sizes if size not in single], single]
+    return [[size for size in each if deadly is None or size < deadly] or each for each in lists if each]
 
 
 def resolve_micro_batch(
@@ -133,16 +151,20 @@ def budget_of(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) 
 
 def search(trials: Trials, budget: int, telemetry: Telemetry) -> int:
     """Search for the largest micro-batch that fits. Raises InvalidInputError where not even the smallest does."""
-    state, search = trials.state, MicroBatchSearch(trials.sizes(), budget)
+    state = trials.state
     telemetry.link.send(Joined(step=state.step, total_steps=state.total_steps))  # a searching rank has met the others and may take its time
     telemetry.activity.enter("search", state.step)
     with trials:
-        while (size := search.next) is not None:
-            peak = trials.run(size)
-            search.note(size, peak)
-            telemetry.log(
-                f"micro-batches of {size} take {'more than there is' if peak is None else in_words(peak)} of {in_words(search.limit)}"
-            )
+        for sizes in trials.sizes():
+            search = MicroBatchSearch(sizes, budget)
+            while (size := search.next) is not None:
+                peak = trials.run(size)
+                search.note(size, peak)
+                telemetry.log(
+                    f"micro-batches of {size} take {'more than there is' if peak is None else in_words(peak)} of {in_words(search.limit)}"
+                )
+            if search.found is not None:
+                break
     telemetry.activity.enter("rest", state.step)
     if search.found is None:
         raise too_large(search)
@@ -157,7 +179,7 @@ def tried(peaks: Mapping[int, int]) -> dict[str, int]:
 
 
 def too_large(search: MicroBatchSearch) -> InvalidInputError:
-    smallest = search.sizes[0] if search.sizes else 1
+    smallest = search.sizes[0]
     needs = in_words(search.peaks[smallest]) if smallest in search.peaks else "more than there is"
     return InvalidInputError(
         f"micro_batch_size=auto: micro-batches of {smallest} already take {needs}, and {in_words(search.limit)} may be used of "
@@ -178,19 +200,21 @@ class Trials:
         if self._fresh:
             put_tensors(self.state, tensors_of(self.state))  # makes it by a step of nothing
 
-    def __exit__(self, *failure: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self._fresh:
             self.state.optimizer.state.clear()
-        if failure[0] is None and self.checkpoints.group.rank == 0:
+        too_much = error is not None and kind_of(error) in ("out_of_memory", "peer_lost")  # a lost peer may have been killed for its memory
+        if not too_much and self.checkpoints.group.rank == 0:
             self._storage.remove_note(ATTEMPT)
 
-    def sizes(self) -> list[int]:
-        """Return the sizes to try: those below the size whose attempt ended an earlier process."""
-        spec = self.checkpoints.spec
+    def sizes(self) -> list[Sequence[int]]:
+        """Return the sizes to try, in turn: those below the size whose attempt ended an earlier process."""
+        spec, task = self.checkpoints.spec, self.state.task
         most = max(derived.data_ranks(spec, spec.resources.most_ranks), self.coordinates.degrees.data)
         deadly = self.checkpoints.group.all_gather_object(read_attempt(self._storage))[0]
-        every = sizes_to_try(derived.training_of(spec).global_batch_size, most)
-        return [size for size in every if deadly is None or size < deadly]
+        batch = derived.training_of(spec).global_batch_size
+        sizes = sizes_to_try(batch, most, task.train.shards if isinstance(task.train, Stream) else None)
+        return in_turn(sizes, batch, deadly=deadly, single_last=has_batch_norm(task.model))
 
     def run(self, size: int) -> int | None:
         """Return the bytes that a step takes on the fullest rank, or None where a rank ran out of memory."""
@@ -249,6 +273,11 @@ def succeeds(work: Callable[[], None], *, catch: bool) -> bool:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return False
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether the model may refuse a micro-batch of a single sample, which has no variance."""
+    return any(isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm) for module in model.modules())
 
 
 def read_attempt(storage: CheckpointStorage) -> int | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -112,6 +114,7 @@ BUILDERS: dict[str, Callable[[], tuple[nn.Module, list[Unit]]]] = {
     "frozen": make_frozen,
     "normed": make_normed,
     "mlp": make_mlp,
+    "mixed": make_mlp,
     "resnet": make_resnet,
 }
 
@@ -134,6 +137,8 @@ class Step:
         return torch.randint(0, 32, (self.rows(index), CONTEXT + 1), generator=generator)
 
     def loss(self, model: nn.Module, index: int, batch: Tensor) -> Tensor:
+        if self.case.model == "mixed":
+            return mixed_loss(model, batch.float()) * (self.rows(index) / self.case.samples)
         if batch.is_floating_point() or self.case.model in ("normed", "mlp"):
             loss: Tensor = model(batch.float()).square().mean()
         else:
@@ -142,6 +147,16 @@ class Step:
 
     def autocast(self) -> AbstractContextManager[object]:
         return autocast(self.case.precision, CPU)
+
+
+def mixed_loss(model: nn.Module, samples: Tensor) -> Tensor:
+    """A loss that draws from every generator before it calls the model, and after that; in training only, as mixup does."""
+    if not model.training:
+        return model(samples).square().mean()  # type: ignore[no-any-return]
+    order, share = torch.randperm(len(samples)), random.random() * np.random.rand()
+    outputs = model(share * samples + (1 - share) * samples[order])
+    noise = torch.randn_like(outputs) * np.random.rand()
+    return (outputs + noise - samples[order, :1]).square().mean()  # type: ignore[no-any-return]
 
 
 def make_optimizer(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:

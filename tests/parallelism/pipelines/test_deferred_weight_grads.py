@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 from paceline.parallelism.pipelines.chain import Chain, Unit
@@ -75,6 +78,22 @@ def test_weights_come_in_the_second_half(name: str) -> None:
 @pytest.mark.parametrize("name", IMMEDIATE)
 def test_what_may_compute_something_else_does_not_wait(name: str) -> None:
     assert not is_deferrable(IMMEDIATE[name][0])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(nn.utils.spectral_norm, id="spectral norm"),
+        pytest.param(nn.utils.weight_norm, id="weight norm"),
+        pytest.param(functools.partial(prune.l1_unstructured, name="weight", amount=0.5), id="pruned"),
+    ],
+)
+def test_layers_whose_weight_is_computed_from_a_parameter_are_trained(made: Callable[[nn.Module], nn.Module]) -> None:
+    """Their parameter got no gradient, and only decayed."""
+    with torch.no_grad():  # a weight that is no leaf of a graph yet can be copied
+        module = nn.Sequential(made(nn.Linear(6, 5)), nn.Unflatten(1, (1, 5)), made(nn.Conv1d(1, 4, 3)))
+    assert_trains_alike(module, torch.randn(4, 6))
 
 
 def test_in_bf16_it_is_the_same_bits() -> None:

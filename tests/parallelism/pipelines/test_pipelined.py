@@ -89,6 +89,14 @@ def test_other_models(model: str) -> None:
         require_equal(case, runs, BOUND)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_loss_that_draws_before_it_calls_the_model_and_asks_for_its_mode(ranks: int) -> None:
+    """Inputs were mixed with one permutation and targets with another, in evaluations too; each stage may be on another rank or all on one."""
+    cases = [Case(name, chunks, model="mixed") for name, chunks in TWO_KINDS]
+    for case, runs in zip(cases, [[trained_alone(case)] for case in cases] if ranks == 1 else runs_of(ranks, *cases), strict=True):
+        require_equal(case, runs, BOUND)
+
+
 def test_running_statistics_are_averaged_over_the_replicas() -> None:
     """Each pipeline's statistics follow its own micro-batches, as under plain DDP, so that they are not those of one process."""
     case = Case("1f1b", 1, 2, "normed", samples=32, micro_batch=8, steps=5)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.parallelism.model_shape import CPU
-from paceline.training.autotune.micro_batch import ATTEMPT, MicroBatchSearch, sizes_to_try
+from paceline.training.autotune.micro_batch import ATTEMPT, MicroBatchSearch, in_turn, sizes_to_try
 from paceline.training.link import Progress
 from paceline.training.planning.estimates import memory_of
 from paceline.training.spec.job import JobSpec
@@ -87,6 +87,26 @@ def test_sizes_keep_every_data_rank_busy() -> None:
     assert sizes_to_try(32, 2) == [1, 2, 3, 4, 6, 8, 16]
     assert sizes_to_try(9, 4) == [2]
     assert sizes_to_try(4, 4) == [1]
+
+
+def test_sizes_give_each_micro_batch_of_a_stream_a_shard() -> None:
+    assert sizes_to_try(64, 2, shards=8) == [8, 11, 16, 32]
+    assert sizes_to_try(64, 4, shards=3) == [16]  # the feed says what is wrong
+
+
+def test_sizes_with_a_micro_batch_of_one_sample_come_last_where_batch_norm_may_refuse_it() -> None:
+    sizes = sizes_to_try(64, 4)
+    assert sizes == [1, 2, 3, 4, 6, 8, 16]
+    assert in_turn(sizes, 64, deadly=None, single_last=False) == [sizes]
+    assert in_turn(sizes, 64, deadly=None, single_last=True) == [[2, 4, 6, 8, 16], [1, 3]]
+    assert in_turn([1], 4, deadly=None, single_last=True) == [[1]]
+
+
+def test_the_smallest_size_is_tried_again_whatever_ended_the_process_that_tried_it() -> None:
+    """Nothing was tried then, and micro-batches of 1 were said to take more than there is."""
+    assert in_turn([1, 2, 4], 8, deadly=4, single_last=False) == [[1, 2]]
+    assert in_turn([1, 2, 4], 8, deadly=1, single_last=False) == [[1, 2, 4]]
+    assert in_turn([1, 2, 4], 8, deadly=2, single_last=True) == [[2, 4], [1]]
 
 
 # --- on real ranks
@@ -173,6 +193,32 @@ def test_a_size_whose_attempt_was_the_end_of_its_process_is_not_tried_again(make
     assert max(map(int, found["tried"])) < 4
     assert found["size"] == 3
     assert not (job.checkpoints / ATTEMPT).exists()
+
+
+def test_batch_norm_that_refuses_a_single_sample_ends_no_search(make_job: MakeJob) -> None:
+    """It was tried first. Of 2, 3, 4, 6, 8 and 16 samples 3 would leave one over."""
+    (end,) = make_job(searching(1, budget=12 * MIB, entrypoint="tests.user_code.normed_task:task", model=None, data=None)).run()
+    assert completed([end]), end.output
+    assert found_by(end)["size"] == 16
+    assert "3" not in found_by(end)["tried"]
+
+
+def test_code_that_raises_is_not_taken_for_a_size_that_is_too_large(make_job: MakeJob) -> None:
+    job = make_job(searching(1, budget=12 * MIB, batch=1, entrypoint="tests.user_code.normed_task:task", model=None, data=None))
+    (end,) = job.run()
+    assert end.result is not None
+    assert end.result.failure is not None
+    assert "Expected more than 1 value per channel" in end.result.failure.message
+    assert not (job.checkpoints / ATTEMPT).exists()
+
+
+def test_of_a_stream_only_sizes_are_tried_for_which_it_has_shards(make_job: MakeJob) -> None:
+    """The first size was a single sample, in 64 micro-batches, and the stream was said to have too few shards for them."""
+    spec = searching(2, budget=12 * MIB, batch=64, entrypoint="tests.user_code.streamed_task:task", model=None, data=None)
+    ends = make_job(spec).run(2)
+    assert completed(ends), ends[0].output + ends[1].output
+    assert min(map(int, found_by(ends[0])["tried"])) == 8
+    assert found_by(ends[0])["size"] == 32
 
 
 def test_nothing_fits_says_what_the_smallest_takes_and_what_would_help(make_job: MakeJob) -> None:
