@@ -171,6 +171,39 @@ def test_workers_of_a_dataloader_and_threads_end_with_it(programs: Programs) -> 
     assert (ran.told, ran.status.exit_code, ran.failure) == ([0, 1, 2, 3, "thread"], 0, None)
 
 
+LEAVES_FILES_OPEN = """
+import csv
+table = open("table.csv", "w")
+csv.writer(table).writerow(["loss", 0.5])
+both = open("both.bin", "w+b")
+both.write(b"bytes")
+closed = open("closed.txt", "w")
+closed.close()
+
+def evaluate():
+    notes = open("notes.txt", "w")
+    notes.write("as far as this")
+    raise RuntimeError("bad")
+
+evaluate()
+"""
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_it_wrote_to_files_that_it_left_open_is_there(programs: Programs, fresh: bool) -> None:
+    programs.write("leave.py", LEAVES_FILES_OPEN)
+    assert programs.run("leave.py", fresh=fresh).status.exit_code == 1
+    written = {name: (programs.folder / name).read_text() for name in ("table.csv", "both.bin", "notes.txt")}
+    assert written == {"table.csv": "loss,0.5\n", "both.bin": "bytes", "notes.txt": "as far as this"}
+
+
+@pytest.mark.parametrize("stdout", ["None", "open('/dev/full', 'w')", "type('Broken', (), {'flush': lambda self: {}['x']})()"])
+def test_a_script_that_takes_its_output_away_ends_well(programs: Programs, stdout: str) -> None:
+    programs.write("quiet.py", f"import sys\nsys.stdout = {stdout}\n")
+    ran = programs.run("quiet.py")
+    assert (ran.status.exit_code, ran.failure) == (0, None)
+
+
 LAST_LINES = """
 import os, socket, sys, torch
 import torch.distributed as dist
