@@ -37,7 +37,10 @@ INTERRUPTED_EXIT_CODE = 130
 #: The spawner's working directory, which `python -m` has put first on its path.
 _OF_SPAWNER = sys.path[0] if sys.path[:1] == [os.getcwd()] else None
 #: Variables that act as an interpreter or a library starts, by how they begin. OMP_NUM_THREADS is set again for what is loaded.
-ACTS_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH", "ATEN_")
+ACTS_AT_START = (
+    *("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH", "ATEN_"),
+    *("NPY_", "NUMPY_", "SYMPY_", "TQDM_"),  # of what comes with torch
+)
 _ACTS_LATER = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "TORCHELASTIC_RUN_ID"})
 
 

@@ -118,6 +118,7 @@ def _redirect(folder: Path) -> None:
 
 def _work(spawn: Spawn, trainer: TrainerModule) -> int:
     os.environ.update(spawn.environment)
+    time.tzset()  # TZ may be another one than the spawner's
     if spawn.visible_devices is not None:
         os.environ |= env.visible_devices(spawn.visible_devices)
     leave_checkout()

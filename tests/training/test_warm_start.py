@@ -106,6 +106,15 @@ def test_a_program_sees_what_a_new_interpreter_shows_it(programs: Programs, thre
     assert warm.told["threads"] == int(threads)
 
 
+def test_times_are_those_of_its_own_zone(programs: Programs) -> None:
+    programs.write(
+        "clock.py", "import json, time; print(json.dumps([time.strftime('%H %Z', time.localtime(0)), time.tzname, time.timezone]))"
+    )
+    warm, fresh = (programs.run("clock.py", fresh=fresh, TZ="JST-9") for fresh in (False, True))
+    assert warm.told == fresh.told
+    assert warm.told[0] == "09 JST"
+
+
 def test_a_module_is_found_from_the_working_directory(programs: Programs) -> None:
     programs.write("shop/__init__.py", "")
     programs.write("shop/train.py", LOOKS)
@@ -289,8 +298,19 @@ def test_a_crash_in_native_code_leaves_its_stack(programs: Programs) -> None:
 @pytest.mark.parametrize(
     ("variable", "at_start"),
     [
-        *((name, True) for name in ("PYTHONHASHSEED", "PYTHONPATH", "LD_PRELOAD", "TORCH_LOGS", "KMP_AFFINITY")),
-        *((name, False) for name in ("OMP_NUM_THREADS", "NCCL_DEBUG", "LR", "TORCHELASTIC_RUN_ID")),
+        *(
+            (name, True)
+            for name in (
+                "PYTHONHASHSEED",
+                "PYTHONPATH",
+                "LD_PRELOAD",
+                "TORCH_LOGS",
+                "KMP_AFFINITY",
+                "TQDM_DISABLE",
+                "NPY_DISABLE_CPU_FEATURES",
+            )
+        ),
+        *((name, False) for name in ("OMP_NUM_THREADS", "NCCL_DEBUG", "LR", "TORCHELASTIC_RUN_ID", "TZ")),
     ],
 )
 def test_variables_that_act_at_the_start_of_an_interpreter(variable: str, at_start: bool) -> None:
