@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import gc
 import importlib
 import io
 import multiprocessing.process
@@ -36,7 +37,10 @@ INTERRUPTED_EXIT_CODE = 130
 #: The spawner's working directory, which `python -m` has put first on its path.
 _OF_SPAWNER = sys.path[0] if sys.path[:1] == [os.getcwd()] else None
 #: Variables that act as an interpreter or a library starts, by how they begin. OMP_NUM_THREADS is set again for what is loaded.
-ACTS_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH", "ATEN_")
+ACTS_AT_START = (
+    *("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH", "ATEN_"),
+    *("NPY_", "NUMPY_", "SYMPY_", "TQDM_"),  # of what comes with torch
+)
 _ACTS_LATER = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "TORCHELASTIC_RUN_ID"})
 
 
@@ -94,7 +98,8 @@ def why_not_warm(program: UserProgram) -> str | None:
 
 
 def run(program: UserProgram, report: Callable[[BaseException], None]) -> int:
-    """Run the program to its end, its threads and exit functions included; the exit code. `report` is called with what it raised."""
+    """Run the program to its end: its threads, its exit functions and the files that it has left open. Returns the exit code. `report` is called with
+    what it raised."""
     _become_new(program)
     code = 0
     try:
@@ -112,7 +117,17 @@ def run(program: UserProgram, report: Callable[[BaseException], None]) -> int:
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons, as the interpreter's own end does
     with contextlib.suppress(SystemExit):
         atexit._run_exitfuncs()
+    _flush_open_files()
     return code
+
+
+def _flush_open_files() -> None:
+    """Write what files that were left open still hold, as the end of an interpreter does: text first, then the bytes that it has become."""
+    kinds = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+    left = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+    for each in sorted(left, key=lambda each: not isinstance(each, io.TextIOWrapper)):
+        with contextlib.suppress(Exception):  # closed, on a full disk, or to somebody who has gone
+            each.flush()
 
 
 # -- a new interpreter

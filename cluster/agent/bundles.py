@@ -13,6 +13,7 @@ import os
 import shutil
 import uuid
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -31,7 +32,7 @@ from paceline.training.rank_folder import RankFolder
 #: The most of all archives that are kept.
 CACHE_BYTES = 2 << 30
 REQUEST_TIMEOUT_SECONDS = 60.0
-#: For which a coordinator may be away, or give what is no bundle.
+#: For which a coordinator may be away, or give what is no bundle; while its bytes come no time is counted.
 FETCH_SECONDS = 120.0
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 8.0
 ARCHIVE, UNFINISHED = ".tar.zst", "unfinished-"
@@ -102,8 +103,8 @@ class JobCode:
         backoff, unfinished = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS), self._unfinished()
         why: str | None = "no answer"
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
-                while (why := await self._fetch(digest, unfinished)) is not None:
+            async with asyncio.timeout(FETCH_SECONDS) as deadline:
+                while (why := await self._fetch(digest, unfinished, deadline)) is not None:
                     log.warning("the code %s is not fetched: %s; trying again", digest[:12], why)
                     await backoff.pause()
         except TimeoutError:
@@ -116,16 +117,17 @@ class JobCode:
             log.warning("archives of code that were used longest ago are not removed: %s", error)
         return open(path, "rb")  # noqa: ASYNC230 - closed when it is unpacked; a local file
 
-    async def _fetch(self, digest: str, into: Path) -> str | None:
+    async def _fetch(self, digest: str, into: Path, deadline: asyncio.Timeout) -> str | None:
         """Fetch an archive into the cache by way of the file `into`. Returns why another try may succeed. Raises CodeNotFetchedError where
-        none will."""
+        none will. The time in which bytes come moves the `deadline`."""
         try:
             async with self._http.stream("GET", f"{BUNDLES_PATH}/{digest}", headers=_AS_IT_IS, timeout=REQUEST_TIMEOUT_SECONDS) as response:
                 if refuses_for_good(response):
                     raise CodeNotFetchedError(f"the coordinator does not have the job's code ({digest[:12]}) any more; submit the job anew")
                 if response.status_code != httpx.codes.OK:
                     return f"the coordinator answered {response.status_code}"
-                size = await _save(response, into)
+                with _held(deadline):
+                    size = await _save(response, into)
             if size > MOST_PACKED_BYTES:
                 raise CodeNotFetchedError(f"the job's code ({digest[:12]}) has more than {MOST_PACKED_BYTES:,} bytes")
             found, _ = await asyncio.to_thread(_digest_of_file, into)
@@ -156,6 +158,19 @@ class JobCode:
 
     def _unfinished(self) -> Path:
         return self._folder / f"{UNFINISHED}{uuid.uuid4().hex}"
+
+
+@contextlib.contextmanager
+def _held(deadline: asyncio.Timeout) -> Iterator[None]:
+    """Move a deadline by the time that is spent within."""
+    loop, when = asyncio.get_running_loop(), deadline.when()
+    assert when is not None
+    left = when - loop.time()
+    deadline.reschedule(None)
+    try:
+        yield
+    finally:
+        deadline.reschedule(loop.time() + left)
 
 
 async def _save(response: httpx.Response, into: Path) -> int:

@@ -98,9 +98,9 @@ def become_rank(spawn: Spawn, trainer: TrainerModule, parent_pid: int, limits: P
     except BaseException:  # noqa: BLE001 - the last frame of the process: nothing may unwind into the spawner's loop
         traceback.print_exc()
     finally:
-        with contextlib.suppress(OSError, ValueError):  # its output may be on a full disk, or closed by the script
-            sys.stdout.flush()
-            sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # on a full disk, or closed, taken away or replaced by the script
+                stream.flush()
         os._exit(code)
 
 
@@ -118,6 +118,7 @@ def _redirect(folder: Path) -> None:
 
 def _work(spawn: Spawn, trainer: TrainerModule) -> int:
     os.environ.update(spawn.environment)
+    time.tzset()  # TZ may be another one than the spawner's
     if spawn.visible_devices is not None:
         os.environ |= env.visible_devices(spawn.visible_devices)
     leave_checkout()

@@ -7,7 +7,7 @@ The consequences of a fault are decided in `recovery.py`, the ranks that a runni
 Deadlines, by state (in each the job leaves by itself or by the rule named here). All of them wait for reports, so each starts anew when
 the coordinator comes back from an outage or a stall (`JobView.up_since`):
     queued      none: a job may wait for slots for ever, and `pending` says what is missing
-    starting    START_SECONDS until every rank has joined, then a restart; PACKAGES_SECONDS more while nodes install packages for its ranks
+    starting    START_SECONDS until every rank has joined, then a restart; PREPARATION_SECONDS more while nodes get code or packages for its ranks
     running     none: a step may take as long as it takes; a dead rank, a lost node or a hang (`cluster.policy.hangs`) ends it;
                 BROKEN_SECONDS for a broken group of which every rank lives
     recovering  their grace and STOP_SECONDS until the old ranks are gone; BACKLOG_SECONDS for their last saves; then none while waiting for slots; then START_SECONDS. A job
@@ -37,7 +37,7 @@ from paceline.monitoring.words import plural
 from paceline.training.link import FailureReport
 
 START_SECONDS = 120.0
-PACKAGES_SECONDS = 1800.0
+PREPARATION_SECONDS = 1800.0
 PAUSE_SECONDS = 120.0
 #: How long members may be at the step, or the save, at which they change, before a pause ends them without it. Much longer than a save takes.
 LONG_CHANGE_SECONDS = 900.0
@@ -216,10 +216,15 @@ def _on_own_pause(view: JobView) -> Stop | None:
 def _on_overdue_start(view: JobView, now: datetime) -> Decision | None:
     missing = [rank for rank in view.ranks if rank.state is not RankState.RUNNING]
     since, limit, late = view.generation_since, START_SECONDS, "did not join"
-    if since is not None and view.installs_packages:
+    if since is not None and view.needs_preparation:
         since = max([since, *(rank.updated_at for rank in view.ranks if rank.state is not RankState.ASSIGNED)])
         if preparing := [rank for rank in missing if rank.state is RankState.ASSIGNED]:
-            since, limit, late, missing = view.generation_since, START_SECONDS + PACKAGES_SECONDS, "did not get its packages", preparing
+            since, limit, late, missing = (
+                view.generation_since,
+                START_SECONDS + PREPARATION_SECONDS,
+                "did not get its code or packages",
+                preparing,
+            )
     if since is None or view.waited(since, now) < timedelta(seconds=limit):
         return None
     what = f"rank {listed(missing)} {late} within {limit:.0f} s"

@@ -100,7 +100,7 @@ class JobView:
     size_before: int | None = None  # how many members a gang that changes them had before; None: no change is under way
     target: int | None = None  # how many members it should have; None: as many as it has
     silence: HangVerdict | None = None  # why a script that has fallen quiet is to end
-    installs_packages: bool = False  # its nodes prepare packages before they start a process, which may take minutes
+    needs_preparation: bool = False  # its nodes get code or packages before they start a process, which may take minutes
     own_pause: int | None = None  # the step after which its ranks have ended because its spec says so
     slow_is_hung: bool = False  # the user has said how long a step may take
     is_elastic: bool = False  # a script that is started again with another world when nodes are lost or come back

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from paceline.bundles.errors import UnpackableFileError
 
@@ -24,7 +24,13 @@ class IgnoreRules(NamedTuple):
     """The patterns of one ignore file. `base`: its folder, relative to the top of the repository, '' or ending in '/'."""
 
     base: str
-    patterns: GitIgnoreSpec
+    patterns: tuple[GitIgnoreSpecPattern, ...]
+
+    def verdict(self, path: str) -> bool | None:
+        """Whether the last pattern that matches `path`, which begins with `base`, leaves it out; None: no pattern does. Patterns that match a folder above
+        it are not asked: a folder that is left out is never entered."""
+        inner = path.removeprefix(self.base)
+        return next((pattern.include for pattern in reversed(self.patterns) if _matches(pattern, inner)), None)
 
 
 class Ignoring(NamedTuple):
@@ -42,8 +48,7 @@ class Ignoring(NamedTuple):
         anything decides, as in git."""
         seen = self.prefix + path
         for rules in reversed(self.rules):
-            verdict = rules.patterns.check_file(seen.removeprefix(rules.base)).include
-            if verdict is not None:
+            if (verdict := rules.verdict(seen)) is not None:
                 return verdict
         return False
 
@@ -64,6 +69,20 @@ def is_never_code(entry: os.DirEntry[str]) -> bool:
     return entry.name in NEVER or entry.name.endswith(".pyc") or (entry.is_dir() and os.path.exists(os.path.join(entry, ENVIRONMENT_MARK)))
 
 
+def _matches(pattern: GitIgnoreSpecPattern, path: str) -> bool:
+    """Whether a pattern matches a path itself. pathspec's expressions match what lies below a folder as well; those of patterns of stars alone, as `*` and
+    `*/`, search for any character, or for a slash."""
+    if (regex := pattern.regex) is None:
+        return False
+    if not regex.pattern.startswith("^"):
+        return regex.search(path[-1:]) is not None
+    text = str(pattern).rstrip()
+    if not text.removesuffix("/").endswith("/**"):
+        return regex.fullmatch(path) is not None
+    is_right_kind = path.endswith("/") or not text.endswith("/")
+    return is_right_kind and regex.search(path.removesuffix("/")) is not None  # below the folder, which does not match itself
+
+
 def _rules_in(folder: Path, base: str) -> Iterator[IgnoreRules]:
     for name in IGNORE_FILES:
         yield from _rules_of_file(folder / name, base)
@@ -75,7 +94,7 @@ def _rules_of_file(file: Path, base: str) -> Iterator[IgnoreRules]:
             return
         if file.stat().st_size > MOST_RULE_BYTES:
             raise UnpackableFileError(f"{file} has more than {MOST_RULE_BYTES:,} bytes; a list of patterns is shorter")
-        lines = file.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        yield IgnoreRules(base, GitIgnoreSpec.from_lines(lines))
+        lines = file.read_text(encoding="utf-8-sig", errors="surrogateescape").splitlines()
+        yield IgnoreRules(base, tuple(map(GitIgnoreSpecPattern, lines)))
     except (OSError, ValueError) as error:
         raise UnpackableFileError(f"{file} cannot be read as a list of patterns: {error}") from error

@@ -118,10 +118,15 @@ def _file(folder: Path, path: str, entry: os.DirEntry[str]) -> BundleFile | None
 def _target(folder: Path, path: str, entry: os.DirEntry[str]) -> str:
     """The target of a link, which must lie in the folder: on a node there is nothing else."""
     target = os.readlink(entry.path)
-    leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    if posixpath.isabs(target) or leads_to.split("/")[0] == "..":
+    if leads_outside(path, target):
         raise UnpackableFileError(f"{path} is a link to {target}, outside of {folder}; put a copy in its place, or {WAY_OUT}")
     return target
+
+
+def leads_outside(path: str, target: str) -> bool:
+    """Return whether the link `path`, relative to its folder, has a target outside of the folder."""
+    leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return posixpath.isabs(target) or leads_to.split("/")[0] == ".."
 
 
 def _fullest(files: Iterable[BundleFile]) -> str:

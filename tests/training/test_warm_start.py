@@ -106,6 +106,15 @@ def test_a_program_sees_what_a_new_interpreter_shows_it(programs: Programs, thre
     assert warm.told["threads"] == int(threads)
 
 
+def test_times_are_those_of_its_own_zone(programs: Programs) -> None:
+    programs.write(
+        "clock.py", "import json, time; print(json.dumps([time.strftime('%H %Z', time.localtime(0)), time.tzname, time.timezone]))"
+    )
+    warm, fresh = (programs.run("clock.py", fresh=fresh, TZ="JST-9") for fresh in (False, True))
+    assert warm.told == fresh.told
+    assert warm.told[0] == "09 JST"
+
+
 def test_a_module_is_found_from_the_working_directory(programs: Programs) -> None:
     programs.write("shop/__init__.py", "")
     programs.write("shop/train.py", LOOKS)
@@ -169,6 +178,39 @@ def test_workers_of_a_dataloader_and_threads_end_with_it(programs: Programs) -> 
     programs.write("work.py", "\n".join(line[4:] for line in source.splitlines()))
     ran = programs.run("work.py")
     assert (ran.told, ran.status.exit_code, ran.failure) == ([0, 1, 2, 3, "thread"], 0, None)
+
+
+LEAVES_FILES_OPEN = """
+import csv
+table = open("table.csv", "w")
+csv.writer(table).writerow(["loss", 0.5])
+both = open("both.bin", "w+b")
+both.write(b"bytes")
+closed = open("closed.txt", "w")
+closed.close()
+
+def evaluate():
+    notes = open("notes.txt", "w")
+    notes.write("as far as this")
+    raise RuntimeError("bad")
+
+evaluate()
+"""
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_it_wrote_to_files_that_it_left_open_is_there(programs: Programs, fresh: bool) -> None:
+    programs.write("leave.py", LEAVES_FILES_OPEN)
+    assert programs.run("leave.py", fresh=fresh).status.exit_code == 1
+    written = {name: (programs.folder / name).read_text() for name in ("table.csv", "both.bin", "notes.txt")}
+    assert written == {"table.csv": "loss,0.5\n", "both.bin": "bytes", "notes.txt": "as far as this"}
+
+
+@pytest.mark.parametrize("stdout", ["None", "open('/dev/full', 'w')", "type('Broken', (), {'flush': lambda self: {}['x']})()"])
+def test_a_script_that_takes_its_output_away_ends_well(programs: Programs, stdout: str) -> None:
+    programs.write("quiet.py", f"import sys\nsys.stdout = {stdout}\n")
+    ran = programs.run("quiet.py")
+    assert (ran.status.exit_code, ran.failure) == (0, None)
 
 
 LAST_LINES = """
@@ -256,8 +298,19 @@ def test_a_crash_in_native_code_leaves_its_stack(programs: Programs) -> None:
 @pytest.mark.parametrize(
     ("variable", "at_start"),
     [
-        *((name, True) for name in ("PYTHONHASHSEED", "PYTHONPATH", "LD_PRELOAD", "TORCH_LOGS", "KMP_AFFINITY")),
-        *((name, False) for name in ("OMP_NUM_THREADS", "NCCL_DEBUG", "LR", "TORCHELASTIC_RUN_ID")),
+        *(
+            (name, True)
+            for name in (
+                "PYTHONHASHSEED",
+                "PYTHONPATH",
+                "LD_PRELOAD",
+                "TORCH_LOGS",
+                "KMP_AFFINITY",
+                "TQDM_DISABLE",
+                "NPY_DISABLE_CPU_FEATURES",
+            )
+        ),
+        *((name, False) for name in ("OMP_NUM_THREADS", "NCCL_DEBUG", "LR", "TORCHELASTIC_RUN_ID", "TZ")),
     ],
 )
 def test_variables_that_act_at_the_start_of_an_interpreter(variable: str, at_start: bool) -> None:

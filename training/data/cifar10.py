@@ -79,10 +79,15 @@ def published(cache: Path) -> Path:
 
 
 def unpack(archive: Path, cache: Path, folder: Path) -> None:
-    """The folder gets its name only once all of it is there."""
+    """Write the batches of the published archive to the new `folder`, which gets its name only once all of them are there."""
     with tempfile.TemporaryDirectory(dir=cache) as scratch, tarfile.open(archive) as packed:
-        packed.extractall(scratch, filter="data")
-        (Path(scratch) / ARCHIVE_FOLDER).rename(folder)
+        unpacked = Path(scratch) / ARCHIVE_FOLDER
+        unpacked.mkdir()
+        for name in (*TRAIN_FILES, *TEST_FILES):
+            batch = packed.extractfile(f"{ARCHIVE_FOLDER}/{name}")
+            assert batch is not None, f"{name} of the published archive is a file"
+            (unpacked / name).write_bytes(batch.read())
+        unpacked.rename(folder)
     archive.unlink()
 
 

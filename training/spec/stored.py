@@ -68,8 +68,13 @@ class StoredSpec:
 
     @property
     def installs_packages(self) -> bool:
-        """Whether nodes prepare something for the job's ranks that may take minutes: packages, or a container's image."""
+        """Whether nodes prepare packages or a container's image for the job's ranks."""
         return any(self.part("environment", name) is not None for name in ("requirements", "python", "image"))
+
+    @property
+    def needs_preparation(self) -> bool:
+        """Whether nodes have to get anything before they start the job's ranks: its code, packages, or a container's image. Any of them may take minutes."""
+        return self.installs_packages or self.part("environment", "code") is not None
 
     def part(self, *names: str) -> Any:
         """One value of the document, whether or not all of it can be read. None where it is not there."""

@@ -77,7 +77,7 @@ def job_view(
         target=job.world_size,
         is_elastic=spec is not None and derived.is_elastic_script(spec),
         is_script=is_script,
-        installs_packages=job.spec.installs_packages,
+        needs_preparation=job.spec.needs_preparation,
         stop=stop_of(job),
         saves=spec is not None and derived.saves_when_stopped(spec),
         grace_seconds=grace_of(job.spec.document),

@@ -74,8 +74,8 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
             return RankState.RUNNING
         if self.parked:
             return RankState.PARKED
-        if self.phase is RankPhase.PREPARING and self.order.spec.installs_packages:
-            return RankState.ASSIGNED  # installing packages takes minutes, and no process is late
+        if self.phase is RankPhase.PREPARING and self.order.spec.needs_preparation:
+            return RankState.ASSIGNED  # packages, and much code over a slow network, take minutes, and no process is late
         return RankState.STARTING if self.entered else RankState.ASSIGNED
 
     def observed(self, now: float) -> ObservedRank:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,24 @@ async def test_a_coordinator_that_is_away_for_a_while(node: Node, tmp_path: Path
     await node.code.place(node.order(digest))
     assert (len(node.asked), (node.work() / "train.py").exists()) == (6, True)
     assert node.kept() == [f"{digest}.tar.zst"]
+
+
+async def test_code_that_takes_longer_than_its_patience_arrives_as_long_as_bytes_come(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundles, "FETCH_SECONDS", 1.0)
+    digest = node.bundle(tmp_path / "code", **{"train.py": "x"})
+    data = node.archives[digest]
+
+    async def slowly() -> AsyncIterator[bytes]:
+        for start in range(0, len(data), len(data) // 3):
+            yield data[start : start + len(data) // 3]
+            await asyncio.sleep(0.4)
+
+    node.answers = [httpx.Response(200, content=slowly())]
+    await node.code.place(node.order(digest))
+    assert (node.work() / "train.py").exists()
+    assert node.asked == [digest]
 
 
 async def test_why_it_was_not_fetched(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,15 @@ def test_a_folder_comes_out_as_it_went_in(tmp_path: Path) -> None:
     assert os.readlink(tmp_path / "out" / "link.py") == "pkg/a/b/c.py"
 
 
+def test_it_is_unpacked_by_the_python_of_debian_12(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract = tarfile.TarFile.extract
+    monkeypatch.setattr(tarfile.TarFile, "extract", lambda tar, member, path: extract(tar, member, path))  # without filters
+    code = make(tmp_path / "code", **{"train.py": "x", "pkg/model.py": "y"})
+    bundle, data = packed(code)
+    assert unpack(io.BytesIO(data), bundle.digest, tmp_path / "out") == 2
+    assert list_files(tmp_path / "out").files == list_files(code).files
+
+
 def test_equal_folders_have_equal_digests(tmp_path: Path) -> None:
     one, two = (make(tmp_path / name, **{"b.py": "1", "a/x.py": "2"}) for name in ("one", "two"))
     os.utime(two / "b.py", (1, 1))
@@ -76,6 +85,9 @@ def test_equal_folders_have_equal_digests(tmp_path: Path) -> None:
         entry("device", tarfile.CHRTYPE),
         entry("pipe", tarfile.FIFOTYPE),
         entry("folder", tarfile.DIRTYPE),
+        entry("train.py"),
+        entry("train.py/below"),
+        entry("sparse", tarfile.GNUTYPE_SPARSE),
     ],
     ids=lambda member: f"{member.name} {member.linkname}",
 )
@@ -87,10 +99,32 @@ def test_nothing_gets_outside(tmp_path: Path, member: tarfile.TarInfo) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*")) in (["in", "out"], ["in", "out", "train.py"])
 
 
-def test_a_file_through_a_link_stays_within(tmp_path: Path) -> None:
-    digest, data = crafted((entry("here", tarfile.SYMTYPE, "."), b""), (entry("here/x.py"), b"x"))
+@pytest.mark.parametrize(
+    "member", [entry("here/x.py"), entry("here/a/x.py"), entry("here/link", tarfile.SYMTYPE, "x.py")], ids=lambda m: m.name
+)
+def test_nothing_is_written_through_a_link(tmp_path: Path, member: tarfile.TarInfo) -> None:
+    digest, data = crafted((entry("here", tarfile.SYMTYPE, "."), b""), (member, b""))
+    with pytest.raises(DamagedBundleError, match="through a link"):
+        unpack(data, digest, tmp_path / "out")
+    assert os.listdir(tmp_path / "out") == ["here"]
+
+
+def test_a_chain_of_links_stays_within(tmp_path: Path) -> None:
+    """By their names alone both of these stay in the folder."""
+    top, way_out = entry("a/b/top", tarfile.SYMTYPE, "../.."), entry("a/b/out", tarfile.SYMTYPE, "top/../..")
+    digest, data = crafted((top, b""), (way_out, b""))
     unpack(data, digest, tmp_path / "out")
-    assert (tmp_path / "out" / "x.py").read_bytes() == b"x"
+    assert (tmp_path / "out" / "a" / "b" / "out").resolve() == tmp_path / "out" / "a"
+
+
+def test_modes_are_those_of_code(tmp_path: Path) -> None:
+    modes = {0o4777: 0o755, 0o666: 0o644, 0o100: 0o755, 0: 0o644}
+    members = [entry(f"{mode:o}") for mode in modes]
+    for member in members:
+        member.mode = int(member.name, 8)
+    digest, data = crafted(*((member, b"x") for member in members))
+    unpack(data, digest, tmp_path / "out")
+    assert {int(path.name, 8): path.stat().st_mode & 0o7777 for path in (tmp_path / "out").iterdir()} == modes
 
 
 def test_another_digest_is_refused(tmp_path: Path) -> None:

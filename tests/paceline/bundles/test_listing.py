@@ -65,10 +65,55 @@ def test_the_same_files_as_git(tmp_path: Path) -> None:
         },
     )
     make(tmp_path, **{"pkg/a.log": "x", "sub/data/b": "x"})
-    git = ["git", "-C", str(tmp_path)]
+    assert paths(tmp_path) == paths_of_git(tmp_path)
+
+
+def paths_of_git(folder: Path) -> list[str]:
+    git = ["git", "-C", str(folder)]
     subprocess.run([*git, "init", "-q"], check=True)
     listed = subprocess.run([*git, "ls-files", "--others", "--exclude-standard", "-z"], check=True, capture_output=True, text=True).stdout
-    assert paths(tmp_path) == sorted(filter(None, listed.split("\0")))
+    return sorted(filter(None, listed.split("\0")))
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        "*\n!*/\n!*.py\n",
+        "/*\n!/pkg/\n!/train.py\n/pkg/*\n!/pkg/model.py\n",
+        "pkg/**\n!pkg/keep.txt\n",
+        "pkg/**/deep/**\n",
+        "pkg/**/\n",
+        "**/data/**\n!**/data/*.yaml\n",
+        "**/*/**\n!x/data/\n",
+        "**/*/\n!pkg/\n",
+        "*.txt\n!pkg/\n",
+        "data\n!data/\n*.csv\n",
+        "pkg/*/\n!pkg/deep\n",
+        "*a*\n!x/data/*\n!x\n",
+        "**\n!**/\n!x/**\n",
+        "\ufeff*.log\n",
+        "[!a-t]*\n*.[tc]??\n",
+    ],
+)
+def test_patterns_act_as_in_git(tmp_path: Path, patterns: str) -> None:
+    names = (
+        "train.py",
+        "a.log",
+        "\ufeffb.log",
+        "pkg/model.py",
+        "pkg/keep.txt",
+        "pkg/deep/deep/c.py",
+        "x/data/a.yaml",
+        "x/data/a.csv",
+        "data/x.py",
+    )
+    make(tmp_path, **dict.fromkeys(names, "x"), **{".gitignore": patterns})
+    assert paths(tmp_path) == paths_of_git(tmp_path)
+
+
+def test_a_folder_that_is_named_is_sent_though_git_ignores_it(tmp_path: Path) -> None:
+    make(tmp_path, **{".git/config": "", ".gitignore": "/scratch/\n*.log\n", "scratch/train.py": "x", "scratch/a.log": "x"})
+    assert paths(tmp_path / "scratch") == ["train.py"]
 
 
 def test_rules_of_the_repository_hold_in_a_folder_of_it(tmp_path: Path) -> None:

@@ -53,6 +53,13 @@ def desired(action: str | None, generation: int = 1) -> Desired:
     )
 
 
+def preparing(**environment: Any) -> RankRecord:
+    """A rank for which its node gets what `environment` names."""
+    started = rank(phase=RankPhase.PREPARING, pid=None)
+    spec = StoredSpec(training_job() | {"environment": environment})
+    return msgspec.structs.replace(started, order=msgspec.structs.replace(started.order, spec=spec))
+
+
 @pytest.mark.parametrize(
     ("there", "action", "expected"),
     [
@@ -124,6 +131,8 @@ def test_only_the_first_node_serves_a_generations_store() -> None:
     ("there", "state"),
     [
         (rank(phase=RankPhase.PREPARING, pid=None), RankState.STARTING),
+        (preparing(requirements=["einops"]), RankState.ASSIGNED),  # which may take minutes, and no process is late
+        (preparing(code={"bundle": "0" * 64}), RankState.ASSIGNED),
         (rank(), RankState.STARTING),
         (rank(entered=False), RankState.ASSIGNED),  # a process that has yet to come here
         (rank(parked=True), RankState.PARKED),
