@@ -1,6 +1,6 @@
 """Administration from the coordinator's own machine: needs no key, only its database. Prints one JSON document.
 
-python -m paceline.api.admin migrate | login-link | api-key | join-token | backup DIR | restore DIR | db-check [--backup DIR]
+python -m paceline.api.admin migrate | login-link | api-key | join-token | after-restore | backup DIR | restore DIR | db-check [--backup DIR]
 
 Exit codes: 1 error (also: a database that is not well), 2 not on this kind of database, 6 something is in the way.
 """
@@ -27,6 +27,7 @@ from paceline.api.services.nodes import joining
 from paceline.api.settings import Settings
 from paceline.db import backup
 from paceline.db.errors import BackupExistsError, DatabaseError, FolderInUseError, UnsupportedDatabaseError
+from paceline.db.fencing import fence_generations
 from paceline.db.migrate import upgrade_all
 from paceline.db.models.events import ADMIN_COMMAND_ID
 from paceline.db.repositories import identity as repository
@@ -76,6 +77,11 @@ async def migrated(session: AsyncSession, arguments: argparse.Namespace, now: da
     return {"migrated": True}
 
 
+async def fenced(session: AsyncSession, arguments: argparse.Namespace, now: datetime) -> dict[str, Any]:
+    connection = await session.connection()
+    return {"jobs": await connection.run_sync(fence_generations, now)}
+
+
 async def back_up(settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
     backup.require_sqlite(settings.database_url, f"pg_dump --format=custom --file={arguments.folder} DATABASE_URL")
     manifest = await asyncio.to_thread(backup.back_up, settings.data, arguments.folder)
@@ -83,7 +89,8 @@ async def back_up(settings: Settings, arguments: argparse.Namespace) -> dict[str
 
 
 async def restore(settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
-    backup.require_sqlite(settings.database_url, f"stop the coordinators, then pg_restore --clean --dbname=DATABASE_URL {arguments.folder}")
+    way_out = f"stop the coordinators, pg_restore --clean --dbname=DATABASE_URL {arguments.folder}, then 'python -m paceline.api.admin after-restore'"
+    backup.require_sqlite(settings.database_url, way_out)
     aside = await asyncio.to_thread(backup.restore, arguments.folder, settings.data, force=arguments.force)
     return {"data": str(settings.data.absolute()), "moved_aside": str(aside.absolute()) if aside else None}
 
@@ -137,6 +144,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     token.add_argument("--into", type=Path, metavar="DIR", help="write each into a file of this folder as well, for its owner only")
     token.add_argument("--names", type=lambda text: text.split(","), metavar="NAME,...", help="of those files (default: 1, 2, ...)")
     token.set_defaults(action=join_token)
+    fencing = actions.add_parser("after-restore", help="after pg_restore, before a coordinator starts: end what ran since the backup")
+    fencing.set_defaults(action=fenced)
     _add_file_actions(actions)
     return parser.parse_args(arguments)
 

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from sqlalchemy import create_engine
 
 from paceline.db.copies import SCRATCH, TURN_SECONDS, copy, opened
 from paceline.db.errors import (
@@ -26,6 +27,7 @@ from paceline.db.errors import (
     MigrationError,
     UnsupportedDatabaseError,
 )
+from paceline.db.fencing import fence_generations
 from paceline.db.folder_lock import folder_lock
 from paceline.db.migrate import CONTROL, METRICS, MigrationLine
 from paceline.monitoring.files import make_folders, sync_folder, write_durably
@@ -173,6 +175,7 @@ def _check_file(path: Path, schema: MigrationLine, mode: str = "rw") -> Health:
 
 def restore(folder: Path, data: Path, *, force: bool) -> Path | None:
     """Put a backup into a data folder that no coordinator uses. With `force` the databases that are there are moved aside; returns where to.
+    Generations that were handed out since the backup are fenced off: see `db.fencing`.
 
     Checkpoints and agents' folders stay where they are: the records name them by their paths.
     """
@@ -182,6 +185,9 @@ def restore(folder: Path, data: Path, *, force: bool) -> Path | None:
         if present and not force:
             raise BackupExistsError(f"{data} holds databases already ({present[0].name}); --force moves them aside, or name another --data")
         fresh = [bring(folder, data, name) for name in manifest.files]
+        for path in fresh:
+            if FILES[path.stem] is CONTROL:
+                fence(path)
         aside = move_aside(data, present)
         for path in fresh:
             path.rename(path.with_suffix(""))
@@ -218,6 +224,16 @@ def bring(folder: Path, data: Path, name: str) -> Path:
     with opened(folder / name, mode="ro") as source:
         copy(source, path)
     return path
+
+
+def fence(path: Path) -> None:
+    """Fence off generations in a copy of the control database."""
+    engine = create_engine(f"sqlite:///{path}")
+    try:
+        with engine.begin() as connection:
+            fence_generations(connection, datetime.now(UTC))
+    finally:
+        engine.dispose()
 
 
 def move_aside(data: Path, present: list[Path]) -> Path | None:

@@ -12,7 +12,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.env import device_index
-from paceline.distributed.errors import StoreRefusedError, StoreUnreachableError
+from paceline.distributed.errors import StoreRefusedError, StoreTimeoutError, StoreUnreachableError
 from paceline.distributed.probes import HostProbePort
 from paceline.distributed.process_group import Axes, Group
 from paceline.distributed.reduction_groups import ReductionRequest
@@ -88,13 +88,18 @@ def reach_store(membership: Membership, aborter: GroupAborter) -> RendezvousStor
 
 
 def await_all(store: RendezvousStore, membership: Membership, aborter: GroupAborter) -> None:
-    """Record this rank's arrival in `store` and wait until all ranks of the generation have arrived. Raises `StoreRefusedError`."""
+    """Record this rank's arrival in `store` and wait until all ranks of the generation have arrived, however long their nodes prepare
+    packages: the aborter and the coordinator's deadlines end the wait. Raises `StoreRefusedError` and `StoreUnreachableError`."""
     if aborter.aborted.is_set():  # before the store's socket was there to be shut down
         raise StoreRefusedError(f"generation {membership.generation} of job {membership.job_id} is over: a newer one has begun")
     arrived = f"g{membership.generation}/arrived"
     if store.add(arrived, 1) >= membership.world_size:
         store.set(f"{arrived}/all", b"")
-    store.wait([f"{arrived}/all"])
+    while True:
+        try:
+            return store.wait([f"{arrived}/all"])
+        except StoreTimeoutError:  # the store is there, and some rank is not yet
+            continue
 
 
 def join(

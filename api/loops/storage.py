@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services
@@ -18,6 +18,8 @@ from paceline.db.repositories import storage
 
 logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 10.0
+#: Who has set the clock wrong, or started a machine whose clock is wrong, has this long to set it right.
+CLOCK_STEADY = timedelta(hours=1)
 #: Pages of an SQLite file that one transaction gives back, and the fewest for which it is worth one.
 PAGES_AT_ONCE, PAGES_WORTH_IT = 500, 100
 
@@ -31,13 +33,13 @@ class StorageKeeper:
 
     async def step_once(self, now: datetime) -> None:
         """Make one pass of a few seconds at most; the rest is left for the next. A part that fails holds up no other, and is raised at
-        the end."""
+        the end. Nothing is deleted by its age until the clock has been steady for an hour: to one that is months ahead everything is old."""
         sweep, policy = Sweep(self.services, now, DeletionPace.of(self.pass_seconds)), self.services.settings.keep
         failed: list[Exception] = []
         for part in (
             self._report_disk(now),
             removals.carry_out(sweep),
-            aging.by_age(sweep, policy),
+            self._by_age(sweep, policy),
             aging.by_size(sweep, policy),
             self._hourly(sweep, policy),
             sweep.record_losses(),
@@ -53,7 +55,17 @@ class StorageKeeper:
         if sweep.pace.over:
             self.services.bus.publish(bus.STORAGE)  # there is more to do: the next pass begins at once
 
+    def _knows_ages(self, now: datetime) -> bool:
+        steady_since = self.services.uptime.clock_steady_since
+        return steady_since is None or now - steady_since >= CLOCK_STEADY
+
+    async def _by_age(self, sweep: Sweep, policy: KeepPolicy) -> None:
+        if self._knows_ages(sweep.now):
+            await aging.by_age(sweep, policy)
+
     async def _hourly(self, sweep: Sweep, policy: KeepPolicy) -> None:
+        if not self._knows_ages(sweep.now):
+            return
         self._hourly_due |= await aging.mark_arrival(self.services, sweep.now, policy)
         if not self._hourly_due:
             return

@@ -44,6 +44,7 @@ def restore(
     document = _ask(data, "restore", str(folder.absolute()), *(["--force"] if force else []))
     pairs = [("data", document["data"]), ("moved aside", document["moved_aside"] or "nothing")]
     emit(document, Format.JSON if json else Format.TABLE, lambda: fields(pairs))
+    note("jobs that ran at the backup go on from their newest checkpoints: what runs of them now is ended once the coordinator starts")
 
 
 @app.command("check")

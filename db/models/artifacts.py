@@ -31,7 +31,7 @@ class ArtifactRow(ControlBase):
     """A file for download. `error`: why there is no file. `stored_at`: since when all of it is stored.
 
     Of kind `file` it is one version of a file in $PACELINE_ARTIFACTS: `name` is its key, `path` says where it is in the job, `folder` is the
-    path without the last part, `changed_ns` when its node saw it change. Of kind `model` it
+    path without the last part, `changed_ns` when its node saw it change, by the coordinator's clock. Of kind `model` it
     was replaced by a newer version, and a registered model is made of it. Of kind `limit` it is no file, but says once that a limit was passed."""
 
     __tablename__ = "artifacts"

@@ -168,6 +168,11 @@ async def addresses(session: AsyncSession, node_ids: Collection[str]) -> dict[st
     return {node_id: NodeAddress(host, port) for node_id, host, port in await session.execute(query)}
 
 
+async def clock_skew(session: AsyncSession, node_id: str) -> float:
+    """How many seconds a node's clock is ahead of the coordinator's, by its newest heartbeats; 0 while it is not known."""
+    return await session.scalar(select(NodeRow.clock_skew).where(NodeRow.id == node_id)) or 0.0
+
+
 async def raise_desired_revision(session: AsyncSession, node_ids: Collection[str]) -> None:
     """Raise the desired revision of these nodes. They are locked in id order first, so that two transactions never wait for each other."""
     if not node_ids:

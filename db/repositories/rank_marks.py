@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.protocol import RankKey
@@ -27,6 +27,14 @@ async def living_ranks_of(session: AsyncSession, node_ids: Collection[str]) -> d
     for node_id, job_id, generation, rank in await session.execute(query):
         found[node_id].add(RankKey(job_id, generation, rank))
     return found
+
+
+async def last_generations(session: AsyncSession, job_id: str, rank: int) -> dict[tuple[int, int], int]:
+    """The last generation in which each process had a place that was started as this rank, by the generation and the rank that it was
+    started as."""
+    born = func.coalesce(RankRow.born_generation, RankRow.generation), func.coalesce(RankRow.born_rank, RankRow.rank)
+    query = select(*born, func.max(RankRow.generation)).where(RankRow.job_id == job_id, born[1] == rank).group_by(*born)
+    return {(generation, number): last for generation, number, last in await session.execute(query)}
 
 
 async def load(session: AsyncSession, places: Sequence[RankKey], *, lock: bool = False) -> dict[RankKey, int]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Insert, Table, delete, func, select, text, update
+from sqlalchemy import Insert, Table, delete, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.history.node_readings import READING_KINDS
@@ -151,7 +151,8 @@ async def mark_before(session: AsyncSession, moment: datetime) -> ArrivalMarkRow
 
 
 async def add_mark(session: AsyncSession, now: datetime, events: int, forget_before: datetime) -> None:
-    await session.execute(delete(ArrivalMarkRow).where(ArrivalMarkRow.time < forget_before))
+    """Add a mark. Marks in the future go: they were made before the clock was set back."""
+    await session.execute(delete(ArrivalMarkRow).where(or_(ArrivalMarkRow.time < forget_before, ArrivalMarkRow.time >= now)))
     points, lines = [await session.scalar(select(func.max(table.seq))) or 0 for table in (MetricRecordRow, LogLineRow)]
     session.add(ArrivalMarkRow(time=now, points=points, lines=lines, events=events))
 

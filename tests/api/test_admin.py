@@ -16,8 +16,12 @@ from sqlalchemy import select
 from paceline.api import admin
 from paceline.api.core import identity
 from paceline.api.settings import Settings
+from paceline.cluster.states import JobState
+from paceline.db.fencing import SKIPPED_GENERATIONS
 from paceline.db.models.events import EventRow
+from paceline.db.models.jobs import JobRow
 from paceline.db.session import open_databases
+from tests import factories
 
 RUN_SECONDS = 60
 
@@ -71,3 +75,16 @@ async def test_a_replaced_key_opens_nothing_any_more(settings: Settings) -> None
     assert [caller is not None for caller in found] == [False, True, True]
     made, revoked = ("key.created", "the administration command"), ("key.revoked", "the administration command")
     assert told == [made, made, revoked, made]
+
+
+async def test_after_a_restore_with_the_tools_of_postgresql_one_command_fences_off_what_ran_since(settings: Settings) -> None:
+    assert await run(settings, "after-restore") == {"jobs": 0}
+    control, metrics = open_databases(settings.data, settings.database_url)
+    async with control.write() as session:
+        await factories.create_job(session, state=JobState.RUNNING, generation=3)
+    assert await run(settings, "after-restore") == {"jobs": 1}
+    async with control.read() as session:
+        job = (await session.scalars(select(JobRow))).one()
+    await control.close()
+    await metrics.close()
+    assert (job.state, job.generation) == (JobState.RECOVERING, 3 + SKIPPED_GENERATIONS)

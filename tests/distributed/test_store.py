@@ -16,7 +16,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.errors import StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
-from paceline.distributed.joining import join, meet
+from paceline.distributed.joining import await_all, join, meet
 from paceline.distributed.store import RendezvousStore
 from paceline.training.link import RankPlace
 from tests.ranks import StoreThread, make_world, run_ranks, store_server
@@ -131,6 +131,32 @@ def test_a_store_that_dies_in_the_middle_of_a_hello_is_tried_again(server: Store
         connection.close()
         server.restart(1)
         met.result(TIMEOUT_SECONDS).close()
+
+
+class NoticedStore(RendezvousStore):
+    """A store that tells when a wait in it has timed out."""
+
+    timed_out: threading.Event
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        try:
+            super().wait(keys, timeout)
+        except StoreTimeoutError:
+            self.timed_out.set()
+            raise
+
+
+def test_a_rank_whose_node_prepares_for_long_is_waited_for(server: StoreThread) -> None:
+    early, late = make_world(0, 2, server.port, HERE), make_world(1, 2, server.port, HERE)
+    store = NoticedStore(early)
+    store.timed_out = threading.Event()
+    store.set_timeout(timedelta(seconds=0.05))
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(await_all, store, early, GroupAborter())
+        assert store.timed_out.wait(TIMEOUT_SECONDS)
+        meet(late, GroupAborter()).close()
+        waiting.result(TIMEOUT_SECONDS)
+    store.close()
 
 
 def regroup(world: RankPlace) -> list[float]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
+import pytest
+
 from paceline.api.loops.lease_loop import LeaseLoop
 from paceline.api.loops.scheduler import Scheduler
 from paceline.cluster.states import JobState
+from paceline.db.fencing import SKIPPED_GENERATIONS, fence_generations
+from paceline.training.link import ProcessIdentity
 from tests.integration.conftest import Cluster
 from tests.simulated_agent import SimulatedAgent
 
@@ -70,3 +75,22 @@ async def test_a_job_that_was_to_start_again_when_the_coordinator_went_away_does
     await other.connect()
     job = await cluster.until_job(job_id, "running", generation=2)
     assert job["restarts"] == 1
+
+
+@pytest.mark.parametrize("moved_on_to", [1, 3])
+async def test_a_job_goes_on_after_its_database_was_put_back(cluster: Cluster, moved_on_to: int) -> None:
+    """Its agents are where they were at the backup, or have closed up and grown since: it stayed "running" for ever, and took no step."""
+    agent = await cluster.add_agent("a", slots=1)
+    job_id = await cluster.submit(fault_tolerance={"max_restarts": 0})
+    await cluster.until_job(job_id, "running")
+    await lose_coordinator(cluster, agent)
+    living = agent.ranks.pop((job_id, 1, 0))
+    birth = ProcessIdentity(generation=1, rank=0)
+    living.world = msgspec.structs.replace(living.world, generation=moved_on_to, birth=birth)
+    agent.ranks[job_id, moved_on_to, 0] = living
+    async with cluster.services.write() as session:
+        await (await session.connection()).run_sync(fence_generations, cluster.now())
+    await agent.connect()
+    job = await cluster.until_job(job_id, "running", restarts=0)
+    number = 2 + SKIPPED_GENERATIONS
+    assert (job["generation"], list(agent.ranks), agent.started[1:]) == (number, [(job_id, number, 0)], [(job_id, number, 0)])

@@ -15,16 +15,20 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import node_actor
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.services.artifacts import stored_artifacts
+from paceline.api.services.artifacts.file_versions import FileVersions
 from paceline.api.services.lifecycle import events
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import aged, artifact_files, rank_marks
 from paceline.db.repositories import artifacts as rows
+from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories.artifact_files import FILE, LIMIT, JobFiles
 from paceline.monitoring import artifact_files as wire
 from paceline.monitoring.artifact_files import BATCH_FILES, FileReceived, FilesOffer, FilesReceived, OfferedFile
 
-ENOUGH = FileReceived()
+OUTDATED = FileReceived(
+    refused="a process that the job has had since has left a later version of it; this one stays on its node for some days"
+)
 DELETED = FileReceived(refused="the data of its job was deleted")
 
 
@@ -67,10 +71,13 @@ async def _note_all(
     known: dict[str, list[ArtifactRow]] = {path: [] for path in paths}
     for row in await artifact_files.versions(session, offer.job_id, paths):
         known[row.path or ""].append(row)
+    versions = await FileVersions.of_job(session, offer.job_id, offer.rank)
+    ahead_ns = int(await node_rows.clock_skew(session, node.id) * 1e9)
     stored = await artifact_files.totals_of_job(session, offer.job_id, paths)
     answers: dict[str, FileReceived] = {}
     for file in offer.files:
-        wanted, answer = await _note(session, node, offer, file, known[file.path], stored, now)
+        row = _row_of(node, offer, file, ahead_ns, now)
+        wanted, answer = await _note(session, node, file, row, known[file.path], versions, stored)
         answers[file.version] = answer
         if wanted is not None:
             known[file.path].append(wanted)
@@ -80,30 +87,9 @@ async def _note_all(
     return answers
 
 
-async def _note(
-    session: AsyncSession,
-    node: NodeRow,
-    offer: FilesOffer,
-    file: OfferedFile,
-    known: Sequence[ArtifactRow],
-    stored: JobFiles,
-    now: datetime,
-) -> tuple[ArtifactRow | None, FileReceived]:
-    """Note one file. Returns its row where its content is wanted, and the answer."""
-    same = next((row for row in known if row.name == file.version), None)
-    if same is not None:
-        return (None if same.stored_at else same), FileReceived(id=same.id)
-    place = (offer.generation, offer.rank)
-    if any((row.generation, row.rank) != place and (row.changed_ns or 0) > file.changed_ns for row in known if row.stored_at):
-        return None, ENOUGH  # another node has a later version
-    refused = refusal(file, stored)
-    if refused is not None:
-        await _tell(session, node, offer.job_id, file, refused, now)
-        return None, FileReceived(refused=refused[1])
-    for row in known:
-        if row.stored_at is None and (row.generation, row.rank) == place:
-            await session.delete(row)  # the file was changed before all of it was here
-    row = ArtifactRow(
+def _row_of(node: NodeRow, offer: FilesOffer, file: OfferedFile, ahead_ns: int, now: datetime) -> ArtifactRow:
+    """The row of an offered file; its time by the coordinator's clock, which the node's is so many nanoseconds ahead of."""
+    return ArtifactRow(
         job_id=offer.job_id,
         generation=offer.generation,
         rank=offer.rank,
@@ -117,8 +103,32 @@ async def _note(
         created_at=now,
         path=file.path,
         folder=file.path.rpartition("/")[0],
-        changed_ns=file.changed_ns,
+        changed_ns=max(0, file.changed_ns - ahead_ns),
     )
+
+
+async def _note(
+    session: AsyncSession,
+    node: NodeRow,
+    file: OfferedFile,
+    row: ArtifactRow,
+    known: Sequence[ArtifactRow],
+    versions: FileVersions,
+    stored: JobFiles,
+) -> tuple[ArtifactRow | None, FileReceived]:
+    """Note one file, as the row of it says. Returns that row where its content is wanted, and the answer."""
+    same = next((each for each in known if each.name == file.version), None)
+    if same is not None:
+        return (None if same.stored_at else same), FileReceived(id=same.id)
+    if versions.is_outdated(row, known):
+        return None, OUTDATED
+    refused = refusal(file, stored)
+    if refused is not None:
+        await _tell(session, node, row.job_id, file, refused, row.created_at)
+        return None, FileReceived(refused=refused[1])
+    for each in known:
+        if each.stored_at is None and (each.generation, each.rank) == (row.generation, row.rank):
+            await session.delete(each)  # the file was changed before all of it was here
     session.add(row)
     await session.flush()
     return row, FileReceived(id=row.id)

@@ -90,7 +90,7 @@ def describe(row: ArtifactRow) -> LeftFile:
 
 
 def moment(nanoseconds: int) -> datetime:
-    """A time of a node's clock; one that no calendar has is that of the calendar's beginning."""
+    """The moment of a time in nanoseconds; one that no calendar has is the calendar's beginning."""
     try:
         return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
     except (OverflowError, ValueError, OSError):

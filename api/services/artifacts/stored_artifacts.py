@@ -17,6 +17,7 @@ from paceline.api.core.identity import node_actor
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.artifacts import Artifact
 from paceline.api.services.artifacts import media_offers
+from paceline.api.services.artifacts.file_versions import FileVersions
 from paceline.api.services.lifecycle import events, node_lifecycle
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.nodes import NodeRow
@@ -211,12 +212,11 @@ async def settle(session: AsyncSession, row: ArtifactRow, now: datetime) -> list
 
 async def settle_versions(session: AsyncSession, row: ArtifactRow, known: Sequence[ArtifactRow], now: datetime) -> list[str]:
     """Settle a file among the `known` versions of its path, as `settle` does."""
+    others = [each for each in known if each.stored_at is not None and each.id != row.id]
+    versions = await FileVersions.of_job(session, row.job_id, row.rank)
     row.stored_at = now
-    versions = [each for each in known if each.stored_at is not None]
-    newest = max(versions, key=lambda each: (each.changed_ns or 0, each.id))
-    if newest.id != row.id and (newest.generation, newest.rank) == (row.generation, row.rank):
-        newest = row  # one agent sends the versions of one folder in their order, whatever the node's clock says
-    useless = [each for each in versions if each.id != newest.id]
+    # one agent sends the versions of one folder in their order, whatever the node's clock says
+    useless = [row] if versions.is_outdated(row, others) else others
     for each in useless:
         if each.held:
             each.kind, each.folder = KEPT_FOR_A_MODEL, None

@@ -89,7 +89,7 @@ async def mark_arrival(services: Services, now: datetime, policy: KeepPolicy) ->
     """Note how far the tables are, once an hour. Returns whether it was time."""
     async with services.metrics.read() as session:
         newest = await storage.newest_mark(session)
-    if newest is not None and now - newest.time < MARK_EVERY:
+    if newest is not None and timedelta(0) <= now - newest.time < MARK_EVERY:
         return False
     async with services.control.read() as session:
         seq = await event_rows.newest_seq(session)

@@ -109,6 +109,58 @@ async def test_curves_go_a_year_after_their_job_ended_and_never_while_it_lives(s
     assert await store.count(MetricRollupRow, MetricRollupRow.job_id == living.id) > 0
 
 
+async def test_a_clock_that_is_months_ahead_for_a_moment_deletes_nothing(store: Store) -> None:
+    """It deleted all points and lines up to the last hour, and curves, events and files of ended jobs."""
+    job, passed = await store.job(JobState.COMPLETED), 0.0
+    store.services.uptime.monotonic = lambda: passed
+    keeper = StorageKeeper(store.services, pass_seconds=PATIENCE)
+
+    async def turn(seconds: float, ahead: timedelta = timedelta()) -> None:
+        nonlocal passed
+        passed = seconds
+        now = START + timedelta(seconds=seconds) + ahead
+        store.services.uptime.note(now)
+        await keeper.step_once(now)
+
+    await turn(0)
+    await turn(3600)
+    await store.store(job)
+    await turn(7200)
+    assert await store.count(ArrivalMarkRow) == 2
+    for seconds in (7210, 7220, 7230):
+        await turn(seconds, 400 * DAY)
+    await turn(7240)
+    assert (await store.count(MetricRecordRow), await store.count(LogLineRow), await store.count(ArrivalMarkRow)) == (100, 10, 2)
+    assert await store.count(MetricRollupRow) > 0
+    await turn(7240 + 3600)
+    assert await store.count(ArrivalMarkRow) == 3
+    await turn(7240 + 31 * 86400)
+    assert await store.count(MetricRecordRow) == 0
+
+
+async def test_a_machine_that_starts_with_a_wrong_clock_has_an_hour_to_set_it(store: Store) -> None:
+    job = await store.job(JobState.COMPLETED)
+    await store.store(job)
+    await store.passes(START)
+    store.services.uptime.note(START + 400 * DAY)
+    await store.passes(START + 400 * DAY)
+    assert await store.count(MetricRecordRow) == 100
+    await store.passes(START + 400 * DAY + timedelta(hours=1))
+    assert await store.count(MetricRecordRow) == 0
+
+
+async def test_marks_of_arrival_go_on_after_the_clock_was_set_back(store: Store) -> None:
+    """None was made until that time had come again, and nothing was old until then."""
+    job = await store.job()
+    await store.passes(START + 400 * DAY)
+    await store.store(job)
+    await store.passes(START + timedelta(hours=2))
+    async with store.services.metrics.read() as session:
+        assert list(await session.scalars(select(ArrivalMarkRow.time))) == [START + timedelta(hours=2)]
+    await store.passes(START + timedelta(days=31))
+    assert await store.count(MetricRecordRow) == 0
+
+
 async def test_above_the_size_the_oldest_ended_job_gives_way_and_the_living_one_stays(store: Store) -> None:
     old, new, living = await store.job(JobState.FAILED), await store.job(JobState.COMPLETED), await store.job()
     for hours, job in enumerate((old, new, living)):

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from paceline.cluster.agent.upload import files as agent_files
 from paceline.cluster.agent.upload.files import FileUploader
 from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.db.models.artifacts import ArtifactChunkRow, ArtifactRow
 from paceline.db.models.jobs import GenerationRow, RankRow
+from paceline.db.models.nodes import NodeRow
 from paceline.db.models.storage import DataRemovalRow
 from paceline.monitoring import artifact_files as wire
 from paceline.monitoring.artifacts import CHUNK_BYTES
@@ -22,6 +23,7 @@ from tests.api.services.artifacts.conftest import FilesHarness
 from tests.factories import START
 
 TIMEOUT_SECONDS = 20.0
+HOUR_NS = 3600 * 10**9
 
 
 async def chunks(left: FilesHarness) -> int:
@@ -248,6 +250,20 @@ async def test_an_offer_that_no_agent_makes_is_refused(left: FilesHarness) -> No
     assert (await left.page())["files"] == 0
 
 
+async def add_generation(left: FilesHarness, *, rank: int, number: int | None = None, born: tuple[int, int] | None = None) -> None:
+    """Put a process into generation 2, in the place of generation 1's `rank` or, of that generation, as rank `number`."""
+    async with left.services.write() as session:
+        known = await session.get_one(GenerationRow, (left.job.id, 1))
+        more = {column.key: getattr(known, column.key) for column in GenerationRow.__table__.columns if column.key != "generation"}
+        await session.merge(GenerationRow(generation=2, **more))
+        await session.flush()
+        place = await session.get_one(RankRow, (left.job.id, 1, rank))
+        values = {column.key: getattr(place, column.key) for column in RankRow.__table__.columns}
+        first, first_rank = born or (None, None)
+        changes = {"generation": 2, "rank": rank if number is None else number, "born_generation": first, "born_rank": first_rank}
+        session.add(RankRow(**(values | changes)))
+
+
 async def test_a_later_version_from_another_node_is_not_replaced_by_an_earlier_one(left: FilesHarness) -> None:
     """Two processes that started as rank 0, in generations 1 and 2, leave the same path; the older one's node was away."""
     older = left.folder(generation=1) / "model.pt"
@@ -256,18 +272,52 @@ async def test_a_later_version_from_another_node_is_not_replaced_by_an_earlier_o
     newer.write_bytes(b"newer")
     os.utime(older, ns=(9_000_000_000_000_000_000,) * 2)  # a program may set it; it does not count
     os.utime(newer, ns=(1,) * 2)
-    async with left.services.write() as session:
-        first = (await session.scalars(select(RankRow).where(RankRow.rank == 0))).one()
-        values = {column.key: getattr(first, column.key) for column in RankRow.__table__.columns if column.key != "generation"}
-        known = await session.get(GenerationRow, (left.job.id, 1))
-        assert known is not None
-        more = {column.key: getattr(known, column.key) for column in GenerationRow.__table__.columns if column.key != "generation"}
-        session.add(GenerationRow(generation=2, **more))
-        await session.flush()
-        session.add(RankRow(generation=2, **values))
+    await add_generation(left, rank=0)
     uploader = FileUploader(left.agent, left.data / "jobs")
     await uploader.finish()
     assert (await left.content("rank0/model.pt")).content == b"newer"
+
+
+@pytest.mark.parametrize("size", [5, CHUNK_BYTES + 1])
+async def test_the_file_of_a_restarted_rank_wins_where_the_clock_of_its_former_node_was_ahead(left: FilesHarness, size: int) -> None:
+    """It was dropped, and deleted from its node unsent: the job's file was the one from before the crash."""
+    await add_generation(left, rank=0)
+    before = left.leave("model.pt", os.urandom(size))
+    await left.upload()
+    async with left.services.write() as session:
+        await session.execute(update(ArtifactRow).values(changed_ns=ArtifactRow.changed_ns + HOUR_NS))
+    before.unlink()
+    after = left.folder(generation=2) / "model.pt"
+    after.write_bytes(b"after" + bytes(size))
+    await left.upload()
+    assert (await left.content("rank0/model.pt")).content == after.read_bytes()
+
+
+async def test_between_processes_that_train_together_time_decides_by_the_coordinators_clock(left: FilesHarness) -> None:
+    """A process that was started as rank 1 goes on as rank 0 beside one that is started as rank 1 now; the older one's node is an hour behind."""
+    await add_generation(left, rank=1, born=(1, 1), number=0)
+    await add_generation(left, rank=1)
+    newcomer = left.folder(rank=1, generation=2) / "log.csv"
+    newcomer.write_bytes(b"newcomer")
+    await left.upload()
+    async with left.services.write() as session:
+        await session.execute(update(ArtifactRow).values(changed_ns=ArtifactRow.changed_ns + HOUR_NS))
+        await session.execute(update(NodeRow).values(clock_skew=-7200.0))
+    left.leave("log.csv", b"written after it", rank=1)
+    await left.upload()
+    assert (await left.content("rank1/log.csv")).content == b"written after it"
+
+
+async def test_an_older_version_that_is_not_kept_stays_on_its_node_for_days(left: FilesHarness) -> None:
+    await add_generation(left, rank=0)
+    (left.folder(generation=2) / "model.pt").write_bytes(b"newer")
+    await left.upload()
+    left.leave("model.pt", b"older")
+    uploader = left.uploader()
+    await uploader.finish()
+    assert (await left.content("rank0/model.pt")).content == b"newer"
+    (older,) = [files for folder, files in uploader._known.items() if folder == left.folder()]
+    assert older.refused == {"model.pt"}
 
 
 async def test_the_folder_leaves_the_node_once_all_of_it_is_sent_and_no_rank_is_left(
