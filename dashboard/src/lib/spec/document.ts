@@ -5,7 +5,6 @@ import {
   isNode,
   isPair,
   isScalar,
-  parseDocument,
   visit,
   type Document,
   type Node,
@@ -14,6 +13,7 @@ import {
 } from "yaml";
 import { problemsIn, type TextProblem } from "./problems";
 import { pathOf, type Path } from "./schema";
+import { readYaml } from "./yaml";
 
 export interface Parsed {
   /** undefined where the text is not YAML. */
@@ -22,7 +22,7 @@ export interface Parsed {
 }
 
 export function parse(text: string): Parsed {
-  const document = parseDocument(text);
+  const document = readYaml(text);
   keepSpelling(document);
   const problems = problemsIn(text, document);
   return { value: problems.length ? undefined : (document.toJS() ?? {}), problems };
@@ -47,7 +47,7 @@ function keepSpelling(document: Document): void {
 
 /** The text with one field set; undefined removes it, and the parents that it leaves empty. */
 export function setField(text: string, path: Path, value: unknown): string {
-  const document = parseDocument(text);
+  const document = readYaml(text);
   if (problemsIn(text, document).length) return text;
   writeOut(document);
   fieldsOf(document);
@@ -100,7 +100,7 @@ export interface Part {
 
 /** The text without what stands at `paths`, and what stood there; an empty part is not kept. */
 export function takeOut(text: string, paths: readonly Path[]): { text: string; parts: readonly Part[] } {
-  const document = parseDocument(text);
+  const document = readYaml(text);
   const parts = paths.flatMap((path) => {
     const pair = pairAt(mapAt(document, path.slice(0, -1)), path.at(-1)!);
     if (pair) prune(document, [...path]);
@@ -116,7 +116,7 @@ export function putIn(
   first: Record<string, unknown>,
   order: readonly string[],
 ): string {
-  const document = parseDocument(text);
+  const document = readYaml(text);
   writeOut(document);
   const top = fieldsOf(document);
   for (const { path, pair } of parts.toSorted((a, b) => a.path.length - b.path.length)) {
@@ -160,7 +160,7 @@ function flow(document: Document, value: object) {
 
 /** Where in the text a pointer's value stands; its nearest existing parent where it is missing. */
 export function rangeOf(text: string, pointer: string): { from: number; to: number } {
-  const document = parseDocument(text);
+  const document = readYaml(text);
   for (let path = pathOf(pointer); path.length > 0; path = path.slice(0, -1)) {
     const node = document.getIn(path, true);
     if (isNode(node) && node.range) return { from: node.range[0], to: Math.max(node.range[1], node.range[0] + 1) };
