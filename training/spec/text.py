@@ -144,17 +144,18 @@ class _Rules:
         return yaml.ScalarNode(_CORE + "null", "", node.start_mark, node.end_mark)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Refuses a key that is there twice, where PyYAML silently keeps the last one."""
+        """Makes texts of the keys, as in JSON: `on` and `5` too. Refuses a key that is there twice, where PyYAML silently keeps the last one."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)  # type: ignore[misc]
-        first: dict[tuple[str, str], int] = {}
+        first: dict[str, int] = {}
         kept = []
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self.note(key, f"a key on line {_line(key)} is a list or a mapping; keys are words")
                 continue
-            name, line = (key.tag, key.value), _line(key)
+            key.tag = _CORE + "str"
+            name, line = key.value, _line(key)
             if name in first:
-                shown = key.value if len(key.value) <= LONGEST_KEY else f"{key.value[:LONGEST_KEY]}..."
+                shown = name if len(name) <= LONGEST_KEY else f"{name[:LONGEST_KEY]}..."
                 self.note(key, f"the key {shown!r} on line {line} is there already, on line {first[name]}; keep one of them")
                 continue
             first[name] = line
