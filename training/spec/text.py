@@ -40,8 +40,20 @@ _FLOAT = re.compile(
 )
 
 
-#: Fields whose values are texts that a program reads: `0.10`, `1e4` and `yes` stay as they are typed. `*` is any key or place.
-_AS_TYPED = (("script", "args", "*"), ("script", "command", "*"), ("environment", "variables", "*"))
+#: Fields whose values are texts that a program reads: `0.10`, `1e4` and `yes` stay as they are typed. `*` is any key or place. They are fields of a
+#: job, of an experiment's base job, and command lines that an experiment varies; a variable that it varies may be a number to its analysis.
+_AS_TYPED = (
+    ("script", "args", "*"),
+    ("script", "command", "*"),
+    ("environment", "variables", "*"),
+    ("job", "script", "args", "*"),
+    ("job", "script", "command", "*"),
+    ("job", "environment", "variables", "*"),
+    ("grid", "script.args", "*", "*"),
+    ("grid", "script.command", "*", "*"),
+    ("zip", "*", "script.args", "*", "*"),
+    ("zip", "*", "script.command", "*", "*"),
+)
 #: What no YAML text may have: control characters, and halves of characters.
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -23,25 +23,34 @@ export interface Parsed {
 
 export function parse(text: string): Parsed {
   const document = readYaml(text);
-  keepSpelling(document);
+  keepSpelling(document.contents, AS_TYPED);
   const problems = problemsIn(text, document);
   return { value: problems.length ? undefined : (document.toJS() ?? {}), problems };
 }
 
-/** Fields whose values are texts that a program reads: `0.10`, `1e4` and `true` stay as they are typed, as on a command line. */
-const AS_TYPED = [
-  ["script", "args"],
-  ["script", "command"],
-  ["environment", "variables"],
+/** Fields whose values are texts that a program reads: `0.10`, `1e4` and `true` stay as they are typed, as on a command line. `*` is any step. */
+const AS_TYPED: readonly Path[] = [
+  ["script", "args", "*"],
+  ["script", "command", "*"],
+  ["environment", "variables", "*"],
+  ["job", "script", "args", "*"],
+  ["job", "script", "command", "*"],
+  ["job", "environment", "variables", "*"],
+  ["grid", "script.args", "*", "*"],
+  ["grid", "script.command", "*", "*"],
+  ["zip", "*", "script.args", "*", "*"],
+  ["zip", "*", "script.command", "*", "*"],
 ];
 
-function keepSpelling(document: Document): void {
-  for (const path of AS_TYPED) {
-    const parent = document.getIn(path, true);
-    for (const item of isCollection(parent) ? parent.items : []) {
-      const node = isPair(item) ? item.value : item;
-      if (isScalar(node) && node.value !== null && node.source !== undefined) node.value = node.source;
-    }
+/** Makes texts of the values that stand at `paths` below a node. */
+function keepSpelling(node: unknown, paths: readonly Path[]): void {
+  if (isScalar(node) && paths.some(({ length }) => length === 0)) {
+    if (node.value !== null && node.source !== undefined) node.value = node.source;
+  }
+  for (const item of isCollection(node) ? node.items : []) {
+    const step = isPair(item) ? keyOf(item) : "*";
+    const below = paths.filter(([first]) => first === "*" || first === step).map((path) => path.slice(1));
+    if (below.length) keepSpelling(isPair(item) ? item.value : item, below);
   }
 }
 
