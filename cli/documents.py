@@ -142,12 +142,13 @@ def with_change(document: dict[str, Any], change: str, keyed_by_path: Sequence[s
     path, equals, text = change.partition("=")
     if not equals or not all(path.split(".")):
         raise UsageProblem(f"--set {change!r} has no field or no '='", SET_SYNTAX)
+    keys = _keys(path, keyed_by_path)
     try:
-        value = load(text, at=tuple(path.split(".")))
+        value = load(text, at=tuple(keys))
     except SpecTextError as error:
         raise UsageProblem(f"--set {path}: {text!r} is not a YAML value: {error}", SET_SYNTAX) from error
     try:
-        return with_field(document, _keys(path, keyed_by_path), value)
+        return with_field(document, keys, value)
     except NoFieldsError as error:
         raise UsageProblem(f"--set {path}: {error}", SET_SYNTAX) from None
 

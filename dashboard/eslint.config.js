@@ -20,5 +20,19 @@ export default tseslint.config(
   { files: ["src/**/*.tsx"], rules: { "max-lines": ["error", 250] } },
   { files: ["src/**/*.ts"], rules: { "max-lines": ["error", 300] } },
   { files: ["src/**/*.test.{ts,tsx}"], rules: { "max-lines-per-function": "off" } },
+  {
+    files: ["src/**/*.{ts,tsx}"],
+    ignores: ["src/lib/spec/yaml.ts"],
+    rules: {
+      "no-restricted-imports": [
+        "error",
+        {
+          name: "yaml",
+          importNames: ["parse", "parseDocument", "stringify"],
+          message: "lib/spec/yaml.ts reads and writes YAML as the coordinator does.",
+        },
+      ],
+    },
+  },
   { files: ["src/**/*.{ts,tsx}"], plugins: { house }, rules: { "house/layers": "error" } },
 );

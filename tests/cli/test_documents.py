@@ -63,6 +63,11 @@ def test_set_takes_the_rest_as_one_key_where_keys_are_paths() -> None:
     assert with_change(document, "search.trials=4", KEYED_BY_PATH)["search"] == {"trials": 4}
 
 
+def test_set_keeps_the_spelling_of_arguments_also_in_an_experiment() -> None:
+    changed = with_changes({}, ["job.script.args=[--lr, 1e4]", "grid.script.args=[[--lr, 1.10]]"], KEYED_BY_PATH)
+    assert changed == {"job": {"script": {"args": ["--lr", "1e4"]}}, "grid": {"script.args": [["--lr", "1.10"]]}}
+
+
 @pytest.mark.parametrize("change", ["a.b", "=1", "a..b=1", "a.c.d=1", "a=[1"])
 def test_set_refuses_what_it_cannot_place(change: str) -> None:
     with pytest.raises(UsageProblem, match="--set"):

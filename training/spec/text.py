@@ -40,8 +40,20 @@ _FLOAT = re.compile(
 )
 
 
-#: Fields whose values are texts that a program reads: `0.10`, `1e4` and `yes` stay as they are typed. `*` is any key or place.
-_AS_TYPED = (("script", "args", "*"), ("script", "command", "*"), ("environment", "variables", "*"))
+#: Fields whose values are texts that a program reads: `0.10`, `1e4` and `yes` stay as they are typed. `*` is any key or place. They are fields of a
+#: job, of an experiment's base job, and command lines that an experiment varies; a variable that it varies may be a number to its analysis.
+_AS_TYPED = (
+    ("script", "args", "*"),
+    ("script", "command", "*"),
+    ("environment", "variables", "*"),
+    ("job", "script", "args", "*"),
+    ("job", "script", "command", "*"),
+    ("job", "environment", "variables", "*"),
+    ("grid", "script.args", "*", "*"),
+    ("grid", "script.command", "*", "*"),
+    ("zip", "*", "script.args", "*", "*"),
+    ("zip", "*", "script.command", "*", "*"),
+)
 #: What no YAML text may have: control characters, and halves of characters.
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -144,17 +156,18 @@ class _Rules:
         return yaml.ScalarNode(_CORE + "null", "", node.start_mark, node.end_mark)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Refuses a key that is there twice, where PyYAML silently keeps the last one."""
+        """Makes texts of the keys, as in JSON: `on` and `5` too. Refuses a key that is there twice, where PyYAML silently keeps the last one."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)  # type: ignore[misc]
-        first: dict[tuple[str, str], int] = {}
+        first: dict[str, int] = {}
         kept = []
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self.note(key, f"a key on line {_line(key)} is a list or a mapping; keys are words")
                 continue
-            name, line = (key.tag, key.value), _line(key)
+            key.tag = _CORE + "str"
+            name, line = key.value, _line(key)
             if name in first:
-                shown = key.value if len(key.value) <= LONGEST_KEY else f"{key.value[:LONGEST_KEY]}..."
+                shown = name if len(name) <= LONGEST_KEY else f"{name[:LONGEST_KEY]}..."
                 self.note(key, f"the key {shown!r} on line {line} is there already, on line {first[name]}; keep one of them")
                 continue
             first[name] = line

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from paceline.training.spec.text import MOST_FINDINGS, SpecTextError, json_findings, load, read
+
+#: What texts mean here and in the dashboard, which is held to the same table (`dashboard/src/lib/spec/yaml.test.ts`).
+VALUES = json.loads(Path(__file__).with_name("yaml_values.json").read_text())
+
+
+@pytest.mark.parametrize(("text", "value"), VALUES.items())
+def test_a_text_means_what_it_means_in_the_dashboard(text: str, value: Any) -> None:
+    assert load(text) == value
+
+
+def test_two_keys_that_differ_in_their_quotes_alone_are_one() -> None:
+    with pytest.raises(SpecTextError, match="the key '5' on line 2 is there already, on line 1"):
+        load("5: a\n'5': b\n")
 
 
 def test_numbers_are_read_as_json_reads_them() -> None:

@@ -1,7 +1,6 @@
 import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { stringify } from "yaml";
 import { CopyAction } from "@/components/ui/CopyBox";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
@@ -12,6 +11,7 @@ import { TrialsTable } from "@/features/experiments/components/TrialsTable";
 import { isOver } from "@/features/experiments/experiments";
 import { useFreshAnalysis } from "@/features/experiments/useFreshAnalysis";
 import { asApiError } from "@/lib/errors";
+import { toYaml } from "@/lib/spec/yaml";
 import type { Experiment } from "@/lib/types";
 import { EXPERIMENT_TABS, type ExperimentSearch } from "../search";
 import classes from "./ExperimentPage.module.css";
@@ -119,7 +119,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
 }
 
 function Spec({ experiment, onVary }: { experiment: Experiment; onVary(): void }) {
-  const text = stringify(experiment.spec);
+  const text = toYaml(experiment.spec);
   return (
     <Panel
       title="Spec"

@@ -1,7 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useMemo } from "react";
-import { stringify } from "yaml";
 import { Panel, PanelStates } from "@/components/ui/Panel";
 import { experimentSchemaQuery } from "@/features/experiments/api/create";
 import { experimentQuery } from "@/features/experiments/api/experiments";
@@ -15,6 +14,7 @@ import { SpecForm } from "@/features/submit/components/SpecForm";
 import { searchOf } from "@/lib/spec/choices";
 import type { Schema } from "@/lib/spec/schema";
 import { specSchemaQuery } from "@/lib/spec/query";
+import { toYaml } from "@/lib/spec/yaml";
 
 const route = getRouteApi("/shell/experiments/new");
 
@@ -42,7 +42,7 @@ export function NewExperimentPage() {
       <Create
         key={again}
         source={`again:${again}`}
-        initial={stringify(experiment.data!.spec)}
+        initial={toYaml(experiment.data!.spec)}
         from={experiment.data!.name}
       />
     );

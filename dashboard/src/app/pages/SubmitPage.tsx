@@ -1,6 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { stringify } from "yaml";
 import { Panel, PanelStates } from "@/components/ui/Panel";
 import { specOfJobQuery } from "@/features/submit/api/submit";
 import { SubmitForm } from "@/features/submit/components/SubmitForm";
@@ -9,6 +8,7 @@ import { searchOf } from "@/lib/spec/choices";
 import { specSchemaQuery } from "@/lib/spec/query";
 import type { Schema } from "@/lib/spec/schema";
 import { withoutUnset } from "@/lib/spec/unset";
+import { toYaml } from "@/lib/spec/yaml";
 import type { Job } from "@/lib/types";
 
 const route = getRouteApi("/shell/jobs/new");
@@ -50,5 +50,5 @@ export function SubmitPage() {
 
 /** A job's spec has every default filled in: what is null there would only hide what was chosen. */
 function textOf({ spec, stored_spec }: Job, schema: Schema): string {
-  return stringify(withoutUnset(schema, spec ?? stored_spec));
+  return toYaml(withoutUnset(schema, spec ?? stored_spec));
 }

@@ -133,6 +133,21 @@ describe("a list", () => {
     ]);
   });
 
+  it("goes out as it came in, commas included", () => {
+    const onChange = vi.fn();
+    const value = ["numpy>=1.26,<2", "einops"];
+    const schema: Resolved = { type: "array", items: { type: "string" }, nullable: true };
+    render(
+      <MantineProvider>
+        <SchemaField path={["names"]} {...{ schema, value, onChange }} issues={[]} />
+      </MantineProvider>,
+    );
+    const field = screen.getByLabelText<HTMLInputElement>("Names");
+    fireEvent.change(field, { target: { value: `${field.value}, b` } });
+    fireEvent.blur(field);
+    expect(onChange).toHaveBeenCalledWith(["names"], [...value, "b"]);
+  });
+
   it.each([
     [[0.9, 0.95], "0.9, 0.95"],
     [[], null],

@@ -4,9 +4,9 @@ import { useState } from "react";
 import { Marked } from "@/components/ui/Marked";
 import { NumberField } from "@/components/ui/NumberField";
 import { sentence, title } from "@/lib/format";
-import { numberOf } from "@/lib/numbers";
 import { fieldAt } from "@/lib/spec/fields";
 import { issueOf } from "@/lib/spec/issues";
+import { listField } from "@/lib/spec/lists";
 import { linesOf, mapOf } from "@/lib/spec/maps";
 import { useSpelling } from "@/lib/useSpelling";
 import { isRecord, pointerOf, type Issue, type Path, type Resolved, type Schema } from "@/lib/spec/schema";
@@ -34,7 +34,8 @@ interface Props {
 export function SchemaField({ path, label, schema, docs, unused, value, issues, onChange }: Props) {
   const pointer = pointerOf(path);
   const error = issueOf(issues, pointer) ?? null;
-  const hint = unused ?? schema.description;
+  const list = listField(pointer, schema);
+  const hint = [unused ?? schema.description, list?.hint].filter(Boolean).join(" ");
   const name = label ?? labelOf(String(path.at(-1)));
   const common = {
     label: <Label text={name} docs={docs} />,
@@ -60,6 +61,12 @@ export function SchemaField({ path, label, schema, docs, unused, value, issues, 
       />
     );
   }
+  if (list) {
+    const { read, write, multiline } = list;
+    return (
+      <TextField {...field} {...{ placeholder, multiline, read, write }} value={value ?? undefined} onValue={set} />
+    );
+  }
   const number = (
     <NumberField
       {...field}
@@ -83,17 +90,6 @@ export function SchemaField({ path, label, schema, docs, unused, value, issues, 
     case "integer":
     case "number":
       return number;
-    case "array":
-      return (
-        <TextField
-          {...field}
-          placeholder={placeholder}
-          value={value ?? undefined}
-          read={(text) => listOf(text, schema)}
-          write={(list) => (Array.isArray(list) ? list.join(", ") : String(list))}
-          onValue={set}
-        />
-      );
     case "object": {
       const read = (text: string) => valueOf(text, schema);
       return (
@@ -214,16 +210,6 @@ function TextField({ value, multiline, read, write, onValue, ...common }: TextFi
     },
   };
   return multiline ? <GrowingTextarea {...props} minRows={2} /> : <TextInput {...props} />;
-}
-
-/** Where the schema wants texts, digits stay a text. */
-function listOf(text: string, schema: Resolved): unknown[] | undefined {
-  const items = text
-    .split(",")
-    .map((item) => item.trim())
-    .filter(Boolean);
-  const texts = schema.items?.type === "string";
-  return items.length ? items.map((item) => (texts ? item : numberOf(item))) : undefined;
 }
 
 /** Where the schema allows more than text, numbers, true, false, null, lists and so on are written as in JSON. */

@@ -1,7 +1,7 @@
 /** Pools as documents that `paceline pools apply` takes too, and in words. Pure. */
-import { stringify } from "yaml";
 import { age } from "@/lib/format";
 import { isRecord } from "@/lib/spec/schema";
+import { toYaml } from "@/lib/spec/yaml";
 import type { NodePool } from "@/lib/types";
 
 /** A document to begin with, for each provider. */
@@ -55,7 +55,7 @@ max_nodes: 10
 /** The pool as somebody would write it: without what is not set. */
 export function documentOf(pool: NodePool): string {
   const { name, provider, slots, min_nodes, max_nodes, labels, spot, autoscale, server } = pool;
-  return stringify(withoutEmpty({ name, provider, slots, min_nodes, max_nodes, labels, spot, autoscale, server }));
+  return toYaml(withoutEmpty({ name, provider, slots, min_nodes, max_nodes, labels, spot, autoscale, server }));
 }
 
 function withoutEmpty(value: Record<string, unknown>): Record<string, unknown> {

@@ -39,6 +39,14 @@ describe("the document of an experiment", () => {
     expect(wrong[0]!.message).toContain("did you mean `dim`");
   });
 
+  it("takes the arguments and variables of a script as they are typed", () => {
+    const text = "name: a\njob: {script: {path: a.py, args: [--lr, 1e4]}, environment: {variables: {V: 1.10}}}\n";
+    expect(issuesOf(text)).toEqual([]);
+    expect(parse(text).value).toMatchObject({
+      job: { script: { args: ["--lr", "1e4"] }, environment: { variables: { V: "1.10" } } },
+    });
+  });
+
   it("completes the paths of a job's fields as keys of its grid", () => {
     const text = "name: a\ngrid:\n  optim\njob: {}\n";
     const labels = suggest(SCHEMA, text, text.indexOf("optim") + 5).map(({ label }) => label);

@@ -1,7 +1,7 @@
 /** The experiment's document: how it begins, which schema it has, and its axes as a form edits them. Pure. */
-import { stringify } from "yaml";
 import { numberOf } from "@/lib/numbers";
 import { isRecord, concrete, resolve, type Path, type Schema } from "@/lib/spec/schema";
+import { toYaml } from "@/lib/spec/yaml";
 import type { Job } from "@/lib/types";
 
 /** What a trial's spec has from the experiment, never from its base job. */
@@ -12,7 +12,7 @@ export function documentFrom(job: Job): string {
   const spec = job.spec ?? job.stored_spec ?? {};
   const base = Object.fromEntries(Object.entries(spec).filter(([name]) => !OF_THE_EXPERIMENT.includes(name)));
   const document = { name: `${job.name}-varied`.slice(0, 63), project: job.project, repeats: 1, job: base };
-  return stringify(document);
+  return toYaml(document);
 }
 
 const AXIS: Schema = { description: "a list of values, or {first, last, count, scale}" };

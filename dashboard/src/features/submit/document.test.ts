@@ -42,6 +42,17 @@ describe("the document", () => {
     });
   });
 
+  it("keeps the spelling of each number when the form sets another field", () => {
+    const typed = `script: { path: a.py, args: [ --lr, 1e4, --tag, 007, .5, +5, 1.0E5, yes ] }
+environment: { variables: { COMMIT: 8412e10, BUILD: 12345678901234567890, FLAG: 0x1F, RATE: 0.10 } }
+training: { seed: 1_000, steps: 1e4 }
+`;
+    const text = setField(typed, ["name"], "x");
+    expect(text).toBe(`${typed}name: x\n`);
+    expect(parse(text).value).toEqual({ ...(parse(typed).value as object), name: "x" });
+    expect(setField(typed, ["training", "steps"], 20)).toBe(typed.replace("steps: 1e4", "steps: 20"));
+  });
+
   it("removes an emptied field, and a part that it leaves empty", () => {
     const text = setField(setField(TEXT, ["resources", "nodes"], 2), ["resources", "nodes"], undefined);
     expect(parse(text).value).not.toHaveProperty("resources");

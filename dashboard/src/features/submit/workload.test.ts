@@ -83,6 +83,12 @@ fault_tolerance:
     expect(valueOf(chosen(setField(chosen(GPT, "script"), ["description"], "Mine"), "model")).description).toBe("Mine");
   });
 
+  it("keeps the spelling of numbers", () => {
+    const text = "script: { path: a.py, args: [ --lr, 1e4, 007 ] }\nenvironment: { variables: { BUILD: 0x1F } }\n";
+    expect(valueOf(chosen(text, "model", "script"))).toEqual(valueOf(text));
+    expect(chosen(text, "model", "script")).toContain("args: [ --lr, 1e4, 007 ]");
+  });
+
   it("keeps the training of an entrypoint, and drops what needs a known model", () => {
     const document = valueOf(chosen(GPT, "entrypoint"));
     expect(document).toMatchObject({

@@ -5,7 +5,6 @@ import {
   isNode,
   isPair,
   isScalar,
-  parseDocument,
   visit,
   type Document,
   type Node,
@@ -14,6 +13,7 @@ import {
 } from "yaml";
 import { problemsIn, type TextProblem } from "./problems";
 import { pathOf, type Path } from "./schema";
+import { readYaml } from "./yaml";
 
 export interface Parsed {
   /** undefined where the text is not YAML. */
@@ -22,32 +22,41 @@ export interface Parsed {
 }
 
 export function parse(text: string): Parsed {
-  const document = parseDocument(text);
-  keepSpelling(document);
+  const document = readYaml(text);
+  keepSpelling(document.contents, AS_TYPED);
   const problems = problemsIn(text, document);
   return { value: problems.length ? undefined : (document.toJS() ?? {}), problems };
 }
 
-/** Fields whose values are texts that a program reads: `0.10`, `1e4` and `true` stay as they are typed, as on a command line. */
-const AS_TYPED = [
-  ["script", "args"],
-  ["script", "command"],
-  ["environment", "variables"],
+/** Fields whose values are texts that a program reads: `0.10`, `1e4` and `true` stay as they are typed, as on a command line. `*` is any step. */
+const AS_TYPED: readonly Path[] = [
+  ["script", "args", "*"],
+  ["script", "command", "*"],
+  ["environment", "variables", "*"],
+  ["job", "script", "args", "*"],
+  ["job", "script", "command", "*"],
+  ["job", "environment", "variables", "*"],
+  ["grid", "script.args", "*", "*"],
+  ["grid", "script.command", "*", "*"],
+  ["zip", "*", "script.args", "*", "*"],
+  ["zip", "*", "script.command", "*", "*"],
 ];
 
-function keepSpelling(document: Document): void {
-  for (const path of AS_TYPED) {
-    const parent = document.getIn(path, true);
-    for (const item of isCollection(parent) ? parent.items : []) {
-      const node = isPair(item) ? item.value : item;
-      if (isScalar(node) && node.value !== null && node.source !== undefined) node.value = node.source;
-    }
+/** Makes texts of the values that stand at `paths` below a node. */
+function keepSpelling(node: unknown, paths: readonly Path[]): void {
+  if (isScalar(node) && paths.some(({ length }) => length === 0)) {
+    if (node.value !== null && node.source !== undefined) node.value = node.source;
+  }
+  for (const item of isCollection(node) ? node.items : []) {
+    const step = isPair(item) ? keyOf(item) : "*";
+    const below = paths.filter(([first]) => first === "*" || first === step).map((path) => path.slice(1));
+    if (below.length) keepSpelling(isPair(item) ? item.value : item, below);
   }
 }
 
 /** The text with one field set; undefined removes it, and the parents that it leaves empty. */
 export function setField(text: string, path: Path, value: unknown): string {
-  const document = parseDocument(text);
+  const document = readYaml(text);
   if (problemsIn(text, document).length) return text;
   writeOut(document);
   fieldsOf(document);
@@ -100,7 +109,7 @@ export interface Part {
 
 /** The text without what stands at `paths`, and what stood there; an empty part is not kept. */
 export function takeOut(text: string, paths: readonly Path[]): { text: string; parts: readonly Part[] } {
-  const document = parseDocument(text);
+  const document = readYaml(text);
   const parts = paths.flatMap((path) => {
     const pair = pairAt(mapAt(document, path.slice(0, -1)), path.at(-1)!);
     if (pair) prune(document, [...path]);
@@ -116,7 +125,7 @@ export function putIn(
   first: Record<string, unknown>,
   order: readonly string[],
 ): string {
-  const document = parseDocument(text);
+  const document = readYaml(text);
   writeOut(document);
   const top = fieldsOf(document);
   for (const { path, pair } of parts.toSorted((a, b) => a.path.length - b.path.length)) {
@@ -160,7 +169,7 @@ function flow(document: Document, value: object) {
 
 /** Where in the text a pointer's value stands; its nearest existing parent where it is missing. */
 export function rangeOf(text: string, pointer: string): { from: number; to: number } {
-  const document = parseDocument(text);
+  const document = readYaml(text);
   for (let path = pathOf(pointer); path.length > 0; path = path.slice(0, -1)) {
     const node = document.getIn(path, true);
     if (isNode(node) && node.range) return { from: node.range[0], to: Math.max(node.range[1], node.range[0] + 1) };

@@ -29,6 +29,10 @@ function syntaxProblem(text: string, error: YAMLError): TextProblem {
       message: `line ${mistake.line}, column ${mistake.column}: ${mistake.message}`,
     };
   }
+  if (error.code === "NON_STRING_KEY") {
+    const message = `a key on line ${lineOf(text, error.pos[0])} is a list or a mapping; keys are words`;
+    return { from: error.pos[0], to: error.pos[1], message };
+  }
   const [place] = error.linePos ?? [];
   const own = error.message.split("\n")[0]!.replace(/ at line \d+, column \d+:?$/, "");
   const where = place ? `line ${place.line}, column ${place.col}: ` : "";

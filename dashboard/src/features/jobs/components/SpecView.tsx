@@ -2,18 +2,18 @@ import { Button } from "@mantine/core";
 import { IconCopyPlus } from "@tabler/icons-react";
 import { Link } from "@tanstack/react-router";
 import { useMemo } from "react";
-import { stringify } from "yaml";
 import { CopyAction } from "@/components/ui/CopyBox";
 import { Panel } from "@/components/ui/Panel";
 import { PlanChoice } from "@/components/ui/PlanChoice";
 import { CodeFacts } from "@/features/jobs/components/CodeFacts";
 import { PackageFacts } from "@/features/jobs/components/PackageFacts";
+import { toYaml } from "@/lib/spec/yaml";
 import type { Job } from "@/lib/types";
 import classes from "./Jobs.module.css";
 
 /** The effective spec: every default filled in; and the plan in it, where it was left to us. */
 export function SpecView({ job }: { job: Job }) {
-  const text = useMemo(() => stringify(job.spec ?? job.stored_spec), [job.spec, job.stored_spec]);
+  const text = useMemo(() => toYaml(job.spec ?? job.stored_spec), [job.spec, job.stored_spec]);
   const again = (
     <Button
       component={Link}

@@ -1,4 +1,3 @@
-import { stringify } from "yaml";
 import { CopyAction } from "@/components/ui/CopyBox";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Facts, type Fact } from "@/components/ui/Facts";
@@ -8,6 +7,7 @@ import { PlanChoice } from "@/components/ui/PlanChoice";
 import { ProblemList } from "@/components/ui/ProblemList";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { bytes, count, plural, sentence, si } from "@/lib/format";
+import { toYaml } from "@/lib/spec/yaml";
 import type { Plan, RankPlacement } from "@/lib/types";
 import type { Draft } from "../useDraft";
 import { MemoryEstimate } from "./MemoryEstimate";
@@ -144,7 +144,7 @@ function stagesOf(plan: Plan): Stage[] {
 }
 
 function EffectiveSpec({ plan }: { plan: Plan }) {
-  const text = stringify(plan.spec);
+  const text = toYaml(plan.spec);
   return (
     <details className={classes.effective}>
       <summary>Effective spec, every default filled in</summary>
