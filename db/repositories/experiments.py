@@ -305,7 +305,7 @@ async def tallies(session: AsyncSession, experiment_ids: Collection[str]) -> Seq
         .where(TrialRow.experiment_id.in_(experiment_ids))
         .group_by(*alike)
     )
-    return [TrialTally(*row) for row in await session.execute(query)]
+    return [TrialTally._make(row) for row in await session.execute(query)]
 
 
 async def holding_trials(session: AsyncSession, experiment_ids: Collection[str]) -> Sequence[HoldingTrial]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from paceline.cluster.policy.script_worlds import REST_SECONDS
 from tests.integration.conftest import Cluster
-from tests.integration.test_elastic import drain, nodes_of, placed
+from tests.integration.test_draining import drain
+from tests.integration.test_elastic import nodes_of, placed
 
 
 def script(nodes: int = 1, **changes: Any) -> dict[str, Any]:

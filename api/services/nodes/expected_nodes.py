@@ -18,7 +18,7 @@ from paceline.db.repositories import provisioning as rows
 
 @dataclass(frozen=True)
 class ExpectedNode:
-    """What another node of a pool is expected to have."""
+    """A node that a pool may yet have, as far as its present and former ones tell."""
 
     device: str  # of its slots
     tools: frozenset[str]  # the facets of its tools
