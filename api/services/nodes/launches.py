@@ -53,8 +53,10 @@ def describe(row: LaunchRow, command: str | None = None) -> NodeLaunch:
     )
 
 
-async def request_of_pool(session: AsyncSession, name: str, count: int, actor: Actor, cause: str, now: datetime) -> list[LaunchRow]:
-    """Ask for `count` nodes of a pool. Raises ProblemError not_found, or pool_full where it has no room for so many."""
+async def request_of_pool(
+    session: AsyncSession, name: str, count: int, public_url: str, actor: Actor, cause: str, now: datetime
+) -> list[LaunchRow]:
+    """Ask for `count` nodes of a pool. `public_url`: the coordinator's, if it has one. Raises ProblemError not_found, or pool_full where it has no room for so many."""
     pool = await pools.find(session, name, lock=True)
     present = sum(each.wanted for each in await rows.open_of_pool(session, name))
     if present + count > pool.max_nodes:
@@ -63,7 +65,7 @@ async def request_of_pool(session: AsyncSession, name: str, count: int, actor: A
         "pool": name,
         "provider": pool.provider,
         "settings": pool.settings,
-        "server": pool.server,
+        "server": pools.server_for(pool, public_url),
         "slots": pool.slots,
     }
     return await _request(session, common, {POOL_LABEL: name} | pool.labels, count, actor, cause, now)
