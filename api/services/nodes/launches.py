@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -122,11 +123,12 @@ async def commands(
 
 async def _command(session: AsyncSession, row: LaunchRow, actor: Actor, authority: str | None, now: datetime) -> str:
     token, _ = await joining.create_join_token(session, created_by=actor.name, now=now, lifetime=TOKEN_LIFETIME, launch_id=row.id)
-    marks = "".join(f" --label {key}={value}" for key, value in sorted(row.labels.items()))
-    slots = f" --slots {row.slots}" if row.slots is not None else ""
-    insecure = " --insecure-http" if travels_readable(row.server) else ""
-    shown = joining.pinned(token, row.server, authority)
-    return f"paceline worker --server {row.server} --name {row.name}{slots}{marks} --token {shown}{insecure}"
+    words = ["paceline", "worker", "--server", row.server, "--name", row.name]
+    words += ["--slots", str(row.slots)] if row.slots is not None else []
+    words += [word for key, value in sorted(row.labels.items()) for word in ("--label", f"{key}={value}")]
+    words += ["--token", joining.pinned(token, row.server, authority)]
+    words += ["--insecure-http"] if travels_readable(row.server) else []
+    return shlex.join(words)
 
 
 async def cancel(session: AsyncSession, row: LaunchRow, actor: Actor, now: datetime) -> None:

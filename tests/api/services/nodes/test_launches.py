@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -45,3 +46,17 @@ async def test_a_pool_with_a_server_of_its_own_keeps_it(client: httpx.AsyncClien
     await apply(client)
     await apply(client, server="http://10.0.0.1:8000")
     assert await server_of_next_node(services, OPEN) == "http://10.0.0.1:8000"
+
+
+async def test_a_printed_command_can_be_typed_whatever_its_labels_are(client: httpx.AsyncClient) -> None:
+    """`site: rack 3` was two words to the shell, and what came behind a `;` a command of its own."""
+    labels = {"site": "rack 3; echo hi", "owner": "o'neill"}
+    await apply(client, provider={"type": "manual"}, labels=labels)
+    answer = await client.post(NODES, json={"pool": "lab"})
+    assert answer.status_code == 201, answer.text
+    (launch,) = answer.json()["launches"]
+    words = shlex.split(launch["command"])
+    assert words[:4] == ["paceline", "worker", "--server", BASE_URL]
+    given = [words[at + 1] for at, word in enumerate(words) if word == "--label"]
+    assert given == ["owner=o'neill", "pool=lab", "site=rack 3; echo hi"]
+    assert words[words.index("--slots") + 1] == "2"
