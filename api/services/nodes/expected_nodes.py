@@ -18,7 +18,7 @@ from paceline.db.repositories import provisioning as rows
 
 @dataclass(frozen=True)
 class ExpectedNode:
-    """What another node of a pool is expected to have."""
+    """Describes another node of a pool, as it is expected to be."""
 
     device: str  # of its slots
     tools: frozenset[str]  # the facets of its tools
