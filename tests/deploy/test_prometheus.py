@@ -17,7 +17,7 @@ from paceline.api.settings import Settings
 from paceline.cluster.states import JobState, NodeState
 from paceline.monitoring.samples import THROTTLE_NAMES
 from tests import factories
-from tests.deploy.test_files import DEPLOY, PROGRAM_SECONDS, by_kind, documents
+from tests.deploy.test_files import DEPLOY, PROGRAM_SECONDS, ROOT, by_kind, documents
 
 
 def test_prometheus_may_ask_each_pod_by_its_address() -> None:
@@ -30,6 +30,15 @@ def test_prometheus_may_ask_each_pod_by_its_address() -> None:
     server_name = documents("servicemonitor.yaml")[0]["spec"]["endpoints"][0]["tlsConfig"]["serverName"]
     public = urlsplit(by_kind("ConfigMap", "paceline-settings")["data"]["PACELINE_PUBLIC_URL"]).hostname
     assert {"10.1.2.3", server_name, public, "paceline-coordinator"} <= hosts
+
+
+KEY_OF_PROMETHEUS = "paceline keys create prometheus --role viewer --days 365"
+
+
+@pytest.mark.parametrize("file", ["deploy/kubernetes/servicemonitor.yaml", "docs/deploy/index.md"])
+def test_the_key_that_scrapes_lasts_longer_than_a_key_that_nobody_speaks_of(file: str) -> None:
+    """After 90 days each scrape was a 401."""
+    assert re.findall(r"paceline keys create[^\n`]*", (ROOT / file).read_text()) == [KEY_OF_PROMETHEUS]
 
 
 def expressions() -> list[str]:
