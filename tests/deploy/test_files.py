@@ -97,11 +97,11 @@ def test_the_dashboards_build_takes_the_documentation_along() -> None:
         assert not {copy_of(each).stage for each in found[target].instructions if each.word == "COPY"} - {f"build-{target}"}
 
 
-def test_the_coordinators_image_draws_figures_and_searches() -> None:
-    """It has no pip: reports as HTML and every `search` ended with "run: pip install"."""
+def test_the_coordinators_image_has_what_it_cannot_install() -> None:
+    """It has no pip: reports as HTML, every `search` and every launch of a host with SSH ended with "pip install"."""
     installed = re.search(r"paceline-\*\.whl\)\[([a-z,]+)\]", (ROOT / "Dockerfile").read_text())
     assert installed is not None
-    assert {"experiments", "oidc", "postgres", "redis"} <= set(installed[1].split(","))
+    assert {"experiments", "oidc", "postgres", "redis", "ssh"} <= set(installed[1].split(","))
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/second_machine.md", "docs/deploy/systemd.md"])
