@@ -13,11 +13,12 @@ import pytest
 import yaml
 
 from paceline.api.core.context import Services
+from paceline.api.middleware.gate import refusal
 from paceline.api.settings import Settings
 from paceline.cluster.states import JobState, NodeState
 from paceline.monitoring.samples import THROTTLE_NAMES
 from tests import factories
-from tests.deploy.test_files import DEPLOY, PROGRAM_SECONDS, ROOT, by_kind, documents
+from tests.deploy.test_files import DEPLOY, PROGRAM_SECONDS, ROOT, by_kind, compose, documents
 
 
 def test_prometheus_may_ask_each_pod_by_its_address() -> None:
@@ -32,10 +33,35 @@ def test_prometheus_may_ask_each_pod_by_its_address() -> None:
     assert {"10.1.2.3", server_name, public, "paceline-coordinator"} <= hosts
 
 
+def test_prometheus_may_ask_each_coordinator_of_the_compose_file() -> None:
+    """Its scrapes were refused, by their Host and as plain http, and the alert of a missing coordinator was always on."""
+    page = (ROOT / "docs" / "deploy" / "compose.md").read_text()
+    (found,) = re.findall(r"^    scrape_configs:\n(?: {6}.*\n)+", page, re.MULTILINE)
+    (scrape,) = yaml.safe_load(found)["scrape_configs"]
+    targets = [urlsplit(f"//{target}") for each in scrape["static_configs"] for target in each["targets"]]
+    assert [(target.hostname, target.port) for target in targets] == [("coordinator-1", 8000), ("coordinator-2", 8000)]
+    for target in targets:
+        coordinator = compose()["services"][target.hostname]
+        environment = coordinator["environment"]
+        allowed = environment["PACELINE_ALLOWED_HOSTS"].replace("${PACELINE_HOST:-localhost}", "train.example")
+        settings = Settings(allowed_hosts=allowed)
+        scope = {
+            "type": "http",
+            "path": "/metrics",
+            "query_string": b"",
+            "client": ("10.1.2.3", 1),
+            "headers": [(b"host", target.netloc.encode())],
+        }
+        assert environment["FORWARDED_ALLOW_IPS"] == "*", "who asks there is believed what comes before it"
+        assert "back" in coordinator["networks"]
+        assert refusal({**scope, "scheme": "http"}, settings) is not None, "so it has to say that it comes by TLS"
+        assert refusal({**scope, "scheme": scrape["http_headers"]["X-Forwarded-Proto"]["values"][0]}, settings) is None
+
+
 KEY_OF_PROMETHEUS = "paceline keys create prometheus --role viewer --days 365"
 
 
-@pytest.mark.parametrize("file", ["deploy/kubernetes/servicemonitor.yaml", "docs/deploy/index.md"])
+@pytest.mark.parametrize("file", ["deploy/kubernetes/servicemonitor.yaml", "docs/deploy/index.md", "docs/deploy/compose.md"])
 def test_the_key_that_scrapes_lasts_longer_than_a_key_that_nobody_speaks_of(file: str) -> None:
     """After 90 days each scrape was a 401."""
     assert re.findall(r"paceline keys create[^\n`]*", (ROOT / file).read_text()) == [KEY_OF_PROMETHEUS]
