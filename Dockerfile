@@ -46,7 +46,7 @@ COPY --from=dashboard /src/dashboard/dist dashboard/dist
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM build AS build-coordinator
-RUN pip install --constraint constraints.txt "$(echo /wheels/paceline-*.whl)[postgres,redis,oidc,experiments]" \
+RUN pip install --constraint constraints.txt "$(echo /wheels/paceline-*.whl)[postgres,redis,oidc,experiments,ssh]" \
     && pip uninstall -y setuptools pip \
     && find /opt/paceline -type d -name tests -prune -exec rm -r {} + \
     && find /opt/paceline -name "*.so" ! -path "*.libs/*" -exec strip --strip-unneeded {} + # tests are 20 MB of the packages, debug symbols 55 MB

@@ -38,7 +38,7 @@ written by `python -m scripts.licences`, and a test holds it to the metadata of 
 All but a few are permissive (MIT, BSD, Apache, ISC, PSF). The others, and what follows for those who use or pass on Paceline:
 
 - **asyncssh** (EPL-2.0 or GPL-2.0-or-later, as you choose) comes with the extra `[ssh]` alone, and only the coordinator imports it, for nodes on hosts with SSH. It is used as it is; under the
-  EPL-2.0 that asks nothing of Paceline's own code or of yours. Whoever passes on a changed asyncssh passes on its source. Without the extra nothing of it is there.
+  EPL-2.0 that asks nothing of Paceline's own code or of yours. Whoever passes on a changed asyncssh passes on its source. Without the extra nothing of it is there. The coordinator's image has it.
 - **obstore** (MIT) and **uv** (MIT or Apache-2.0) are compiled Rust. uv is a program that agents start, and is linked into nothing.
 - **pathspec**, **certifi** and parts of **tqdm** (MPL-2.0): the licence covers their own files. Whoever changes these files and passes them on passes on the changed source.
 - **torch** for NVIDIA cards brings triton (MIT) and packages of NVIDIA (`nvidia-*`: cuDNN, NCCL, CUDA), which have NVIDIA's own licences. The CPU build has none of them.

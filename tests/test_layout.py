@@ -22,8 +22,9 @@ COVERS = {
     "api/test_serve_tls.py": "api/core/certificates",
     "api/core/test_redis_bus.py": "api/core/bus",
     "api/loops/test_autoscaler.py": "api/services/scheduling/scaling_facts",
+    "api/loops/test_autoscaler_nodes.py": "api/services/nodes/expected_nodes",
     "api/loops/test_launches.py": (
-        "api/routes/provisioning api/services/lifecycle/launch_lifecycle api/services/nodes/launches api/services/nodes/pools "
+        "api/routes/provisioning api/services/lifecycle/launch_lifecycle api/services/nodes/pools "
         "api/schemas/nodes cluster/provisioners/registry db/models/provisioning db/repositories/provisioning"
     ),
     "e2e/test_ssh_nodes.py": "cluster/provisioners/ssh/wheel cli/commands/pools cli/node_launches",

@@ -26,9 +26,14 @@ router = APIRouter(prefix="/cluster", tags=["cluster"])
 Name = Annotated[PoolName, Path()]
 
 
+def address_of(request: Request) -> str:
+    """The coordinator's URL that this request came to."""
+    return str(request.base_url).rstrip("/")
+
+
 def server_for_nodes(request: Request, services: Services) -> str:
     """The coordinator's URL for the agents: its public one, or the one that this request came to."""
-    return services.settings.public_url or str(request.base_url).rstrip("/")
+    return services.settings.public_url or address_of(request)
 
 
 @router.get("/pools", response_model=Page[NodePool])
@@ -38,7 +43,7 @@ async def list_pools(
     """All pools by name, each with how many nodes it has."""
     key = paging.decode(cursor, str)
     found = await rows.pools(session, str(key[0]) if key else None, limit + 1)
-    described = {each.name: each for each in await pools.describe(session, found[:limit], services.now())}
+    described = {each.name: each for each in await pools.describe(session, found[:limit], services.settings.public_url, services.now())}
     page = paging.page_of(found, limit, lambda row: described[row.name], lambda row: (row.name,))
     return paging.only(page, NodePool, fields)
 
@@ -51,7 +56,7 @@ async def pool_schema() -> dict[str, Any]:
 
 @router.get("/pools/{name}")
 async def get_pool(name: Name, services: ServicesDep, session: ReadSession) -> NodePool:
-    return (await pools.describe(session, [await pools.find(session, name)], services.now()))[0]
+    return (await pools.describe(session, [await pools.find(session, name)], services.settings.public_url, services.now()))[0]
 
 
 @router.put("/pools/{name}")
@@ -59,8 +64,9 @@ async def apply_pool(name: Name, body: PoolSpec, request: Request, caller: Admin
     """Create a pool, or replace it. Nodes that it has stay as they are; further ones are launched as it says now."""
     if body.name != name:
         raise ProblemError("invalid_request", f"the body is of the pool {body.name!r}, the path of {name!r}: give both the same name")
-    row = await pools.apply(session, body, server_for_nodes(request, services), caller.actor, services.now())
-    return (await pools.describe(session, [row], services.now()))[0]
+    public_url = services.settings.public_url
+    row = await pools.apply(session, body, public_url, address_of(request), caller.actor, services.now())
+    return (await pools.describe(session, [row], public_url, services.now()))[0]
 
 
 @router.delete("/pools/{name}", status_code=204)
@@ -102,7 +108,9 @@ async def add_launches(
 
     async def create() -> NodeLaunches:
         if body.pool is not None:
-            found = await launches.request_of_pool(session, body.pool, body.count or 1, caller.actor, cause, now)
+            found = await launches.request_of_pool(
+                session, body.pool, body.count or 1, services.settings.public_url, caller.actor, cause, now
+            )
         else:
             found = await launches.request_of_provider(session, body, server, caller.actor, cause, now)
         warning = nodes.warning_of_loopback(found[0].server) if by_command else None

@@ -44,13 +44,18 @@ def _table(keys: list[ApiKey], now: datetime) -> str:
             key.role,
             _state(key, now),
             formats.since(key.last_used_at, now),
-            "never" if key.expires_at is None else f"{key.expires_at:%Y-%m-%d}",
+            _end(key),
             key.prefix,
             key.id,
         ]
         for key in keys
     ]
     return table(["NAME", "USER", "ROLE", "STATE", "LAST USED", "EXPIRES", "PREFIX", "ID"], rows, empty="no keys")
+
+
+def _end(key: ApiKey) -> str:
+    """The day on which a key ends."""
+    return "never" if key.expires_at is None else f"{key.expires_at:%Y-%m-%d}"
 
 
 @app.command()
@@ -64,11 +69,12 @@ def create(
         typer.Option(min=1, max=3650, help="until it expires; default: 90, or as long as the key that you use", show_default=False),
     ] = None,
 ) -> None:
-    """Make an API key; it is shown once."""
+    """Make an API key; it is shown once, with the day on which it expires."""
     with session.client() as client:
         wish = {} if days is None else {"expires_in_days": days}
         document = client.create("/keys", {"name": name, "role": role, **wish})
-    session.emit(document, lambda: fields([("key", document["key"]), ("role", document["role"]), ("id", document["id"])]))
+    made = parsed(document, ApiKey)
+    session.emit(document, lambda: fields([("key", document["key"]), ("role", made.role), ("expires", _end(made)), ("id", made.id)]))
 
 
 @app.command()

@@ -25,6 +25,10 @@ DATA = Path(PROJECT_FOLDER)
 Data = Annotated[Path, typer.Option(help="folder for all state; it survives")]
 
 
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="where jobs on the local agents save, e.g. a folder that nodes share; default: checkpoints in --data"),
+]
 PassEnv = Annotated[
     list[str] | None,
     typer.Option("--pass-env", metavar="NAME[,PREFIX*]", help="further variables of this shell that ranks get; repeatable"),
@@ -60,6 +64,7 @@ def up(
     slots_per_agent: Slots = None,
     gpus: Gpus = None,
     data: Data = DATA,
+    checkpoints: Checkpoints = None,
     pass_env: PassEnv = None,
     host: Host = None,
     tls: Tls = None,
@@ -82,7 +87,8 @@ def up(
     wanted = pools_of(pools) if pools else []
     shape = local_agents(agents, slots_per_agent, gpus)
     note(*shape.notes)
-    plan = StackPlan(port, shape.agents, shape.slots_per_agent, tuple(pass_env or ()), exposure, gpus, ports)
+    saves_in = checkpoints.expanduser().resolve() if checkpoints else None
+    plan = StackPlan(port, shape.agents, shape.slots_per_agent, tuple(pass_env or ()), exposure, gpus, ports, saves_in)
     stack = bring_up(Layout.at(data), plan, note)
     with stack.client() as client:
         apply_pools(client, wanted)

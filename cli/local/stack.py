@@ -53,6 +53,7 @@ class StackPlan:
     exposure: Exposure | None = None  # None: as it is, which at first is to this machine alone
     gpus: str | None = None  # as `paceline worker --gpus` takes it; None: all that CUDA_VISIBLE_DEVICES shows
     ports: str | None = None  # as `paceline worker --ports` takes it; None: any
+    checkpoints: Path | None = None  # where jobs save; None: in the data folder
 
     @property
     def agent_names(self) -> list[str]:
@@ -271,7 +272,7 @@ def _ensure_agents(layout: Layout, plan: StackPlan, settings: ClientSettings, re
 def _agent(layout: Layout, plan: StackPlan, client: RestClient, name: str) -> BackgroundProgram:
     """An agent that has joined before keeps its credential in its data folder; a new one gets a single-use token."""
     arguments = ["-m", "paceline.cluster.agent.main", "--server", client.settings.url, "--name", name]
-    arguments += ["--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
+    arguments += ["--data", str(layout.agent(name)), "--checkpoints", str(plan.checkpoints or layout.checkpoints)]
     arguments += ["--slots", str(plan.slots_per_agent)] if plan.slots_per_agent is not None else []
     arguments += ["--gpus", plan.gpus] if plan.gpus is not None else []
     arguments += ["--ports", plan.ports] if plan.ports is not None else []

@@ -42,7 +42,7 @@ def make_provisioner(document: Mapping[str, Any], context: ProvisionerContext) -
     except ImportError as error:
         message, remedy = (
             f"the provider {kind} needs a package that the coordinator lacks: {error}",
-            f"pip install 'paceline[{kind}]' there",
+            f"pip install 'paceline[{kind}]' there, or build its image with that extra",
         )
         raise ProvisionerError(message, remedy, nothing_began=True) from error
     try:

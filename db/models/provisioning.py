@@ -25,7 +25,9 @@ class PoolRow(ControlBase):
     labels: Mapped[dict[str, str]] = mapped_column(JsonDocument)
     slots: Mapped[int | None]
     spot: Mapped[bool]
+    #: The coordinator's URL for its nodes: its own where one was given, else that of the day on which the pool was sent.
     server: Mapped[str]
+    server_given: Mapped[bool] = mapped_column(default=True)
     #: The document of its `AutoscaleSettings`; None: people alone say how many nodes it has.
     autoscale: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
     #: Node-hours of the month, as `services.nodes.node_hours` counts them; None: nothing was counted yet.

@@ -18,7 +18,7 @@ from paceline.db.repositories import provisioning as rows
 
 @dataclass(frozen=True)
 class ExpectedNode:
-    """A node that a pool may yet have, as far as its present and former ones tell."""
+    """Describes another node of a pool, as it is expected to be."""
 
     device: str  # of its slots
     tools: frozenset[str]  # the facets of its tools
@@ -32,7 +32,7 @@ async def read(session: AsyncSession, pool: PoolRow, nodes: Sequence[NodeRow]) -
     What its nodes have counts, those of the past too where none is present. What the pool says counts only if it was said after the newest
     of them had joined: else a pool that is wrong would launch a node that no job can use, and drain it, on and on."""
     said = AutoscaleSettings.model_validate(pool.autoscale)
-    said_tools = frozenset({CONTAINER_ENGINE.facet} if said.containers else ())
+    said_tools = frozenset({CONTAINER_ENGINE.facet}) if said.containers else frozenset[str]()
     known = [node for node in nodes if node.pool == pool.name and node.inventory]
     newest = max(known, key=lambda node: node.joined_at) if known else await node_rows.newest_of_pool(session, pool.name)
     if newest is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -53,8 +54,10 @@ def describe(row: LaunchRow, command: str | None = None) -> NodeLaunch:
     )
 
 
-async def request_of_pool(session: AsyncSession, name: str, count: int, actor: Actor, cause: str, now: datetime) -> list[LaunchRow]:
-    """Ask for `count` nodes of a pool. Raises ProblemError not_found, or pool_full where it has no room for so many."""
+async def request_of_pool(
+    session: AsyncSession, name: str, count: int, public_url: str, actor: Actor, cause: str, now: datetime
+) -> list[LaunchRow]:
+    """Ask for `count` nodes of a pool. `public_url`: the coordinator's, if it has one. Raises ProblemError not_found, or pool_full where it has no room for so many."""
     pool = await pools.find(session, name, lock=True)
     present = sum(each.wanted for each in await rows.open_of_pool(session, name))
     if present + count > pool.max_nodes:
@@ -63,7 +66,7 @@ async def request_of_pool(session: AsyncSession, name: str, count: int, actor: A
         "pool": name,
         "provider": pool.provider,
         "settings": pool.settings,
-        "server": pool.server,
+        "server": pools.server_for(pool, public_url),
         "slots": pool.slots,
     }
     return await _request(session, common, {POOL_LABEL: name} | pool.labels, count, actor, cause, now)
@@ -121,11 +124,12 @@ async def commands(
 
 async def _command(session: AsyncSession, row: LaunchRow, actor: Actor, authority: str | None, now: datetime) -> str:
     token, _ = await joining.create_join_token(session, created_by=actor.name, now=now, lifetime=TOKEN_LIFETIME, launch_id=row.id)
-    marks = "".join(f" --label {key}={value}" for key, value in sorted(row.labels.items()))
-    slots = f" --slots {row.slots}" if row.slots is not None else ""
-    insecure = " --insecure-http" if travels_readable(row.server) else ""
-    shown = joining.pinned(token, row.server, authority)
-    return f"paceline worker --server {row.server} --name {row.name}{slots}{marks} --token {shown}{insecure}"
+    words = ["paceline", "worker", "--server", row.server, "--name", row.name]
+    words += ["--slots", str(row.slots)] if row.slots is not None else []
+    words += [word for key, value in sorted(row.labels.items()) for word in ("--label", f"{key}={value}")]
+    words += ["--token", joining.pinned(token, row.server, authority)]
+    words += ["--insecure-http"] if travels_readable(row.server) else []
+    return shlex.join(words)
 
 
 async def cancel(session: AsyncSession, row: LaunchRow, actor: Actor, now: datetime) -> None:

@@ -29,11 +29,18 @@ async def find(session: AsyncSession, name: str, *, lock: bool = False) -> PoolR
     return row
 
 
-async def apply(session: AsyncSession, spec: PoolSpec, server: str, actor: Actor, now: datetime) -> PoolRow:
+def server_for(row: PoolRow, public_url: str) -> str:
+    """The coordinator's URL for the next nodes of a pool: its own, else the public one, else the one under which the pool was sent."""
+    return row.server if row.server_given or not public_url else public_url
+
+
+async def apply(session: AsyncSession, spec: PoolSpec, public_url: str, address: str, actor: Actor, now: datetime) -> PoolRow:
     """Store a pool, in the place of one that has its name. Its nodes stay as they are; the next one is launched as it says now.
 
-    `server`: the coordinator's URL as nodes reach it, where the pool has none of its own."""
+    `public_url`: the coordinator's, if it has one; `address`: the URL under which the pool was sent."""
     row = await rows.pool(session, spec.name, lock=True)
+    # A client that edits what it has read sends the coordinator's URL back, which makes it none of the pool's own.
+    is_as_shown = row is not None and not row.server_given and spec.server == server_for(row, public_url)
     values = {
         "provider": spec.provider.type,
         "settings": spec.provider.model_dump(mode="json", exclude_none=True),
@@ -43,7 +50,8 @@ async def apply(session: AsyncSession, spec: PoolSpec, server: str, actor: Actor
         "slots": spec.slots,
         "spot": spec.spot,
         "autoscale": spec.autoscale.model_dump(mode="json") if spec.autoscale else None,
-        "server": spec.server or server,
+        "server": spec.server or public_url or address,
+        "server_given": spec.server is not None and not is_as_shown,
     }
     if row is not None and all(getattr(row, name) == value for name, value in values.items()):
         return row
@@ -61,14 +69,14 @@ async def apply(session: AsyncSession, spec: PoolSpec, server: str, actor: Actor
     return row
 
 
-async def describe(session: AsyncSession, pools: Sequence[PoolRow], now: datetime) -> list[NodePool]:
+async def describe(session: AsyncSession, pools: Sequence[PoolRow], public_url: str, now: datetime) -> list[NodePool]:
     """Pools as clients see them."""
     counts = await rows.open_by_pool(session)
     found = await withheld.by_pool(session)
-    return [_described(row, counts.get(row.name, {}), found.get(row.name, []), now) for row in pools]
+    return [_described(row, counts.get(row.name, {}), found.get(row.name, []), public_url, now) for row in pools]
 
 
-def _described(row: PoolRow, counts: Mapping[LaunchState, int], waiting: Sequence[WithheldJob], now: datetime) -> NodePool:
+def _described(row: PoolRow, counts: Mapping[LaunchState, int], waiting: Sequence[WithheldJob], public_url: str, now: datetime) -> NodePool:
     joined = counts.get(LaunchState.JOINED, 0)
     return NodePool(
         name=row.name,
@@ -80,7 +88,7 @@ def _described(row: PoolRow, counts: Mapping[LaunchState, int], waiting: Sequenc
         spot=row.spot,
         autoscale=AutoscaleSettings.model_validate(row.autoscale) if row.autoscale is not None else None,
         node_hours=NodeHours.stored(row.spent, now).hours,
-        server=row.server,
+        server=server_for(row, public_url),
         nodes=joined,
         coming=sum(counts.values()) - joined,
         withheld=list(waiting[: withheld.MOST_NAMED]),

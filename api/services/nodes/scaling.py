@@ -27,7 +27,7 @@ async def carry_out(services: Services, growth: Sequence[LaunchNodes], drains: S
     for wish in growth:
         try:
             async with services.write() as session:
-                await launches.request_of_pool(session, wish.pool, wish.count, AUTOSCALER, wish.reason, now)
+                await launches.request_of_pool(session, wish.pool, wish.count, services.settings.public_url, AUTOSCALER, wish.reason, now)
         except ProblemError as refusal:
             refused.append(wish.pool)
             logger.info("pool %s refuses %d more node(s): %s", wish.pool, wish.count, refusal)

@@ -9,8 +9,6 @@ import pytest
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator
 
-MADE = {"key": "pk_secret", "role": "member", "id": "01JD0000000000000000000001"}
-
 
 def key(**changes: Any) -> dict[str, Any]:
     return {
@@ -26,6 +24,9 @@ def key(**changes: Any) -> dict[str, Any]:
     }
 
 
+MADE = {**key(), "key": "pk_secret"}
+
+
 def page(*items: dict[str, Any]) -> Answer:
     return Answer(200, {"items": list(items), "next_cursor": None})
 
@@ -38,6 +39,18 @@ def test_a_key_made_without_days_ends_when_the_key_in_use_does(
     assert paceline("keys", "create", "ci", *options).returncode == 0
     (request,) = coordinator.sent("POST", "/keys")
     assert request.body == {"name": "ci", "role": "member", **asked}
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"), [("2027-02-25T12:00:00Z", "2027-02-25"), (None, "never")], ids=["after 90 days", "with a key that never ends"]
+)
+def test_a_new_key_is_shown_with_the_day_on_which_it_ends(
+    paceline: Paceline, coordinator: FakeCoordinator, ends: str | None, told: str
+) -> None:
+    """A script's key ended after 90 days, of which nothing was said: Prometheus was refused, and the alert of a missing coordinator was always on."""
+    coordinator.on("POST", "/keys", Answer(201, MADE | {"expires_at": ends}))
+    lines = [line.split(maxsplit=1) for line in paceline("keys", "create", "ci").stdout.splitlines()]
+    assert lines == [["key", "pk_secret"], ["role", "member"], ["expires", told], ["id", MADE["id"]]]
 
 
 def test_the_list_has_the_last_use_and_leaves_out_what_is_over(paceline: Paceline, coordinator: FakeCoordinator) -> None:

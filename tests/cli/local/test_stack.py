@@ -14,10 +14,18 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from paceline.cli.client import RestClient
+from paceline.cli.commands import stack as commands
+from paceline.cli.errors import StackError
+from paceline.cli.local import stack as local
 from paceline.cli.local.exposure import addresses
 from paceline.cli.local.layout import Layout
 from paceline.cli.local.processes import find, marked, recorded
+from paceline.cli.local.stack import Report, Stack, StackPlan
+from paceline.cli.settings import ClientSettings, Setting
 from tests.cli.conftest import ROOT, Paceline
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -136,6 +144,29 @@ def test_key_of_a_forgotten_database_is_replaced(stranger: Paceline, layout: Lay
         database.unlink()
     up(stranger, "--port", str(free_port()))
     assert stranger("jobs").returncode == 0
+
+
+def test_agents_of_up_save_where_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that machines share was for agents of `paceline worker` alone: no job over them and one of `up` could save there."""
+    plans = list[StackPlan]()
+
+    def bring_up(layout: Layout, plan: StackPlan, report: Report) -> Stack:
+        plans.append(plan)
+        raise StackError("this is as far as it goes")
+
+    monkeypatch.setattr("paceline.cli.local.stack.bring_up", bring_up)
+    monkeypatch.chdir(tmp_path)
+    application = typer.Typer()
+    application.command()(commands.up)
+    result = CliRunner().invoke(application, ["--agents", "1", "--gpus", "none", "--checkpoints", "mnt/shared"])
+    assert "this is as far as it goes" in result.stderr
+    layout = Layout.at(tmp_path / ".paceline")
+    layout.agent("local-1").mkdir(parents=True)
+    (layout.agent("local-1") / "credential.json").write_text(json.dumps({"server": "http://127.0.0.1:1"}))
+    client = RestClient(ClientSettings(Setting("http://127.0.0.1:1", "a test"), Setting(None, "a test")))
+    arguments = [local._agent(layout, plan, client, "local-1").arguments for plan in (*plans, StackPlan())]
+    saves_in = [each[each.index("--checkpoints") + 1] for each in arguments]
+    assert saves_in == [str(tmp_path / "mnt" / "shared"), str(layout.checkpoints)]
 
 
 @pytest.fixture

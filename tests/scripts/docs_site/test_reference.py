@@ -4,8 +4,11 @@ import re
 
 from paceline.api.errors import CATALOGUE
 from paceline.api.settings import Settings
+from paceline.cluster.agent.confinement import NAMES
+from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
 from paceline.training.spec.job import JobSpec
 from scripts.docs_site.reference import commands, errors, job_spec, rest, settings
+from scripts.steps import ROOT
 
 
 def test_every_field_of_a_job_is_there_with_its_default_and_limits() -> None:
@@ -42,6 +45,13 @@ def test_every_setting_is_there_under_the_name_that_is_read() -> None:
     assert page.count("\n| `") == len(Settings.model_fields)
     assert "| `DATABASE_URL` |" in page
     assert "| `PACELINE_KEEP_SIZE` | `20.0GiB` |" in page
+
+
+def test_every_variable_that_agents_pass_on_to_ranks_stands_on_a_page() -> None:
+    """`PACELINE_CACHE` stood on none: whoever's home was full of data sets found no way to put them elsewhere."""
+    pages = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    internal = {AGENT_DATA_VARIABLE, "PACELINE_STACK"}
+    assert [name for name in sorted(NAMES - internal) if name.startswith("PACELINE_") and f"`{name}`" not in pages] == []
 
 
 def test_every_error_is_there_where_its_type_leads_and_with_a_way_out() -> None:
