@@ -1655,6 +1655,8 @@ class Analysis(Struct, frozen=True, kw_only=True):
     differences: list[FigureDifference] = field(default_factory=list)
     """at most 300: those that are differences first, then by size"""
     effects: list[Effect] = field(default_factory=list)
+    energy_joules: float | None = None
+    """of the cards of all trials that have held slots; null: that of one is unknown"""
     failed: int = 0
     fits: list[Fit] = field(default_factory=list)
     outliers: list[Outlier] = field(default_factory=list)
@@ -1662,6 +1664,8 @@ class Analysis(Struct, frozen=True, kw_only=True):
     refused: int = 0
     sentences: list[Sentence] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
+    slot_hours: float | None = None
+    """of all trials, whatever became of them; null: none has held slots"""
 
 
 class ExperimentAnalysis(Struct, frozen=True, kw_only=True):

@@ -181,6 +181,8 @@ class Analysis(AnalysisPart):
     configurations: list[Configuration]
     best: int | None = Field(None, description="the configuration that is recommended")
     best_trial: int | None = Field(None, description="the trial with the best metric at its last step, as the experiment has it")
+    slot_hours: float | None = Field(None, description="of all trials, whatever became of them; null: none has held slots")
+    energy_joules: float | None = Field(None, description="of the cards of all trials that have held slots; null: that of one is unknown")
     differences: list[FigureDifference] = Field([], description="at most 300: those that are differences first, then by size")
     effects: list[Effect] = []
     outliers: list[Outlier] = []

@@ -160,6 +160,22 @@ class HoldingTrial(NamedTuple):
     ran_seconds: float  # in generations that have ended
 
 
+class ResizedSpan(NamedTuple):
+    """A generation of a trial's job that has ended, and had more or fewer ranks than the trial asks for."""
+
+    experiment_id: str
+    trial: int  # its index
+    world_size: int  # that the trial asks for
+    ranks: int
+    started_at: datetime
+    ended_at: datetime
+
+    @property
+    def extra_slot_seconds(self) -> float:
+        """The slot-seconds that it had beyond those of as many ranks as the trial asks for; below 0 where it had fewer."""
+        return (self.ranks - self.world_size) * max(0.0, (self.ended_at - self.started_at).total_seconds())
+
+
 # --- experiments
 
 
@@ -318,6 +334,17 @@ async def holding_trials(session: AsyncSession, experiment_ids: Collection[str])
         .where(TrialRow.experiment_id.in_(experiment_ids))
     )
     return [HoldingTrial(*row) for row in await session.execute(query)]
+
+
+async def resized_spans(session: AsyncSession, experiment_ids: Collection[str]) -> Sequence[ResizedSpan]:
+    times = (GenerationRow.started_at, GenerationRow.ended_at)
+    query = (
+        select(TrialRow.experiment_id, TrialRow.index, TrialRow.world_size, GenerationRow.world_size, *times)
+        .join(GenerationRow, GenerationRow.job_id == TrialRow.job_id)
+        .where(TrialRow.experiment_id.in_(experiment_ids), GenerationRow.ended_at.is_not(None))
+        .where(GenerationRow.world_size != TrialRow.world_size)
+    )
+    return [ResizedSpan(*row) for row in await session.execute(query)]
 
 
 async def trial_of_job(session: AsyncSession, job_id: str) -> JobTrial | None:

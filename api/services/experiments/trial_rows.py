@@ -35,8 +35,11 @@ async def apply(
         trials[index].in_grid = True
     for index in change.kept:
         trials[index].reused = state_of(known[index]) == "completed"
+    row.former_slot_seconds += sum(_slot_seconds(known[index], now) for index in change.anew)
+    row.former_slot_seconds += sum(
+        each.extra_slot_seconds for each in await rows.resized_spans(session, [row.id]) if each.trial in change.anew
+    )
     for index in change.anew:
-        row.former_slot_seconds += _slot_seconds(known[index], now)
         _reset(trials[index])
     add(session, row, change.added, spec)
 
@@ -55,7 +58,9 @@ def _of_cell(index: int, cell: Cell, spec: ExperimentSpec) -> dict[str, Any]:
 
 
 def _slot_seconds(known: TrialWithJob, now: datetime) -> float:
-    return known.job.world_size * known.job.held_seconds(now) if known.job else 0.0
+    """The slot-seconds of a trial, as if its generations that have ended had as many ranks as it asks for: see `ResizedSpan`."""
+    trial, job = known
+    return 0.0 if job is None else trial.world_size * job.ran_seconds + job.world_size * (job.held_seconds(now) - job.ran_seconds)
 
 
 def _reset(trial: TrialRow) -> None:

@@ -28,7 +28,7 @@ from paceline.db.models.experiments import ExperimentRow
 from paceline.db.repositories import experiment_analyses
 from paceline.db.repositories import experiments as rows
 from paceline.db.repositories import nodes as node_rows
-from paceline.db.repositories.experiments import HoldingTrial, TrialJobColumns, TrialTally, TrialWithJob
+from paceline.db.repositories.experiments import HoldingTrial, ResizedSpan, TrialJobColumns, TrialTally, TrialWithJob
 from paceline.training.spec.changes import field_at
 
 STATES: tuple[ExperimentState, ...] = ("running", "paused", "completed", "stopped", "cancelled")
@@ -45,6 +45,7 @@ class TrialSums:
     now: datetime
     tallies: list[TrialTally] = field(default_factory=list)
     holding: list[HoldingTrial] = field(default_factory=list)
+    resized: list[ResizedSpan] = field(default_factory=list)
 
     @property
     def counts(self) -> TrialCounts:
@@ -58,7 +59,8 @@ class TrialSums:
     @property
     def slot_seconds(self) -> float:
         held = sum(each.ranks * self._held_for(each) for each in self.holding)
-        return sum(each.world_size * each.ran_seconds for each in self.tallies) + held
+        extra = sum(each.extra_slot_seconds for each in self.resized)
+        return sum(each.world_size * each.ran_seconds for each in self.tallies) + extra + held
 
     def seconds_left(self, spec: Mapping[str, Any]) -> float | None:
         """Return the seconds until the last trial ends, those included that a search has not drawn yet. `spec`: the experiment's, as it is stored."""
@@ -84,6 +86,8 @@ async def sums_of(session: AsyncSession, experiments: Sequence[ExperimentRow], n
         found[tally.experiment_id].tallies.append(tally)
     for trial in await rows.holding_trials(session, list(found)):
         found[trial.experiment_id].holding.append(trial)
+    for span in await rows.resized_spans(session, list(found)):
+        found[span.experiment_id].resized.append(span)
     return found
 
 

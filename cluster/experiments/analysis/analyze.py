@@ -28,6 +28,7 @@ from paceline.cluster.experiments.analysis.predictor import Predictor
 from paceline.cluster.experiments.analysis.pruned import pruned
 from paceline.cluster.experiments.analysis.scaling import rank_series, references, speedup
 from paceline.cluster.experiments.analysis.statistics import estimate, usable
+from paceline.cluster.experiments.analysis.totals import energy_of, slot_hours_of
 from paceline.cluster.experiments.best_trial import ComparedTrial, best_trial
 from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.experiments.findings import Analysis, Configuration
@@ -66,6 +67,8 @@ def analyze(spec: ExperimentSpec, trials: Sequence[TrialFacts], predictor: Predi
         best_trial=best_trial(
             spec.metric, [ComparedTrial(each.index, each.state, usable(each.metric), each.rungs) for each in trials]
         ).trial,
+        slot_hours=slot_hours_of(trials),
+        energy_joules=energy_of(trials),
         differences=differences(figures, compared),
         effects=found_effects,
         outliers=found_outliers,

@@ -2401,6 +2401,11 @@ export interface components {
              * @default []
              */
             effects: components["schemas"]["Effect"][];
+            /**
+             * Energy Joules
+             * @description of the cards of all trials that have held slots; null: that of one is unknown
+             */
+            energy_joules: number | null;
             /** Failed */
             failed: number;
             /**
@@ -2430,6 +2435,11 @@ export interface components {
              * @default []
              */
             series: components["schemas"]["Series"][];
+            /**
+             * Slot Hours
+             * @description of all trials, whatever became of them; null: none has held slots
+             */
+            slot_hours: number | null;
             /** Trials */
             trials: number;
         };

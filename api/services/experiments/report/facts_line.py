@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paceline.api.services.experiments.report.quantities import digits, joules, seconds
 from paceline.api.services.experiments.report.subject import ReportSubject
-from paceline.cluster.experiments.findings import Estimate, Sentence
+from paceline.cluster.experiments.findings import Sentence
 from paceline.monitoring.words import plural
 
 
@@ -20,18 +20,12 @@ def facts_line(subject: ReportSubject) -> list[tuple[str, str]]:
         (str(sum(each.refusal is None for each in analysis.configurations)), "configurations"),
     ]
     found = [each for each in counted if each[0] != "0"]
-    if (hours := total(subject, "slot_hours")) is not None:
-        found.append((digits(hours), "slot-hours"))
-    if (energy := total(subject, "energy_joules")) is not None:
-        found.append((joules(energy), "of the cards"))
+    if analysis.slot_hours is not None:
+        found.append((digits(analysis.slot_hours), "slot-hours"))
+    if analysis.energy_joules is not None:
+        found.append((joules(analysis.energy_joules), "of the cards"))
     so_far = "" if subject.complete else ", while trials can still change it"
     return [*found, (subject.made_at.strftime("%Y-%m-%d %H:%M UTC"), f"analyzed{so_far}")]
-
-
-def total(subject: ReportSubject, field: str) -> float | None:
-    """The sum over all trials of a figure, from the medians of configurations; None: none is known."""
-    known: list[Estimate] = [value for each in subject.analysis.configurations if (value := getattr(each, field)) is not None]
-    return sum(value.value * value.count for value in known) if known else None
 
 
 def kept_apart(sentences: Sequence[Sentence]) -> tuple[list[str], list[str], list[str]]:

@@ -72,6 +72,36 @@ async def test_the_time_left_of_a_search_has_the_trials_that_are_not_drawn_yet(
     assert (plan["seconds"], plan["slot_hours"]) == (pytest.approx((draws - 1) * 60), pytest.approx((draws - 1) / 60))
 
 
+# --- slot-hours
+
+
+async def end_generation(services: Services, name: str, state: JobState) -> None:
+    """End the newest generation of the job of this name, and put the job into this state."""
+    async with services.write() as session:
+        job = (await session.scalars(select(JobRow).where(JobRow.name == name))).one()
+        generation = await session.get_one(GenerationRow, (job.id, job.generation))
+        generation.ended_at = services.now()
+        job.state, job.ran_seconds = state, job.ran_seconds + (generation.ended_at - generation.started_at).total_seconds()
+
+
+async def test_the_slot_hours_of_a_trial_that_has_grown_stay_when_its_generation_ends(
+    client: httpx.AsyncClient, services: Services
+) -> None:
+    """They were counted again as if it had never grown, and the budget let it go on."""
+    experiment = await post(client, at_once=1, budget={"slot_hours": 8})
+    await step(services)
+    await hold(services, "lr-0", 3600)
+    await end_generation(services, "lr-0", JobState.QUEUED)
+    await hold(services, "lr-0", 3600, ranks=8, ran_seconds=3600, generation=2)
+    assert (await read(client, experiment))["slot_hours"] == pytest.approx(9, rel=0.01)
+    await end_generation(services, "lr-0", JobState.FAILED)
+    assert (await read(client, experiment))["slot_hours"] == pytest.approx(9, rel=0.01)
+    await post(client, at_once=1, budget={"slot_hours": 8.5})
+    await step(services)
+    found = await read(client, experiment)
+    assert (found["slot_hours"], found["state"]) == (pytest.approx(9, rel=0.01), "stopped"), "the failed try was paid for too"
+
+
 # --- why nothing runs
 
 

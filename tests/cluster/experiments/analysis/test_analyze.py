@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from paceline.cluster.experiments.analysis.analyze import analyze
 from paceline.cluster.experiments.facts import TrialFacts, TrialState
 from paceline.cluster.experiments.findings import Analysis, Effect, FigureDifference
-from tests.cluster.experiments.analysis.made_up import BATCH, STRATEGY, losses, recorded, repeats, scaled, spec
+from tests.cluster.experiments.analysis.made_up import BATCH, RATE, STRATEGY, losses, recorded, repeats, scaled, spec
 from tests.cluster.experiments.analysis.test_predictions import SerialShare
 
 FALLING = losses([2 / step for step in range(1, 41)])
@@ -131,6 +131,19 @@ def test_the_order_of_the_trials_tells_nothing() -> None:
     assert analyze(spec(), shuffled) == analyze(spec(), trials)
 
 
+def test_what_was_used_is_summed_over_all_trials_whatever_became_of_them() -> None:
+    """It was that of completed trials, with the median for each: a halving told a fifth of what it had used."""
+    states: list[TrialState] = ["completed", "completed", "completed", "pruned", "failed"]
+    trials = repeats(0, {RATE: 1}, scaled(1.0)[:5], state=states, slot_hours=[1.0, 1.0, 10.0, 2.0, 4.0], energy_joules=[5.0] * 5)
+    trials += repeats(5, {RATE: 2}, [1.0], state="waiting")
+    found = analyze(spec(), trials)
+    assert (found.slot_hours, found.energy_joules) == (18.0, 25.0)
+    unread = analyze(spec(), [replace(trials[0], energy_joules=None), *trials[1:]])
+    assert (unread.slot_hours, unread.energy_joules) == (18.0, None)
+    idle = analyze(spec(), trials[5:])
+    assert (idle.slot_hours, idle.energy_joules) == (None, None)
+
+
 @settings(deadline=None, max_examples=10)
 @given(st.floats(0.01, 100))
 def test_a_faster_clock_changes_no_verdict(unit: float) -> None:
@@ -159,7 +172,17 @@ STATES: list[TrialState] = [
     "completed",
     "completed",
 ]
-DRAWN = ("step_seconds", "samples_per_second", "bytes_per_step", "bubble", "peak_memory_bytes", "metric", "goodput")
+DRAWN = (
+    "step_seconds",
+    "samples_per_second",
+    "bytes_per_step",
+    "bubble",
+    "peak_memory_bytes",
+    "metric",
+    "goodput",
+    "slot_hours",
+    "energy_joules",
+)
 
 
 def hostile(draw: random.Random, index: int) -> TrialFacts:

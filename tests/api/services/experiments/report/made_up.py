@@ -134,6 +134,8 @@ def analysis(**changes: Any) -> Analysis:
         configurations=found,
         best=fsdp8,
         best_trial=12,
+        slot_hours=5.25,
+        energy_joules=7.2e6,
         differences=[
             FigureDifference(first=ddp8, second=fsdp8, path=AXES[0], figure="samples_per_second", ratio=0.86, p_value=0.012, is_difference=True,
                        text="fsdp is 14 % slower than ddp"),

@@ -13,6 +13,7 @@ import pytest
 
 from paceline.api.errors import ProblemError
 from paceline.api.services.experiments.report.exports import MEDIA_TYPES, ExportOrder, check_order, export, file_name
+from paceline.api.services.experiments.report.facts_line import facts_line
 from paceline.api.services.experiments.report.figures.heat_map import HeatMapChoice
 from paceline.api.services.experiments.report.markdown import inline
 from paceline.api.services.experiments.report.raw_data import harmless
@@ -104,6 +105,13 @@ def test_what_users_write_is_text_on_the_page() -> None:
     assert found.open == []
     assert all(name != "img" for name, _ in found.tags)
     assert found.text.count("<img src=x onerror=alert(1)>") > 20
+
+
+def test_the_head_of_a_report_has_what_all_trials_have_used() -> None:
+    told = facts_line(subject())
+    assert ("5.25", "slot-hours") in told, "not the sum over configurations"
+    assert ("7,200 kJ", "of the cards") in told
+    assert [words for _, words in facts_line(subject(slot_hours=None, energy_joules=None)) if words in ("slot-hours", "of the cards")] == []
 
 
 def test_an_analysis_of_nothing_is_a_page_too() -> None:
