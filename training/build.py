@@ -21,6 +21,7 @@ from paceline.parallelism.communication.reducers import Reducer
 from paceline.parallelism.plan import Coordinates, Degrees, ParallelizeOptions, state_shards
 from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
+from paceline.training.data.sizes import require_same_on_all
 from paceline.training.elastic import Agreement, RecoveryReport
 from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums
 from paceline.training.gradients.recorder import GradientRecording, recording_for
@@ -134,8 +135,9 @@ def build_generation(spec: JobSpec, world: RankPlace, state: TrainState, telemet
 
 
 def meet(world: RankPlace, state: TrainState, checkpoints: CheckpointDirectory, degrees: Degrees, telemetry: Telemetry) -> Meeting:
-    """Tell the other ranks of one's state, agree on the one to go on from, and make the checkpoints' directory ready. Collective."""
+    """Tell the other ranks of one's state and data, agree on the one to go on from, and make the checkpoints' directory ready. Collective."""
     summaries = checkpoints.group.all_gather_object(elastic.summarize_state(state, was_leader=telemetry.was_leader))
+    require_same_on_all([each.data for each in summaries], [each.generation for each in summaries], world.rank)
     agreement = server_state.agree(summaries, degrees.servers) if degrees.servers else elastic.agree(summaries, state_shards(degrees))
     if agreement is None or agreement.newcomers:
         open_directory(checkpoints, agreement.newcomers if agreement else ())  # the others have seen it

@@ -23,6 +23,7 @@ from paceline.distributed.process_group import Group
 from paceline.parallelism.mesh import local_tensor
 from paceline.parallelism.plan import Coordinates, MicroBatchAssignment, StateShard, assign_remaining, assign_to_workers
 from paceline.parallelism.tree import TreeNode, deduplicate_subtrees, leaves_of
+from paceline.training.data.sizes import sizes_of
 from paceline.training.errors import StateTransferError
 from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import Unscaled
@@ -50,6 +51,7 @@ class RankStateSummary:
     part: StateShard = ()  # what it holds of the state
     generation: int = 0  # the newest in which it had begun
     updatable_step: int = 0  # a parameter server: the step whose update it can finish by itself; 0: none
+    data: str = ""  # the sizes of the data that it sees
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def summarize_state(state: TrainState, *, was_leader: bool) -> RankStateSummary:
         part,
         state.generation,
         state.pending_update.step if state.pending_update else 0,
+        sizes_of(state.task),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.objects.location import Place, place_at
+from paceline.training.data.sizes import require_as_saved
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
 from paceline.training.link import RankPlace
 from paceline.training.rank_folder import RankFolder
@@ -49,13 +50,16 @@ def restore(
     """Load the first of `candidates` that verifies; without candidates, start at step 0.
 
     An unreachable checkpoint is given up only where an older one is restored. Raises CheckpointUnreachableError or NoUsableCheckpointError
-    if `required` and none can be loaded.
+    if `required` and none can be loaded, and InvalidInputError where the job's data have another size than when it was saved.
     """
     out_of_reach: dict[Place, str] = {}
     for folder in candidates:
         try:
             with checkpoint.on_this_node(checkpoints, folder) as here:
-                checkpoint.load(checkpoints.group, state, here, checkpoint.verify(checkpoints.group, here))
+                manifest = checkpoint.verify(checkpoints.group, here)
+                if manifest.job_id == checkpoints.job_id:  # a new job may go on with other data
+                    require_as_saved(manifest.data, state.task.train, manifest.step)
+                checkpoint.load(checkpoints.group, state, here, manifest)
         except CheckpointUnreachableError as error:
             out_of_reach[folder] = str(error)
             telemetry.log(f"WARNING checkpoint {folder.name} is out of reach, trying an older one: {error}")

@@ -37,7 +37,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     generation: int
     world_size: int
-    seed: int  # with the step, all there is to the state of random numbers and data
+    seed: int  # with the step and the size of the data, all there is to the state of random numbers and data
+    data: str | None = None  # size of the training data (`training.data.sizes`); None: of an own loop, or a version that did not tell
     spec_sha256: str
     created: float
     best: float | None  # of the policy's metric so far

@@ -16,6 +16,7 @@ from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import ReductionState
 from paceline.monitoring.sealed import File, describe
 from paceline.monitoring.sinks import on_the_wire
+from paceline.training.data.sizes import size_of
 from paceline.training.errors import CheckpointSaveError, TrainingError
 from paceline.training.saving import fingerprint, unsent
 from paceline.training.saving import manifest as manifests
@@ -140,6 +141,7 @@ def describe_state(checkpoints: CheckpointDirectory, state: TrainState, metrics:
         generation=checkpoints.generation,
         world_size=checkpoints.group.world_size,
         seed=derived.training_of(checkpoints.spec).seed,
+        data=size_of(state.task.train),
         spec_sha256=checkpoints.spec_sha256,
         created=time.time(),
         best=state.best,
