@@ -199,12 +199,18 @@ def _all_ranks(view: JobView, which: str = "") -> str:
 def _on_completion(view: JobView) -> Decision | None:
     if view.all_exited_with("completed"):
         return Stop(EndReason.COMPLETED, f"{_all_ranks(view)} completed")
-    if view.own_pause is not None and view.all_exited_with("paused"):
-        why = f"{_all_ranks(view)} saved and exited after step {view.own_pause}, as training.pause_at_steps says"
-        return Stop(EndReason.PAUSED, why, waits_for_user=True)
+    if own := _on_own_pause(view):
+        return own
     if view.ranks and not view.is_script and all(rank.state is RankState.EXITED and not rank.failed for rank in view.ranks):
         return Stop(EndReason.PAUSED, "its ranks have saved and exited")
     return None
+
+
+def _on_own_pause(view: JobView) -> Stop | None:
+    if view.own_pause is None or not view.all_exited_with("paused"):
+        return None
+    why = f"{_all_ranks(view)} saved and exited after step {view.own_pause}, as training.pause_at_steps says"
+    return Stop(EndReason.PAUSED, why, waits_for_user=True)
 
 
 def _on_overdue_start(view: JobView, now: datetime) -> Decision | None:
@@ -256,9 +262,12 @@ def _close_up_to_save(view: JobView, now: datetime) -> Regroup | None:
     return decision if isinstance(decision, Regroup) and decision.members.whole else None
 
 
-def _saved(view: JobView) -> Transition:
+def _saved(view: JobView) -> Transition | Stop:
     if view.all_exited_with("completed"):
         return Transition(JobState.COMPLETED, EndReason.COMPLETED, "it completed before it could be paused")
+    waits_for_slots = view.desired is Intent.RUN and view.end_reason in (EndReason.PREEMPTED, EndReason.RESIZED)
+    if waits_for_slots and (own := _on_own_pause(view)):  # placed again, it would train on past that step
+        return own
     return _conclude(view, "saved; its slots are free")
 
 

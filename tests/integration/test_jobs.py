@@ -125,6 +125,19 @@ async def test_a_job_that_its_spec_pauses_stays_paused_until_it_is_resumed(clust
     assert job["generations"][1]["start_step"] == 17
 
 
+async def test_a_job_whose_node_drains_at_the_step_where_its_spec_pauses_it_is_paused(cluster: Cluster) -> None:
+    """It was queued, placed again, and trained past that step."""
+    a = await cluster.add_agent("a", slots=1)
+    job_id = await cluster.submit(**RESTART, training={"steps": 100, "pause_at_steps": [17]})
+    await cluster.until_job(job_id, "running")
+    await a.step(job_id, 17)
+    await cluster.client.delete(f"/api/v1/cluster/nodes/{(await cluster.nodes())['a']['id']}")
+    await cluster.add_agent("b", slots=1)
+    job = await cluster.until_job(job_id, "paused", end_reason="paused")
+    assert (job["desired"], job["restarts"]) == ("pause", 0)
+    assert [each["step"] for each in await cluster.checkpoints(job_id)] == [17]
+
+
 async def test_a_job_that_completes_while_it_is_paused_is_completed(cluster: Cluster) -> None:
     a = await cluster.add_agent("a")
     job_id = await cluster.submit()
