@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from paceline.monitoring.files import make_folders, sync_file, sync_folder
+from paceline.monitoring.files import make_folders, sync_folder
 from paceline.objects.location import is_url, parse
 from paceline.training.errors import CheckpointCorruptError, InvalidInputError, TrainingError, WeightsExistError
 from paceline.training.saving import fingerprint, shards, weights
@@ -91,7 +91,6 @@ def write(checkpoint: Path, stored: Stored, manifest: Manifest, folder: Path, li
     names = [weights.file_name(number, len(runs)) for number in range(1, len(runs) + 1)]
     for file, run in zip(names, runs, strict=True):
         weights.write_file(folder / file, read(checkpoint, stored, run), notes_of(manifest))
-        sync_file(folder / file)
     if len(runs) > 1:
         places = {name: file for file, run in zip(names, runs, strict=True) for name in run}
         weights.write_index(folder, places, sum(map(bytes_of, stored.values())))

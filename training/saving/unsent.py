@@ -5,31 +5,28 @@ A world of as many ranks goes on from its own files; another one deals them out,
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from paceline.distributed.compression.compressible import RESIDUAL
 from paceline.distributed.compression.residuals import deal_out
 from paceline.distributed.reduction import ReductionState
 from paceline.training.errors import CheckpointCorruptError
+from paceline.training.saving.tensor_files import write_tensors
 
 _FILE = re.compile(r"__(\d+)_unsent\.safetensors")
 
 
 def write(folder: Path, rank: int, state: ReductionState) -> None:
     """Write what a rank has to remember into the checkpoint; no file where that is nothing."""
-    tensors = {f"{kind}/{name}": tensor.contiguous() for kind, of_kind in state.items() for name, tensor in of_kind.items()}
+    tensors = {f"{kind}/{name}": tensor for kind, of_kind in state.items() for name, tensor in of_kind.items()}
     if tensors:
-        path = folder / f"__{rank}_unsent.safetensors"
-        save_file(tensors, path)
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
+        write_tensors(folder / f"__{rank}_unsent.safetensors", tensors)
 
 
 def read(folder: Path, rank: int, ranks: int) -> ReductionState:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -23,6 +22,7 @@ from paceline.training.errors import InvalidInputError
 from paceline.training.saving.assembly import Region, place_of
 from paceline.training.saving.collective_work import run_on_all_ranks
 from paceline.training.saving.manifest import FILE
+from paceline.training.saving.tensor_files import write_tensors
 from paceline.training.saving.tied import aliases
 
 SINGLE = "model.safetensors"
@@ -49,7 +49,7 @@ def cut(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
 
 def write_file(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
     """`format` tells readers that these are torch's."""
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt", **notes})
+    write_tensors(path, tensors, {"format": "pt", **notes})
 
 
 def write_index(folder: Path, files: Mapping[str, str], total_bytes: int) -> None:
