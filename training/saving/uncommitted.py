@@ -64,7 +64,8 @@ class UncommittedCheckpoint:
             raise self.part
         started = time.monotonic()
         results, scratch = self.part.write(), self.target.scratch
-        unsent.write(scratch, self.rank, self.unsent)
+        with explaining_errors(scratch):
+            unsent.write(scratch, self.rank, self.unsent)
         files = {path.name: describe(path) for path in sorted(scratch.glob(f"__{self.rank}_*"))}
         self.target.store(files)
         parameters = {name: fingerprint.hash_tensor(tensor) for name, tensor in self.share.items()}

@@ -175,9 +175,16 @@ def test_one_out_of_reach_is_given_up_where_the_run_goes_on_from_an_older_one(ma
     assert end.events_of("checkpoint_restored") == [{"directory": str(older), "step": 8}]
 
 
-def test_a_disk_full_on_one_rank_fails_the_save_on_all_and_training_goes_on(make_job: MakeJob, tmp_path: Path) -> None:
+#: Rank 1 has less than the limit to write of model and optimizer, and more of what its gradients have left out.
+COMPRESSED = {"optimizer": {"kind": "sgd", "lr": 0.01, "momentum": 0.0}, "communication": {"compression": "top_k", "dense_steps": 2}}
+
+
+@pytest.mark.parametrize("changes", [{}, COMPRESSED], ids=["plain", "compressed gradients"])
+def test_a_disk_full_on_one_rank_fails_the_save_on_all_and_training_goes_on(
+    make_job: MakeJob, tmp_path: Path, changes: dict[str, object]
+) -> None:
     (tmp_path / "limited.py").write_text(LIMITED)
-    spec = saving(nodes=2, steps=5) | {"entrypoint": "limited:task", "environment": {"working_directory": str(tmp_path)}}
+    spec = saving(nodes=2, steps=5) | {"entrypoint": "limited:task", "environment": {"working_directory": str(tmp_path)}} | changes
     job = make_job({name: value for name, value in spec.items() if name not in ("model", "data")})
     first, second = job.run(2)
     (failed, _) = first.events_of("checkpoint_failed")
