@@ -25,7 +25,7 @@ class ModelRow(ControlBase):
 
 
 class ModelVersionRow(ControlBase):
-    """A version: a checkpoint, or a file that a job has left. `pinned_before`: its checkpoint was pinned by somebody already."""
+    """A version: a checkpoint, or a file that a job has left. `pinned_before`: its checkpoint is pinned by somebody as well, and stays so."""
 
     __tablename__ = "model_versions"
 

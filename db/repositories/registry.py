@@ -60,6 +60,11 @@ async def holders(session: AsyncSession, *, checkpoint_id: str | None = None, ar
     return [f"{name}:{number}" for name, number in await session.execute(query.order_by(ModelRow.name, ModelVersionRow.number))]
 
 
+async def versions_of_checkpoint(session: AsyncSession, checkpoint_id: str) -> Sequence[ModelVersionRow]:
+    """The versions that are this checkpoint."""
+    return (await session.scalars(select(ModelVersionRow).where(ModelVersionRow.checkpoint_id == checkpoint_id))).all()
+
+
 async def from_files_of_job(session: AsyncSession, job_id: str) -> list[str]:
     """The versions that are files of this job, as `name:number`."""
     query = select(ModelRow.name, ModelVersionRow.number).join(ModelRow, ModelRow.id == ModelVersionRow.model_id)

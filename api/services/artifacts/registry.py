@@ -108,7 +108,8 @@ async def _source(session: AsyncSession, wanted: RegisterVersion, actor: Actor, 
         row = await checkpoints.find(session, wanted.checkpoint_id, lock=True)
         if row.state not in USABLE:
             raise ProblemError("checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}; choose another one")
-        pinned_before = row.pinned and not await rows.holders(session, checkpoint_id=row.id)
+        others = await rows.versions_of_checkpoint(session, row.id)
+        pinned_before = row.pinned and (not others or any(each.pinned_before for each in others))
         if not row.pinned:
             await checkpoint_lifecycle.pin(session, row, True, actor, now)
         about = {"checkpoint_id": row.id, "step": row.step, "sha256": row.manifest_sha256, "metrics": row.metrics}

@@ -149,6 +149,9 @@ async def pin(session: AsyncSession, checkpoint_id: str, pinned: bool, actor: Ac
         )
     if not pinned:
         await _require_no_model(session, row)
+    elif row.pinned:  # by a version of a model, maybe: it stays pinned when that one is deleted
+        for version in await registry.versions_of_checkpoint(session, row.id):
+            version.pinned_before = True
     if row.pinned is not pinned:
         await checkpoint_lifecycle.pin(session, row, pinned, actor, now)
         nudge_after_commit(session, bus.RETENTION)

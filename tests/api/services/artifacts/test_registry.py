@@ -107,6 +107,25 @@ async def test_a_checkpoint_stays_pinned_for_as_long_as_a_version_is_made_of_it(
     assert await pinned(left, by_hand), "somebody else had pinned it"
 
 
+async def test_a_checkpoint_that_a_person_has_pinned_stays_pinned_whichever_version_goes_last(left: FilesHarness) -> None:
+    by_hand = await checkpoint(left, 5, pinned=True)
+    for name in ("a", "b"):
+        await register(left, name, checkpoint_id=by_hand.id)
+    for name in ("a", "b"):
+        await left.client.delete(f"{MODELS}/{name}/versions/1")
+        assert await pinned(left, by_hand)
+
+
+async def test_a_checkpoint_that_is_pinned_while_a_version_is_made_of_it_stays_pinned(left: FilesHarness) -> None:
+    row = await checkpoint(left, 5)
+    await register(left, checkpoint_id=row.id)
+    answer = await left.client.put(f"/api/v1/checkpoints/{row.id}/pin")
+    assert (answer.status_code, answer.json()["pinned"]) == (200, True)
+    await left.client.delete(f"{MODELS}/gpt/versions/1")
+    assert await pinned(left, row)
+    assert (await left.client.put(f"/api/v1/checkpoints/{row.id}/unpin")).json()["pinned"] is False
+
+
 async def test_a_file_stays_though_a_newer_one_takes_its_place_and_the_job_gets_old(left: FilesHarness) -> None:
     uploader = left.uploader()
     left.leave("model.pt", b"first")
