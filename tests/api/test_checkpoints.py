@@ -151,6 +151,21 @@ async def test_what_cannot_be_restored_says_why(saved: Saved, columns: dict[str,
     assert detail in answer.json()["detail"]
 
 
+async def test_the_last_checkpoint_of_a_job_with_epochs_is_not_restored_to_train_nothing(saved: Saved) -> None:
+    """It was a job that ended as completed, without a step or a checkpoint of its own."""
+    async with saved.services.write() as session:
+        job = await session.get_one(JobRow, saved.job.id)
+        job.spec = StoredSpec(factories.job_spec(training={"epochs": 5, "global_batch_size": 8}).model_dump(mode="json"))
+        job.progress = {"step": 30, "total_steps": 30}
+    for index, body in ((2, {}), (2, {"in_place": True}), (1, {"steps": 20})):
+        answer = await saved.client.post(f"{CHECKPOINTS}/{saved.ids[index]}/restore", json=body)
+        assert code(answer) == (409, "checkpoint_not_usable")
+        assert "nothing is left to train; pass steps above" in answer.json()["detail"]
+    for index, body in ((1, {}), (2, {"steps": 40})):
+        answer = await saved.client.post(f"{CHECKPOINTS}/{saved.ids[index]}/restore", json=body)
+        assert answer.status_code == 201
+
+
 async def test_a_name_that_is_none_is_refused(saved: Saved) -> None:
     answer = await saved.client.post(f"{CHECKPOINTS}/{saved.ids[1]}/restore", json={"name": "No Name!"})
     assert code(answer) == (422, "invalid_spec")

@@ -208,6 +208,8 @@ async def restored_spec(session: AsyncSession, row: CheckpointRow, request: Rest
         document["training"] = {**(document["training"] or {}), "steps": request.steps, "epochs": None, "pause_at_steps": None}
     spec = parse_spec(document)
     steps = spec.training.steps if spec.training else None
+    if steps is None and spec.training is not None:  # of `epochs`: its ranks have told how many steps these are
+        steps = (job.progress or {}).get("total_steps")
     if steps is not None and steps <= row.step:
         raise ProblemError(
             "checkpoint_not_usable",
