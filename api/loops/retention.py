@@ -79,8 +79,9 @@ async def _retire(session: AsyncSession, job_id: str, now: datetime) -> None:
     why = f"the policy keeps the last {policy.keep_last} and the best {policy.keep_best}"
     for checkpoint_id in await _superfluous_of(session, job_id):
         checkpoint = await checkpoint_rows.get_locked(session, checkpoint_id)
-        if checkpoint is not None and not checkpoint.pinned:
-            await checkpoint_lifecycle.move(session, checkpoint, CheckpointState.DELETING, SYSTEM, why, now)
+        if checkpoint is None or checkpoint.pinned or await checkpoint_rows.users_of(session, [checkpoint_id]):
+            continue  # since it was looked at: its row was waited for
+        await checkpoint_lifecycle.move(session, checkpoint, CheckpointState.DELETING, SYSTEM, why, now)
 
 
 async def _reassign(services: Services) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
+import pytest
+from sqlalchemy import text
 
 from paceline.api.core.context import Services
 from paceline.api.loops import retention
@@ -10,6 +14,10 @@ from paceline.cluster.states import CheckpointState
 from paceline.db.models.jobs import GenerationRow
 from paceline.db.repositories import checkpoints as checkpoint_rows
 from tests import factories
+from tests.waiting import POLL_SECONDS
+
+WAITERS = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+UNTIL_SECONDS = 30.0
 
 
 async def test_the_last_checkpoint_from_before_a_nan_stays_while_a_new_generation_goes_on_with_it(
@@ -27,3 +35,32 @@ async def test_the_last_checkpoint_from_before_a_nan_stays_while_a_new_generatio
     assert sorted(kept) == [900, 1200, 1300, 1400]
     listed = (await client.get(f"/api/v1/checkpoints/jobs/{job.id}")).json()["items"]
     assert [each["step"] for each in listed if each["deleted_next"] and each["state"] == "committed"] == [1200]
+
+
+async def waits_for_a_lock(services: Services) -> None:
+    async with asyncio.timeout(UNTIL_SECONDS):
+        while True:
+            async with services.control.read() as session:
+                if await session.scalar(WAITERS):
+                    return
+            await asyncio.sleep(POLL_SECONDS)
+
+
+@pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
+async def test_a_checkpoint_that_is_restored_while_retention_waits_for_it_stays(services: Services) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        spec = factories.job_spec(checkpoint={"keep_last": 1, "keep_best": 0})
+        job = await factories.create_job(session, spec=spec, generation=1)
+        rows = [factories.checkpoint(job, node, step=step) for step in (10, 20, 30)]
+        session.add_all(rows)
+    async with services.write() as session:  # a restore of the checkpoint of step 10
+        restored = await checkpoint_rows.get_locked(session, rows[0].id)
+        assert restored is not None
+        deleting = asyncio.create_task(retention.step_once(services, services.now()))
+        await waits_for_a_lock(services)
+        await factories.create_job(session, restored_from=restored.id)
+    await asyncio.wait_for(deleting, UNTIL_SECONDS)
+    async with services.control.read() as session:
+        states = {row.step: row.state for row in await checkpoint_rows.present_of_job(session, job.id)}
+    assert states == {10: CheckpointState.COMMITTED, 20: CheckpointState.DELETING, 30: CheckpointState.COMMITTED}
