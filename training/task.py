@@ -20,7 +20,7 @@ Loss = tuple[Tensor, dict[str, Tensor]]
 
 @runtime_checkable
 class Dataset(Protocol):
-    """Random access to samples.
+    """Random access to samples, the same on every rank and after a pause: their order follows from their number, and another one is refused.
 
     `generator` is the only randomness allowed (augmentation); it is None at evaluation. With `training.data_workers`, several threads call
     `batch` at once.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from paceline.distributed.errors import GenerationOverError
 from paceline.training.data.sizes import require_as_saved, require_same_on_all, sizes_of
 from paceline.training.errors import InvalidInputError
+from paceline.training.link import Broken, Joined, Parked, Progress
 from paceline.training.saving import manifest as manifests
 from paceline.training.task import Batch, Task
 from tests.training.conftest import MakeJob
@@ -93,14 +94,14 @@ def test_a_checkpoint_without_a_size_fits_any_data() -> None:
         require_as_saved("8 samples", Numbers(9), 3)
 
 
-def job_on(folder: Path, count: int) -> dict[str, Any]:
+def job_on(folder: Path, count: int, steps: int = 8) -> dict[str, Any]:
     (folder / "my_files.py").write_text(SOURCE)
     (folder / "count").write_text(str(count))
     return {
         "name": "mine",
         "entrypoint": "my_files:make",
         "environment": {"working_directory": str(folder)},
-        "training": {"steps": 8, "global_batch_size": 4, "micro_batch_size": 2, "eval_every_steps": None, "pause_at_steps": [3]},
+        "training": {"steps": steps, "global_batch_size": 4, "micro_batch_size": 2, "eval_every_steps": None, "pause_at_steps": [3]},
         "checkpoint": {"every_steps": None},
     }
 
@@ -130,3 +131,21 @@ def test_ranks_with_other_samples_than_the_first_are_refused(make_job: MakeJob, 
         assert end.result.failure is not None
         assert end.result.failure.kind == "invalid_input"
         assert "rank 1 has 101 samples, and rank 0 has 100 samples" in end.result.failure.message
+
+
+def test_the_ranks_that_train_go_on_without_one_that_joins_with_other_samples(make_job: MakeJob, tmp_path: Path) -> None:
+    spec = job_on(tmp_path, 100, steps=1_000_000)
+    spec["training"]["pause_at_steps"] = None
+    gang = make_job(spec).start(1)
+    gang.agent.until(1, 0, Joined)
+    (tmp_path / "count").write_text("110")
+    new = gang.park()
+    gang.until(new, Parked)
+    gang.resize(0, new)
+    assert "rank 1, which was to join, has other data: 110 samples" in gang.agent.until(2, 0, Broken).failure.message
+    gang.close_up(0)
+    gang.agent.until(3, 0, Progress)
+    gang.processes[new].join(gang.job.patience)
+    failure = gang.left(2, 1).result.failure if gang.left(2, 1).result else None  # type: ignore[union-attr]
+    assert failure is not None
+    assert failure.kind == "invalid_input"
