@@ -2,8 +2,8 @@
 
 This is torch's DistributedDataParallel with a communication hook of our own. The hook adds without dividing, because losses are already
 scaled to the global batch, so that ranks may have different numbers of micro-batches. It also notes when the last bucket was handed over,
-which separates exposed communication from backward. torch reads the annotations of the hook, so annotations are not postponed in this
-file.
+which separates exposed communication from backward; where none is, the loss has computed past the forward pass, and is refused. torch reads
+the annotations of the hook, so annotations are not postponed in this file.
 
 `Prepared` and `Wrapped` are the protocols of all wrapped models; `apply.parallelize` chooses the class.
 """
@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -156,6 +156,20 @@ class AxisParallelModel:
         return 0
 
 
+class ForwardBypassedError(RuntimeError):
+    """The loss has computed gradients without the forward pass of the model that it was given, so that nothing has summed them."""
+
+
+class ReplicatedModel(DistributedDataParallel):
+    """torch's wrapper, with the attributes of the wrapped model, which a loss may read."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
 class Replicated(AxisParallelModel):
     """A model with equal parameters on every rank, over torch's DistributedDataParallel.
 
@@ -177,12 +191,13 @@ class Replicated(AxisParallelModel):
         self._asks_static = options.static_graph
         self.reducer = reducer
         self.last_bucket_at = 0.0
+        self.awaits_buckets = False  # of the step's last backward, which hands them over
         self._wrap(static=False)
 
     def _wrap(self, *, static: bool) -> None:
         self._static, self._bucket_mb, self._trained = static, self.reducer.bucket_mb, self._what_is_trained()
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
-        self._ddp = DistributedDataParallel(
+        self._ddp = ReplicatedModel(
             self._model,
             device_ids=self._device_ids,
             init_sync=False,  # rank 0 may not have the state yet
@@ -210,6 +225,7 @@ class Replicated(AxisParallelModel):
         return tuple(parameter.requires_grad for parameter in self._model.parameters())
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
+        self.awaits_buckets = final
         if final:
             return contextlib.nullcontext()
         if self._static:  # where it is, DDP aborts in a pass that only accumulates (pytorch issue 187732)
@@ -221,6 +237,11 @@ class Replicated(AxisParallelModel):
         return sum(each.nbytes for each in self._ddp.parameters() if each.requires_grad) if passes > 1 else 0
 
     def finish_step(self) -> float:
+        if self.awaits_buckets:
+            raise ForwardBypassedError(
+                "the loss computes gradients without a call of the model that it is given, as by one of its methods or its `module`, and they are not "
+                "summed over the ranks; call it as model(...), or leave out `reproducible: false` and `communication`"
+            )
         return max(0.0, time.perf_counter() - self.last_bucket_at)
 
 
@@ -230,7 +251,7 @@ def reduce_bucket(state: Replicated, bucket: GradBucket) -> torch.futures.Future
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
             assert isinstance(parameter, nn.Parameter)
             state.observe_gradient(parameter, gradient)
-    state.last_bucket_at = time.perf_counter()
+    state.last_bucket_at, state.awaits_buckets = time.perf_counter(), False
     return state.reducer.start(bucket)
 
 

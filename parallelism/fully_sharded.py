@@ -33,7 +33,7 @@ from paceline.parallelism.deferred import materialize
 from paceline.parallelism.own_gradients import show_gradients
 from paceline.parallelism.plan import ParallelizeOptions
 from paceline.parallelism.precision import parameter_type
-from paceline.parallelism.tensor_context.shard_model import loss_context
+from paceline.parallelism.tensor_context.shard_model import CannotShardError, loss_context
 
 
 class FullySharded(AxisParallelModel):
@@ -62,8 +62,12 @@ def shard_in_units(
     """Shard `root` in place, unit by unit: its parameters are DTensors afterwards, and the optimizer must be made of those.
 
     `mesh`: the shard axis of the mesh over which the model may be sharded by other axes already. `axis_group`: its ranks. Only calls of
-    `root` itself gather parameters.
+    `root` itself gather parameters. Raises `CannotShardError`.
     """
+    require_dimensions(root)
+    for parameter in root.parameters():
+        if not parameter.is_contiguous():  # stored channels last, as some models of images are
+            parameter.data = parameter.data.contiguous()
     parts: list[nn.Module | list[nn.Module]] = [*units(self_contained(blocks, root), choices.least_in_unit), root]
     for part in parts:
         materialize(root, part if isinstance(part, list) else [part])
@@ -78,6 +82,15 @@ def shard_in_units(
     for module in root.modules():
         if isinstance(module, FSDPModule):
             use_axis_group(module, axis_group)
+
+
+def require_dimensions(root: nn.Module) -> None:
+    """Raise `CannotShardError` if a parameter is a scalar, of which no shards can be made."""
+    for name, parameter in root.named_parameters():
+        if parameter.ndim == 0:
+            raise CannotShardError(
+                f"{name} is a scalar, which cannot be sharded: make it a parameter of one element, as torch.ones(1) is, or train with ddp"
+            )
 
 
 def mixed_precision(choices: ParallelizeOptions, model: nn.Module) -> MixedPrecisionPolicy:

@@ -9,7 +9,8 @@ averaged too, since a rank may have no micro-batch to count: as floating point, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +65,14 @@ class RunningStatistics:
             else:
                 counted = before.double() + (change.double() / micro_batches).round()
                 buffer.copy_(torch.where(change == 0, before, counted.to(before.dtype)))  # double precision ends at 2^53
+
+
+@contextlib.contextmanager
+def unchanged_statistics(model: nn.Module) -> Iterator[None]:
+    """Leave running statistics as they are, in new memory: a pending backward pass may have saved the tensors of the block."""
+    statistics = RunningStatistics(model)
+    yield
+    statistics.rewind_into_copies()
 
 
 def saved_buffers(model: nn.Module) -> list[Tensor]:

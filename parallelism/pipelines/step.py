@@ -27,6 +27,7 @@ from paceline.parallelism.pipelines.schedules import Action, OperationKind
 from paceline.parallelism.pipelines.stage import Stage
 from paceline.parallelism.pipelines.stand_ins import WAY_OUT, ModelCalled, StageInput, StageOutput
 from paceline.parallelism.precision import scaled
+from paceline.parallelism.running_statistics import unchanged_statistics
 from paceline.parallelism.tensor_context.sequence import SequenceShard
 
 #: The most sends in flight: a tensor cannot be freed before it is sent.
@@ -192,10 +193,15 @@ class PipelineStep:
         fetched = self.batch(action) if number in (0, pipe.last) else None
         inputs = inputs_of(self.work, index, fetched.batch) if fetched and number == 0 else self.inputs_from_before(action)
         head = functools.partial(self.loss, micro_batch, fetched) if fetched and number == pipe.last else None
-        with self.timings.on("forward"), self.work.autocast():
+        with self.timings.on("forward"), self.work.autocast(), self.statistics(number, micro_batch):
             outputs = pipe.stages[number].forward(micro_batch, inputs, gradient=pipe.needs_input_gradient(number), head=head)
         if number != pipe.last:
             self._results[action] = PassedTensor(outputs, random_state(pipe.device))
+
+    def statistics(self, stage: int, micro_batch: int) -> contextlib.AbstractContextManager[None]:
+        """Return the context for a forward pass. A dummy micro-batch, which another pipeline counts, changes no running statistics."""
+        is_dummy = micro_batch >= self.counted
+        return unchanged_statistics(self.pipe.stages[stage].outputs) if is_dummy else contextlib.nullcontext()
 
     def inputs_from_before(self, action: Action) -> Tensor:
         """Return the outputs of the stage before, and set the random state to where that stage left it."""

@@ -112,6 +112,13 @@ def make_sharing_task(spec: JobSpec) -> Task:
     return Task(nn.Sequential(*blocks, nn.Linear(3, 1)), Numbers(), squared_error, evaluation=Numbers())
 
 
+def make_channels_last_task(spec: JobSpec) -> Task:
+    """A convolution whose weight is stored channels last."""
+    layers = [nn.Linear(3, 16), nn.Unflatten(1, (4, 2, 2)), nn.Conv2d(4, 3, 2), nn.Flatten(), nn.Linear(3, 1)]
+    model = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Task(model, Numbers(), squared_error, evaluation=Numbers())
+
+
 def train(
     world: RankPlace,
     document: dict[str, Any],

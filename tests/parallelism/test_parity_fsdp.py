@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from paceline.parallelism.apply import refuse_ties_between
+from paceline.parallelism.fully_sharded import require_dimensions
 from paceline.parallelism.tensor_context.shard_model import CannotShardError
 from tests.parallelism.parity import assert_parity, tiny_task
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
@@ -72,6 +74,20 @@ def test_frozen_and_unused_parameters_and_parts_smaller_than_the_world(tmp_path:
 def test_weights_that_blocks_share_stay_one_parameter(tmp_path: Path, make: str) -> None:
     """Each block sharded a copy of its own: an error of torch's."""
     assert_parity(tiny_task() | {"entrypoint": f"tests.parallelism.parity:{make}"}, 2, tmp_path, FSDP)
+
+
+def test_weights_that_are_stored_channels_last(tmp_path: Path) -> None:
+    """FSDP does not support non-contiguous parameters yet."""
+    assert_parity(tiny_task() | {"entrypoint": "tests.parallelism.parity:make_channels_last_task"}, 2, tmp_path, FSDP)
+
+
+def test_a_scalar_parameter_is_refused_by_its_name() -> None:
+    """It was an exception of torch's, met again in each restart."""
+    model = nn.Linear(3, 3)
+    require_dimensions(model)
+    model.register_parameter("logit_scale", nn.Parameter(torch.tensor(2.66)))
+    with pytest.raises(CannotShardError, match=r"logit_scale is a scalar, .* torch.ones\(1\).*, or train with ddp"):
+        require_dimensions(model)
 
 
 def test_stages_of_one_rank_that_share_a_weight_are_refused_before_each_shards_a_copy() -> None:

@@ -236,6 +236,54 @@ def test_a_job_with_a_wrong_loss_ends_with_those_words(make_job: MakeJob, tmp_pa
     assert "Traceback" not in end.output
 
 
+SCALED = """
+class Scaled(torch.nn.Module):
+    temperature = 2.0
+    def __init__(self):
+        super().__init__()
+        self.layer = linear()
+    def encode(self, inputs):
+        return self.layer(inputs)
+    def forward(self, inputs):
+        return self.encode(inputs)
+
+def attribute(model, batch):
+    return (model(batch[0]) / model.temperature).square().mean(), {}
+
+def method(model, batch):
+    return model.encode(batch[0]).square().mean(), {}
+
+def reads(spec): return task(model=Scaled(), loss=attribute)
+def calls(spec): return task(model=Scaled(), loss=method)
+"""
+
+
+def two_plain_replicas(folder: Path, function: str) -> dict[str, Any]:
+    (folder / "my_task.py").write_text(BEGINNING + SCALED)
+    return {
+        "name": "mine",
+        "entrypoint": f"my_task:{function}",
+        "environment": {"working_directory": str(folder)},
+        "training": {"steps": 2, "global_batch_size": 4, "micro_batch_size": 1},
+        "resources": {"nodes": 2},
+        "reproducible": False,
+    }
+
+
+def test_a_loss_may_read_attributes_of_its_model_also_where_torch_wraps_it(make_job: MakeJob, tmp_path: Path) -> None:
+    """'DistributedDataParallel' object has no attribute 'temperature'."""
+    ends = make_job(two_plain_replicas(tmp_path, "reads")).run(2)
+    assert [end.exit_code for end in ends] == [0, 0], ends[0].output
+
+
+def test_a_loss_that_computes_past_the_forward_pass_is_refused_before_replicas_drift_apart(make_job: MakeJob, tmp_path: Path) -> None:
+    for end in make_job(two_plain_replicas(tmp_path, "calls")).run(2):
+        assert end.result is not None
+        assert end.result.failure is not None
+        assert (end.result.failure.kind, end.exit_code) == ("invalid_input", 1)
+        assert "without a call of the model that it is given" in end.result.failure.message
+
+
 def test_the_example_learns_digits_with_its_own_optimizer_and_a_frozen_layer(make_job: MakeJob) -> None:
     spec = yaml.safe_load((EXAMPLES / "digits_entrypoint.yaml").read_text())
     spec["environment"]["working_directory"] = str(EXAMPLES)

@@ -46,7 +46,7 @@ class CommunicationOptimizer:
     ) -> None:
         """`compression_ratio`: share of the elements that is sent, over 0 and up to 1, which sends all. `bucket_size_mb`, `enable_overlap`: for
         `wrap`: MiB that are summed together, and whether backward goes on meanwhile. `model`: gives gradients their names. `process_group`: default:
-        all ranks. Raises InvalidInputError for values out of range.
+        all ranks; one that is given needs a backend for the CPU too, where gradients are compressed. Raises InvalidInputError for values out of range.
         """
         if not (_is_number(compression_ratio) and 0 < compression_ratio <= 1):  # NaN is none of both
             raise InvalidInputError(f"compression_ratio={compression_ratio!r} is a share of elements: use a number over 0, up to 1")
@@ -140,12 +140,18 @@ class CommunicationOptimizer:
 
     def _group_of(self, process_group: dist.ProcessGroup | None) -> AxisGroup:
         # A group of its own, where the loop names none: DDP's and the loop's own calls go on in the world's meanwhile.
-        group = process_group or dist.new_group()
+        group = process_group or dist.new_group(backend=with_cpu(dist.get_backend_config()))
         assert isinstance(group, dist.ProcessGroup)
         return AxisGroup(_AXIS, dist.get_process_group_ranks(group), dist.get_rank(), group, self._aborter, self._traffic, Calls())
 
     def _reduction_of(self, group: AxisGroup) -> Reduction:
         kind: Compression = "none" if self.compression_ratio == 1 else "top_k"
+        backends = dist.get_backend_config(group.process_group)
+        if kind == "top_k" and with_cpu(backends) != backends:  # messages of top-k lie in the host's memory
+            raise InvalidInputError(
+                f'process_group has no backend for the CPU: make it with dist.new_group(backend="{with_cpu(backends)}"), leave process_group out, or use '
+                "compression_ratio=1"
+            )
         return reduction_for("backend", CompressionOptions(kind, self.compression_ratio, dense_steps=0), ReductionGroups(group))
 
     def _name_of(self, gradient: Tensor) -> str:
@@ -166,6 +172,11 @@ class CommunicationOptimizer:
     def _put_mean(gradient: Tensor, total: Tensor, ranks: int) -> Tensor:
         gradient.detach().copy_((total / ranks).view(gradient.shape))
         return gradient
+
+
+def with_cpu(backends: str) -> str:
+    """Return torch's backends by device, such as "cuda:nccl", with gloo where there is none for the CPU."""
+    return backends if "cpu:" in backends else f"cpu:gloo,{backends}"
 
 
 def _is_number(value: object) -> bool:

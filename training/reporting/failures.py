@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from paceline.distributed.errors import DistributedError
 from paceline.parallelism.compiled import CompilerError
+from paceline.parallelism.data_parallel import ForwardBypassedError
 from paceline.parallelism.pipelines.chain import UnsplittableModelError
 from paceline.parallelism.pipelines.stages import TooFewUnitsError
 from paceline.parallelism.pipelines.step import BoundaryMismatchError
@@ -40,7 +41,7 @@ Kind = Literal[
 ]
 
 #: What does not fit the plan, and would not on any other rank either.
-UNFIT = WorldSizeMismatchError | CannotShardError | UnsplittableModelError | TooFewUnitsError | BoundaryMismatchError
+UNFIT = WorldSizeMismatchError | CannotShardError | UnsplittableModelError | TooFewUnitsError | BoundaryMismatchError | ForwardBypassedError
 
 
 def describe(error: BaseException, rank: int, step: int) -> FailureReport:

@@ -24,6 +24,12 @@ class Sgd(Part):
     nesterov: bool = False
     weight_decay: Real = Field(0.0, ge=0)
 
+    @model_validator(mode="after")
+    def check_nesterov(self) -> Sgd:
+        if self.nesterov and self.momentum == 0:
+            raise inconsistent("nesterov=true needs momentum over 0, and momentum is 0: give it, such as 0.9, or leave nesterov out")
+        return self
+
 
 class NAdam(Part):
     """Adam with Nesterov momentum (Dozat 2016), with decoupled weight decay."""

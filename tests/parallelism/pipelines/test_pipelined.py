@@ -8,13 +8,28 @@ import pytest
 import torch
 
 from paceline.distributed.solo_group import SoloGroup
+from paceline.parallelism.pipelines import order
 from paceline.parallelism.pipelines.chain import Boundary, Chain
+from paceline.parallelism.pipelines.pipelined import PipelinePosition, pipeline
+from paceline.parallelism.pipelines.schedules import SCHEDULES as SCHEDULES_BY_NAME
 from paceline.parallelism.pipelines.schedules import Action, OperationKind, ScheduleName
 from paceline.parallelism.pipelines.stage import TreeAccumulator
 from paceline.parallelism.pipelines.stages import TooFewUnitsError
 from paceline.parallelism.pipelines.step import BoundaryMismatchError, LocalPipeline, PipelineStep
 from paceline.parallelism.plan import assign_evenly
-from tests.parallelism.pipelines.runs import CONTEXT, CPU, Case, Run, Step, near, one_process, require_equal, trained_all, trained_alone
+from tests.parallelism.pipelines.runs import (
+    CONTEXT,
+    CPU,
+    Case,
+    Run,
+    Step,
+    make,
+    near,
+    one_process,
+    require_equal,
+    trained_all,
+    trained_alone,
+)
 from tests.ranks import run_ranks
 
 BOUND = 1e-5
@@ -104,6 +119,19 @@ def test_running_statistics_are_averaged_over_the_replicas() -> None:
     near(runs[0].losses, one_process(case).losses, BOUND, "losses")
     assert any(name.endswith("running_mean") for name in runs[0].state)
     assert [runs[0].state, runs[2].state] == [runs[1].state, runs[3].state]
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_a_dummy_micro_batch_leaves_running_statistics_as_they_were(schedule: ScheduleName) -> None:
+    """A pipeline of shards with a micro-batch less than the busiest counted its first one twice, which another pipeline counts."""
+    case = Case(schedule, model="normed")
+    model, units = make(case)
+    pipelined = pipeline(model, units, Step(case, 1), PipelinePosition.of(SoloGroup()), schedule, CPU)
+    pipelined.begin_step(assign_evenly(2, 1), {})
+    step = PipelineStep(pipelined.pipe, [0, 1, 0], Step(case, 1), counted=2)
+    step.run(order.programs(SCHEDULES_BY_NAME[schedule](ranks=1, micro_batches=3, chunks=1))[0])
+    counters = [buffer.item() for name, buffer in model.named_buffers() if name.endswith("num_batches_tracked")]
+    assert counters == [2] * 6
 
 
 def test_bf16_is_computed_alike() -> None:

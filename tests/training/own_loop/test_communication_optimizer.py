@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +98,26 @@ def test_ddp_trains_over_it_and_all_ranks_keep_the_same_bits(overlap: bool) -> N
     ends = run_ranks(wrapped, 2, overlap)
     assert (ends[0][1] == ends[1][1]).all()
     assert sum(ends[0][0][-5:]) < 0.3 * sum(ends[0][0][:5])
+
+
+def without_a_cpu_backend(world: RankPlace, folder: str) -> tuple[Any, str]:
+    """The process group knows tensors of GPUs alone, as one that was made by init_process_group("nccl")."""
+    dist.init_process_group("cuda:gloo", store=dist.FileStore(f"{folder}/store", 2), rank=world.rank, world_size=2)
+    gradient = gradient_of(world.rank, 0)
+    CommunicationOptimizer(0.5).all_reduce_compressed(gradient)
+    try:
+        CommunicationOptimizer(0.5, process_group=dist.group.WORLD)
+    except InvalidInputError as error:
+        return gradient.numpy(), str(error)
+    return gradient.numpy(), "taken"
+
+
+def test_compressed_sums_work_where_the_process_group_is_of_nccl_alone(tmp_path: Path) -> None:
+    """No backend type associated with device type cpu: what is sent compressed, and its lengths, lie in the host's memory."""
+    ends = run_ranks(without_a_cpu_backend, 2, str(tmp_path))
+    assert (ends[0][0] == ends[1][0]).all()
+    for _, said in ends:
+        assert 'process_group has no backend for the CPU: make it with dist.new_group(backend="cpu:gloo,' in said
 
 
 def mixed_up(world: RankPlace) -> str:

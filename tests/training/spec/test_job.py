@@ -149,6 +149,7 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
         ({"training": None}, "training is required: give steps or epochs"),
         (SCRIPT | {"parallelism": {"strategy": "fsdp"}}, "a script arranges its ranks by itself: leave parallelism out"),
         (SCRIPT | {"parallelism": {"activation_checkpointing": "full"}}, "a script arranges its ranks by itself"),
+        ({"optimizer": {"kind": "sgd", "nesterov": True, "momentum": 0}}, "needs momentum over 0, and momentum is 0: give it, such as 0.9"),
         ({"model": {"kind": "resnet", "depth": 21}, "data": {"kind": "cifar10", "path": "/d"}}, "use 20 or 26"),
     ],
 )
