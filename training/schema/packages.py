@@ -28,7 +28,9 @@ _SHORT = {"-i": "--index-url", "-f": "--find-links"}
 _FILE = re.compile(r"^(?:-r|--requirement)(?:\s+|=|(?<=-r))(\S.*)\Z")
 _COMMENT = re.compile(r"(^|\s)#.*\Z", re.DOTALL)
 _LOCAL = re.compile(r"^(\.{1,2}/|/|~|file:)|@\s*(file:|\.{0,2}/)|\.(whl|tar\.gz|zip)\Z")
-_WAY_OUT = "send the folder with `paceline submit --workdir`: it comes first on the ranks' sys.path"
+_WAY_OUT = (
+    "send the folder with `paceline submit --workdir`, and name in environment.variables.PYTHONPATH where its packages are, as `.` or `src`"
+)
 
 
 def normalized(line: str) -> str:

@@ -32,7 +32,7 @@ def test_a_line_is_stored_in_one_spelling(line: str, stored: str) -> None:
     ("line", "says"),
     [
         ("two words", "is no requirement"),
-        ("-e .", "--workdir"),
+        ("-e .", "environment.variables.PYTHONPATH"),
         ("./mine.whl", "--workdir"),
         ("a @ file:///tmp/a.whl", "--workdir"),
         ("--trusted-host x", "--index-url, --extra-index-url"),
