@@ -67,9 +67,9 @@ def _require_script(spec: Spec, listing: FolderListing) -> None:
     if any(file.path == wanted for file in listing.files):
         return
     if listing.leaves_out(wanted):
-        raise UsageProblem(
-            f"script.path: {path} is left out of the bundle by .gitignore or .pacelineignore", f"add !{wanted} to .pacelineignore"
-        )
+        lines = listing.patterns_for(wanted)
+        hint = f"add {'the lines ' if len(lines) > 1 else ''}{' and '.join(lines)} to .pacelineignore"
+        raise UsageProblem(f"script.path: {path} is left out of the bundle by .gitignore or .pacelineignore", hint)
     near = near_names(listing.folder / wanted)
     raise UsageProblem(f"script.path: there is no {path} in {listing.folder}", f"near it: {', '.join(near)}" if near else None)
 

@@ -46,6 +46,19 @@ def takes_bundles(coordinator: FakeCoordinator, chunks: int, *, lose_first: bool
     return taken
 
 
+def test_a_script_in_a_folder_that_git_ignores_is_sent_as_the_error_says(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    spec = "name: gpt\nscript: {path: jobs/train.py}\n"
+    project = make(paceline.folder / "project", **{"jobs/train.py": "x", "job.yaml": spec, ".gitignore": "jobs/\n"})
+    coordinator.on("POST", "/training/jobs", Answer(201, job()))
+    takes_bundles(coordinator, 1)
+    refused = paceline("submit", str(project / "job.yaml"), "--workdir", str(project))
+    assert refused.returncode == 2
+    assert "jobs/train.py is left out of the bundle" in refused.stderr
+    assert "add the lines !jobs/ and !jobs/train.py to .pacelineignore" in refused.stderr
+    make(project, **{".pacelineignore": "!jobs/\n!jobs/train.py\n"})
+    assert paceline("submit", str(project / "job.yaml"), "--workdir", str(project)).returncode == 0
+
+
 def test_a_folder_is_sent_and_named_in_the_spec(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     project = make(
         paceline.folder / "project",
