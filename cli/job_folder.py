@@ -69,7 +69,7 @@ def require_files(client: RestClient, spec: Spec, file: str) -> None:
 
 def why_missing(spec: Spec, file: str) -> MissingFile | None:
     """The first part of a spec that is not on this machine; None: everything is, or only the nodes can tell."""
-    folder, path = _working_directory(spec), _script_path(spec)
+    folder, path = _working_directory(spec), script_path(spec)
     if folder is not None and os.path.isabs(folder) and not os.path.isdir(folder):
         return MissingFile("environment.working_directory", f"there is no folder {folder}", _near(Path(folder)))
     if path is None:
@@ -116,7 +116,7 @@ def _folder(given: str, folders: Sequence[Path]) -> Path:
 
 
 def _folder_of_script(spec: Spec, folders: Sequence[Path]) -> Path | None:
-    path = _script_path(spec)
+    path = script_path(spec)
     if path is None or os.path.isabs(path):
         return None
     return next((folder for folder in folders if (folder / path).exists()), None)
@@ -126,7 +126,8 @@ def _working_directory(spec: Spec) -> str | None:
     return _text(spec, "environment", "working_directory")
 
 
-def _script_path(spec: Spec) -> str | None:
+def script_path(spec: Spec) -> str | None:
+    """Return the path of the spec's script; None also where the coordinator will refuse its value."""
     return _text(spec, "script", "path")
 
 
