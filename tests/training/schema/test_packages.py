@@ -20,6 +20,10 @@ from paceline.training.spec.job import JobSpec
         ("--requirement=a.txt", "-r a.txt"),
         ("-i https://host/simple", "--index-url https://host/simple"),
         ("--pre", "--pre"),
+        ("--find-links https://host/simple?token=abc", "--find-links https://host/simple?token=abc"),
+        ("--find-links=https://host/simple?token=abc", "--find-links https://host/simple?token=abc"),
+        ("--extra-index-url\thttps://host/a=b", "--extra-index-url https://host/a=b"),
+        ("--index-url = https://host/simple", "--index-url https://host/simple"),
         ("a @ git+ssh://git@host/a.git@main", "a @ git+ssh://git@host/a.git@main"),
     ],
 )
