@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from paceline.bundles.listing import FolderListing, list_files
 from paceline.cli import formats
 from paceline.cli.errors import ApiProblemError, OutcomeUnknownError, OutputError, UnreachableError, UsageProblem
 from paceline.cli.git_facts import MOST_PATH, git_facts
-from paceline.cli.job_folder import near_names
+from paceline.cli.job_folder import near_names, script_path
 from paceline.cli.output import note
 from paceline.cli.waiting import patient
 from paceline.monitoring.words import plural
@@ -34,7 +35,7 @@ def with_code(client: RestClient, spec: Spec, folder: Path) -> Spec:
     """The spec with the folder as the job's code, which is then stored at the coordinator. Raises UsageProblem."""
     try:
         listing = list_files(folder)
-        _require_script(spec, listing)
+        spec = _with_script(spec, listing)
         bundle, sent = _stored(client, listing), False
         if bundle is None:
             with tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) as packed:
@@ -57,21 +58,31 @@ def _section(folder: Path, bundle: PackedBundle) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value}
 
 
-def _require_script(spec: Spec, listing: FolderListing) -> None:
-    """Raise UsageProblem where the spec's script is not among the files: no rank would find it."""
-    script = spec.get("script")
-    path = script.get("path") if isinstance(script, dict) else None
-    if not isinstance(path, str) or path.startswith("/"):
-        return
-    wanted = path.removeprefix("./")
+def _with_script(spec: Spec, listing: FolderListing) -> Spec:
+    """The spec with its script named as the ranks find it in the folder, by whatever path it was given. One with an absolute path elsewhere is left to the
+    nodes. Raises UsageProblem where the script is not among the files: no rank would find it."""
+    path = script_path(spec)
+    if path is None:
+        return spec
+    wanted = _path_within(listing.folder, os.path.expanduser(path))
+    if os.path.isabs(wanted):
+        return spec
     if any(file.path == wanted for file in listing.files):
-        return
+        return {**spec, "script": {**spec["script"], "path": wanted}}
     if listing.leaves_out(wanted):
-        raise UsageProblem(
-            f"script.path: {path} is left out of the bundle by .gitignore or .pacelineignore", f"add !{wanted} to .pacelineignore"
-        )
+        lines = listing.patterns_for(wanted)
+        hint = f"add {'the lines ' if len(lines) > 1 else ''}{' and '.join(lines)} to .pacelineignore"
+        raise UsageProblem(f"script.path: {path} is left out of the bundle by .gitignore or .pacelineignore", hint)
     near = near_names(listing.folder / wanted)
     raise UsageProblem(f"script.path: there is no {path} in {listing.folder}", f"near it: {', '.join(near)}" if near else None)
+
+
+def _path_within(folder: Path, path: str) -> str:
+    """A path relative to `folder`; an absolute one that lies elsewhere as it is."""
+    if not os.path.isabs(path):
+        return os.path.normpath(path)
+    place = Path(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return str(place.relative_to(folder)) if place.is_relative_to(folder) else path
 
 
 def _stored(client: RestClient, listing: FolderListing) -> PackedBundle | None:

@@ -36,12 +36,15 @@ class MissingFile(NamedTuple):
 
 
 def in_its_folder(spec: Spec, file: str) -> Spec:
-    """The spec that was read from `file` ('-': stdin), with `environment.working_directory` as an absolute path.
+    """The spec that was read from `file` ('-': stdin, or no file), with `environment.working_directory` as an absolute path, and a script in the home too.
 
     A relative one, and that of a relative script without any, is found from the folder of `file`; from the working directory where it is not there.
     A script that is in neither is left for `require_files`, and what is no path for the coordinator to refuse."""
+    path = script_path(spec)
+    if path is not None and path.startswith("~"):
+        spec = {**spec, "script": {**spec["script"], "path": os.path.expanduser(path)}}
     environment, given = spec.get("environment") or {}, _working_directory(spec)
-    if not isinstance(environment, dict) or (given is not None and os.path.isabs(given)):
+    if not isinstance(environment, dict) or (given is not None and os.path.isabs(given)) or _has_code(spec):
         return spec
     found = _folder(given, _folders(file)) if given is not None else _folder_of_script(spec, _folders(file))
     if found is None:
@@ -69,10 +72,10 @@ def require_files(client: RestClient, spec: Spec, file: str) -> None:
 
 def why_missing(spec: Spec, file: str) -> MissingFile | None:
     """The first part of a spec that is not on this machine; None: everything is, or only the nodes can tell."""
-    folder, path = _working_directory(spec), _script_path(spec)
+    folder, path = _working_directory(spec), script_path(spec)
     if folder is not None and os.path.isabs(folder) and not os.path.isdir(folder):
         return MissingFile("environment.working_directory", f"there is no folder {folder}", _near(Path(folder)))
-    if path is None:
+    if path is None or _has_code(spec):
         return None
     if not os.path.isabs(os.path.join(folder or "", path)):
         return _script_in_no_folder(path, _folders(file)) if folder is None else None
@@ -116,7 +119,7 @@ def _folder(given: str, folders: Sequence[Path]) -> Path:
 
 
 def _folder_of_script(spec: Spec, folders: Sequence[Path]) -> Path | None:
-    path = _script_path(spec)
+    path = script_path(spec)
     if path is None or os.path.isabs(path):
         return None
     return next((folder for folder in folders if (folder / path).exists()), None)
@@ -126,8 +129,15 @@ def _working_directory(spec: Spec) -> str | None:
     return _text(spec, "environment", "working_directory")
 
 
-def _script_path(spec: Spec) -> str | None:
+def script_path(spec: Spec) -> str | None:
+    """Return the path of the spec's script; None also where the coordinator will refuse its value."""
     return _text(spec, "script", "path")
+
+
+def _has_code(spec: Spec) -> bool:
+    """Whether the spec names code that was sent before: its script is in there."""
+    environment = spec.get("environment")
+    return isinstance(environment, dict) and environment.get("code") is not None
 
 
 def _text(spec: Spec, part: str, field: str) -> str | None:

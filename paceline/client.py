@@ -251,13 +251,13 @@ class Client(JobMethods, ExperimentMethods):
 def document_of(spec: Spec) -> dict[str, Any]:
     """Return a job spec as the coordinator takes it.
 
-    Text with a line break or a colon and a space is YAML, other text is the path of a file; relative paths in a file are found from its folder, and its
-    requirements files are read. Raises UsageProblem where something cannot be read.
+    Text with a line break or a colon and a space is YAML, other text is the path of a file. Relative paths in a file are found from its folder, those in
+    text and in a mapping from the working directory; requirements files are read. Raises UsageProblem where something cannot be read.
     """
     from paceline.cli.requirement_files import with_requirements  # pydantic, which most uses of a client do without
 
     if isinstance(spec, Mapping):
-        return dict(spec)
+        return with_requirements(in_its_folder(dict(spec), "-"), "-")
     if not isinstance(spec, str | Path):
         raise UsageProblem(f"a job spec is a mapping, YAML text or the path of a file, and no {type(spec).__name__}")
     is_text = isinstance(spec, str) and ("\n" in spec or ": " in spec)

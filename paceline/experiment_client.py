@@ -108,16 +108,18 @@ class ExperimentMethods:
 def experiment_document_of(spec: Spec) -> dict[str, Any]:
     """Return an experiment as the coordinator takes it: of a mapping, of YAML text, or of the path of a file, as `document_of` tells them apart.
 
-    Relative paths of its job are found from the file's folder, and its requirements files are read. Raises UsageProblem where something cannot be read.
+    Relative paths of its job are found from the file's folder, without a file from the working directory, and its requirements files are read. Raises
+    UsageProblem where something cannot be read.
     """
     from paceline.cli.requirement_files import with_requirements
 
-    if isinstance(spec, Mapping):
-        return dict(spec)
-    if not isinstance(spec, str | Path):
+    if not isinstance(spec, Mapping | str | Path):
         raise UsageProblem(f"an experiment is a mapping, YAML text or the path of a file, and no {type(spec).__name__}")
     is_text = isinstance(spec, str) and ("\n" in spec or ": " in spec)
-    file = "-" if is_text else str(spec)
-    document = parse_spec(str(spec), "the experiment") if is_text else read_spec(file, [], KEYED_BY_PATH)
+    file = "-" if is_text or isinstance(spec, Mapping) else str(spec)
+    if isinstance(spec, Mapping):
+        document = dict(spec)
+    else:
+        document = parse_spec(str(spec), "the experiment") if is_text else read_spec(file, [], KEYED_BY_PATH)
     job = document.get("job")
     return {**document, "job": with_requirements(in_its_folder(job, file), file)} if isinstance(job, dict) else document

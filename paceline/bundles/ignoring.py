@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +11,7 @@ from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from paceline.bundles.errors import UnpackableFileError
 
-#: In the order in which they are asked last to first: our own file decides against git's in the same folder.
-IGNORE_FILES = (".gitignore", ".pacelineignore")
+OF_GIT, OURS = ".gitignore", ".pacelineignore"
 #: Left out whatever the rules say: the history of git and others, caches of Python, and data of Paceline's own.
 NEVER = frozenset({".git", ".hg", ".svn", "__pycache__", ".paceline", ".DS_Store"})
 #: A folder with this file in it is a virtual environment.
@@ -25,6 +24,7 @@ class IgnoreRules(NamedTuple):
 
     base: str
     patterns: tuple[GitIgnoreSpecPattern, ...]
+    is_ours: bool = False
 
     def verdict(self, path: str) -> bool | None:
         """Whether the last pattern that matches `path`, which begins with `base`, leaves it out; None: no pattern does. Patterns that match a folder above
@@ -34,18 +34,19 @@ class IgnoreRules(NamedTuple):
 
 
 class Ignoring(NamedTuple):
-    """The rules that hold in a folder, the outermost first. `prefix`: from the top of the repository to the packed folder."""
+    """The rules that hold in a folder, in the order in which they are asked last to first: those of git and then our own, each the outermost first.
+    `prefix`: from the top of the repository to the packed folder."""
 
     prefix: str
     rules: tuple[IgnoreRules, ...]
 
     def within(self, folder: Path, here: str) -> Ignoring:
         """The rules in the folder `here` of the packed `folder`, with those of its own ignore files."""
-        return Ignoring(self.prefix, (*self.rules, *_rules_in(folder / here, self.prefix + here)))
+        return Ignoring(self.prefix, _in_order((*self.rules, *_rules_in(folder / here, self.prefix + here))))
 
     def leaves_out(self, path: str) -> bool:
         """Whether the rules leave out `path`, relative to the packed folder; that of a folder ends in '/'. The innermost rule that says
-        anything decides, as in git."""
+        anything decides, as in git; our own before any of git's."""
         seen = self.prefix + path
         for rules in reversed(self.rules):
             if (verdict := rules.verdict(seen)) is not None:
@@ -62,7 +63,11 @@ def rules_above(folder: Path) -> Ignoring:
     for name in prefix.split("/")[:-1]:
         rules += _rules_in(top / here, here)
         here += f"{name}/"
-    return Ignoring(prefix, tuple(rules))
+    return Ignoring(prefix, _in_order(rules))
+
+
+def _in_order(rules: Iterable[IgnoreRules]) -> tuple[IgnoreRules, ...]:
+    return tuple(sorted(rules, key=lambda each: each.is_ours))
 
 
 def is_never_code(entry: os.DirEntry[str]) -> bool:
@@ -84,7 +89,7 @@ def _matches(pattern: GitIgnoreSpecPattern, path: str) -> bool:
 
 
 def _rules_in(folder: Path, base: str) -> Iterator[IgnoreRules]:
-    for name in IGNORE_FILES:
+    for name in (OF_GIT, OURS):
         yield from _rules_of_file(folder / name, base)
 
 
@@ -95,6 +100,6 @@ def _rules_of_file(file: Path, base: str) -> Iterator[IgnoreRules]:
         if file.stat().st_size > MOST_RULE_BYTES:
             raise UnpackableFileError(f"{file} has more than {MOST_RULE_BYTES:,} bytes; a list of patterns is shorter")
         lines = file.read_text(encoding="utf-8-sig", errors="surrogateescape").splitlines()
-        yield IgnoreRules(base, tuple(map(GitIgnoreSpecPattern, lines)))
+        yield IgnoreRules(base, tuple(map(GitIgnoreSpecPattern, lines)), is_ours=file.name == OURS)
     except (OSError, ValueError) as error:
         raise UnpackableFileError(f"{file} cannot be read as a list of patterns: {error}") from error

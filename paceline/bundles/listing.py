@@ -45,7 +45,17 @@ class FolderListing:
 
     def leaves_out(self, path: str) -> bool:
         """Whether `path`, relative to the folder, is there but was left out."""
-        return any(path == left or (left.endswith("/") and path.startswith(left)) for left in self.left_out)
+        return self._leaving_out(path) is not None
+
+    def patterns_for(self, path: str) -> list[str]:
+        """Return the lines of `.pacelineignore` by which `path`, which was left out by patterns, is sent: a folder that is left out is not looked into."""
+        names, left = path.split("/"), self._leaving_out(path) or path
+        folders = ["/".join(names[:depth]) + "/" for depth in range(1, len(names))]
+        return [f"!{each}" for each in (*(folder for folder in folders if len(folder) >= len(left)), path)]
+
+    def _leaving_out(self, path: str) -> str | None:
+        """What was left out with `path`: itself, or a folder above it."""
+        return next((left for left in self.left_out if path == left or (left.endswith("/") and path.startswith(left))), None)
 
 
 def list_files(folder: Path) -> FolderListing:

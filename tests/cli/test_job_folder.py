@@ -53,6 +53,22 @@ def test_a_relative_folder_and_one_in_the_home_become_absolute(places: tuple[Pat
     assert folder({"environment": {"working_directory": "not/there"}}, f"{beside}/job.yaml") == f"{beside}/not/there"
 
 
+def test_a_script_in_the_home_is_found_there(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(places[0]))
+    (places[0] / "train.py").touch()
+    for environment in ({}, {"working_directory": "/srv"}):
+        spec = in_its_folder({"script": {"path": "~/train.py"}, "environment": environment}, "-")
+        assert spec == {"script": {"path": f"{places[0]}/train.py"}, "environment": environment}
+        assert why_missing({**spec, "environment": {}}, "-") is None
+
+
+def test_a_script_in_code_that_was_sent_before_is_looked_for_nowhere_else(places: tuple[Path, Path]) -> None:
+    spec = {**SCRIPT, "environment": {"code": {"bundle": "ab" * 32}}}
+    assert why_missing(spec, "-") is None
+    (places[1] / "train.py").touch()
+    assert in_its_folder(spec, "-") == spec
+
+
 @pytest.mark.parametrize(
     "spec",
     [

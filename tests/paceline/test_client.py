@@ -51,6 +51,17 @@ def test_a_spec_is_a_mapping_a_yaml_text_or_a_path(tmp_path: Path) -> None:
     assert document_of("{name: a}") == {"name": "a"}
 
 
+def test_a_spec_from_a_notebook_is_found_from_the_folder_of_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "requirements.txt").write_text("numpy\n")
+    monkeypatch.chdir(tmp_path)
+    spec = {"name": "a", "script": {"path": "train.py"}, "environment": {"requirements": "requirements.txt"}}
+    found = {**spec, "environment": {"requirements": ["numpy"], "working_directory": str(tmp_path)}}
+    assert document_of(spec) == found
+    assert experiment_document_of({"name": "grid", "job": spec}) == {"name": "grid", "job": found}
+    assert spec["environment"] == {"requirements": "requirements.txt"}
+
+
 def test_a_requirements_file_is_read_with_the_spec(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("numpy\n")
     (tmp_path / "job.yaml").write_text("name: a\nenvironment: {requirements: requirements.txt}\n")

@@ -123,6 +123,14 @@ def test_a_module_is_found_from_the_working_directory(programs: Programs) -> Non
     assert {**warm.told, "threads": 0} == {**fresh.told, "threads": 0}
 
 
+def test_a_script_in_a_subfolder_finds_packages_beside_it_as_a_module_or_by_a_variable(programs: Programs) -> None:
+    programs.write("shop/__init__.py", "name = 'mine'")
+    programs.write("scripts/train.py", "import json, shop; print(json.dumps(shop.name))")
+    assert programs.run("-m", "scripts.train").told == "mine"
+    assert programs.run("scripts/train.py", fresh=True, PYTHONPATH=".").told == "mine"
+    assert "No module named 'shop'" in programs.run("scripts/train.py").output
+
+
 def test_random_numbers_that_nobody_seeds_differ_from_rank_to_rank(programs: Programs) -> None:
     source = "import json, numpy, random, torch; print(json.dumps([numpy.random.rand(), random.random(), torch.rand(1).item()]))"
     programs.write("roll.py", source)

@@ -46,7 +46,9 @@ class Environment(Part):
         exclude_if=_is_empty,
         description="Names of the project's secrets. The ranks get each as a variable of that name.",
     )
-    working_directory: Path | None = Field(None, description="Absolute folder on the nodes. It comes first on sys.path of the ranks.")
+    working_directory: Path | None = Field(
+        None, description="Absolute folder on the nodes. The ranks start in it; modules and entrypoints are found in it."
+    )
     code: Code | None = Field(
         None, description="Folder that is sent along. The ranks start in a copy of it, in the job's own folder on each node."
     )

@@ -26,9 +26,13 @@ MOST_FILE_BYTES = 1 << 20
 OPTIONS_WITH_ADDRESS = ("--index-url", "--extra-index-url", "--find-links")
 _SHORT = {"-i": "--index-url", "-f": "--find-links"}
 _FILE = re.compile(r"^(?:-r|--requirement)(?:\s+|=|(?<=-r))(\S.*)\Z")
+#: The first of these ends an option's name; its value may have a `=` too.
+_OPTION_END = re.compile(r"\s*=\s*|\s+")
 _COMMENT = re.compile(r"(^|\s)#.*\Z", re.DOTALL)
 _LOCAL = re.compile(r"^(\.{1,2}/|/|~|file:)|@\s*(file:|\.{0,2}/)|\.(whl|tar\.gz|zip)\Z")
-_WAY_OUT = "send the folder with `paceline submit --workdir`: it comes first on the ranks' sys.path"
+_WAY_OUT = (
+    "send the folder with `paceline submit --workdir`, and name in environment.variables.PYTHONPATH where its packages are, as `.` or `src`"
+)
 
 
 def normalized(line: str) -> str:
@@ -57,8 +61,8 @@ def normalized(line: str) -> str:
 
 
 def _option(text: str) -> str:
-    name, _, value = text.replace("=", " ", 1).partition(" ") if text.startswith("--") else text.partition(" ")
-    name, value = _SHORT.get(name, name), value.strip()
+    name, _, value = _OPTION_END.sub(" ", text, count=1).partition(" ")
+    name = _SHORT.get(name, name)
     if name in ("-e", "--editable"):
         raise inconsistent("{line} is a folder of this machine, which nodes cannot read; {out}", line=text, out=_WAY_OUT)
     if name == "--pre" and not value:

@@ -3914,7 +3914,7 @@ export interface components {
             };
             /**
              * Working Directory
-             * @description Absolute folder on the nodes. It comes first on sys.path of the ranks.
+             * @description Absolute folder on the nodes. The ranks start in it; modules and entrypoints are found in it.
              */
             working_directory?: string | null;
         };

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator, Request, experiment, job, problem
 from tests.paceline.bundles.test_listing import make
@@ -44,6 +46,43 @@ def takes_bundles(coordinator: FakeCoordinator, chunks: int, *, lose_first: bool
     original = coordinator.answer
     coordinator.answer = lambda request: answer(request) if "/training/bundles/" in request.path else original(request)  # type: ignore[method-assign]
     return taken
+
+
+def test_a_script_in_a_folder_that_git_ignores_is_sent_as_the_error_says(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    spec = "name: gpt\nscript: {path: jobs/train.py}\n"
+    project = make(paceline.folder / "project", **{"jobs/train.py": "x", "job.yaml": spec, ".gitignore": "jobs/\n"})
+    coordinator.on("POST", "/training/jobs", Answer(201, job()))
+    takes_bundles(coordinator, 1)
+    refused = paceline("submit", str(project / "job.yaml"), "--workdir", str(project))
+    assert refused.returncode == 2
+    assert "jobs/train.py is left out of the bundle" in refused.stderr
+    assert "add the lines !jobs/ and !jobs/train.py to .pacelineignore" in refused.stderr
+    make(project, **{".pacelineignore": "!jobs/\n!jobs/train.py\n"})
+    assert paceline("submit", str(project / "job.yaml"), "--workdir", str(project)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "path", ["{folder}/sub/train.py", ".//sub//train.py", "sub/../sub/train.py", "{link}/sub/train.py", "~/project/sub/train.py"]
+)
+def test_a_script_in_the_folder_is_named_as_the_nodes_find_it(
+    paceline: Paceline, coordinator: FakeCoordinator, path: str, tmp_path: Path
+) -> None:
+    project = make(paceline.folder / "project", **{"sub/train.py": "x"})
+    (tmp_path / "link").symlink_to(project)
+    make(project, **{"job.yaml": f"name: gpt\nscript: {{path: {path.format(folder=project, link=tmp_path / 'link')}}}\n"})
+    takes_bundles(coordinator, 1)
+    coordinator.on("POST", "/training/jobs", Answer(201, job()))
+    done = paceline("submit", str(project / "job.yaml"), "--workdir", str(project), HOME=str(paceline.folder))
+    assert done.returncode == 0, done.stderr
+    assert coordinator.sent("POST", "/training/jobs")[0].body["script"] == {"path": "sub/train.py"}
+
+
+def test_a_script_elsewhere_on_the_nodes_may_run_beside_the_folder_that_is_sent(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    project = make(paceline.folder / "project", **{"lib.py": "x", "job.yaml": "name: gpt\nscript: {path: /opt/tools/train.py}\n"})
+    takes_bundles(coordinator, 1)
+    coordinator.on("POST", "/training/jobs", Answer(201, job()))
+    assert paceline("submit", str(project / "job.yaml"), "--workdir", str(project)).returncode == 0
+    assert coordinator.sent("POST", "/training/jobs")[0].body["script"] == {"path": "/opt/tools/train.py"}
 
 
 def test_a_folder_is_sent_and_named_in_the_spec(paceline: Paceline, coordinator: FakeCoordinator) -> None:

@@ -331,6 +331,7 @@ async def test_commands_get_torchruns_variables_and_a_port_to_meet_on(
     ("change", "message"),
     [
         ({"script": {"path": "missing.py"}}, "script.path=missing.py: no such file"),
+        ({"script": {"path": "/nowhere.py"}}, "script.path=/nowhere.py: no such file on this node; put it there, or send its folder along"),
         ({"environment": {"working_directory": "/nowhere/at/all"}}, "environment.working_directory=/nowhere/at/all"),
     ],
 )

@@ -54,6 +54,22 @@ def test_ignore_files_are_obeyed_at_every_depth(tmp_path: Path) -> None:
     assert not found.leaves_out("train.py")
 
 
+def test_our_own_patterns_decide_against_those_of_git_wherever_they_are(tmp_path: Path) -> None:
+    make(tmp_path, **{"sub/a/config.yaml": "x", "sub/secret.txt": "x", "sub/b.log": "x", "sub/c.log": "x"})
+    make(tmp_path, **{".pacelineignore": "!sub/a/config.yaml\n/sub/secret.txt\n*.log\n"})
+    make(tmp_path, **{"sub/.gitignore": "config.yaml\n!secret.txt\n", "sub/.pacelineignore": "!c.log\n"})
+    assert paths(tmp_path) == [".pacelineignore", "sub/.gitignore", "sub/.pacelineignore", "sub/a/config.yaml", "sub/c.log"]
+
+
+def test_what_was_left_out_is_sent_once_its_patterns_are_there(tmp_path: Path) -> None:
+    make(tmp_path, **{".gitignore": "*\n!.gitignore\n", "a/b/train.py": "x", "a/b/data.bin": "x", "a/other.py": "x"})
+    lines = list_files(tmp_path).patterns_for("a/b/train.py")
+    assert lines == ["!a/", "!a/b/", "!a/b/train.py"]
+    make(tmp_path, **{".pacelineignore": "\n".join(lines)})
+    assert paths(tmp_path) == [".gitignore", "a/b/train.py"]
+    assert list_files(tmp_path).patterns_for("a/other.py") == ["!a/other.py"]
+
+
 def test_the_same_files_as_git(tmp_path: Path) -> None:
     make(tmp_path, **TREE)
     make(

@@ -20,6 +20,10 @@ from paceline.training.spec.job import JobSpec
         ("--requirement=a.txt", "-r a.txt"),
         ("-i https://host/simple", "--index-url https://host/simple"),
         ("--pre", "--pre"),
+        ("--find-links https://host/simple?token=abc", "--find-links https://host/simple?token=abc"),
+        ("--find-links=https://host/simple?token=abc", "--find-links https://host/simple?token=abc"),
+        ("--extra-index-url\thttps://host/a=b", "--extra-index-url https://host/a=b"),
+        ("--index-url = https://host/simple", "--index-url https://host/simple"),
         ("a @ git+ssh://git@host/a.git@main", "a @ git+ssh://git@host/a.git@main"),
     ],
 )
@@ -32,7 +36,7 @@ def test_a_line_is_stored_in_one_spelling(line: str, stored: str) -> None:
     ("line", "says"),
     [
         ("two words", "is no requirement"),
-        ("-e .", "--workdir"),
+        ("-e .", "environment.variables.PYTHONPATH"),
         ("./mine.whl", "--workdir"),
         ("a @ file:///tmp/a.whl", "--workdir"),
         ("--trusted-host x", "--index-url, --extra-index-url"),
