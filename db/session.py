@@ -7,8 +7,9 @@ wrote meanwhile.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from paceline.db.base import dump_json, load_json
 from paceline.db.errors import DatabaseAwayError, UnsupportedDatabaseError
 from paceline.db.sqlite_connection import StatementConnection
 from paceline.db.turns import WriterTurns
-from paceline.monitoring.files import make_private
+from paceline.monitoring.files import make_private, sync_file
 
 BUSY_SECONDS = 10.0
 #: So that deleting makes a file smaller (`repositories.storage.shrink`). It holds for files that are made from now on; an older one
@@ -35,8 +36,8 @@ class Database:
     """One database and its sessions. `read()` never writes, and all that it reads is of one moment; `write()` commits on the way out, or
     rolls back."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self.engine = engine
+    def __init__(self, engine: AsyncEngine, unsynced_log: Path | None = None) -> None:
+        self.engine, self._unsynced_log = engine, unsynced_log
         self.is_sqlite = engine.dialect.name == "sqlite"
         # SQLite's transactions see one moment anyway.
         readers = engine if self.is_sqlite else engine.execution_options(isolation_level="REPEATABLE READ")
@@ -65,6 +66,13 @@ class Database:
                     yield session
         finally:
             self._turns.release()
+
+    async def make_durable(self) -> None:
+        """Make all that was committed survive a power cut, where a commit alone does not (`synchronous` NORMAL): before another database
+        says that it is stored. It waits for the disk, so call it outside of transactions."""
+        if self._unsynced_log is not None:
+            with suppress(FileNotFoundError):  # nothing was committed yet
+                await asyncio.to_thread(sync_file, self._unsynced_log)
 
     @property
     def waiting_requests(self) -> int:
@@ -108,7 +116,7 @@ def open_sqlite(path: Path, *, synchronous: str) -> Database:
         raw = cast("StatementConnection", connection.connection.driver_connection)
         raw.begin("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITE) else "BEGIN")
 
-    return Database(engine)
+    return Database(engine, unsynced_log=path.with_name(f"{path.name}-wal") if synchronous == "NORMAL" else None)
 
 
 def postgres_url(url: str) -> str:

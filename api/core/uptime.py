@@ -21,6 +21,8 @@ class Uptime:
     since: datetime | None = None
     #: The first turn, or the first one after the clock was set, or the machine suspended. None: there has been no turn.
     clock_steady_since: datetime | None = None
+    #: By how many seconds the clock was set since the scheduler has last made up for it.
+    clock_step: float = 0.0
     monotonic: Callable[[], float] = time.monotonic
     _noted_at: datetime | None = None
     _noted_monotonic: float = 0.0
@@ -37,4 +39,7 @@ class Uptime:
                 self.since = now
             if abs(step) > CLOCK_STEP_SECONDS:
                 self.clock_steady_since = now
+                self.clock_step += step
+        if anew:
+            self.clock_step = 0.0  # that process had a clock of its own
         self._noted_at, self._noted_monotonic = now, monotonic

@@ -3,6 +3,7 @@ transactions unless the members of their generations change; a job that raises i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,6 +29,7 @@ from paceline.cluster.states import EndReason, JobState
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 
+logger = logging.getLogger(__name__)
 #: One step follows a job through at most this many states, and moves at most so many jobs; the rest waits for the next step, which comes
 #: at once. A step must end within the time that a stopping coordinator gives it, and placing must have its turn in a flood of ends.
 MAX_PASSES, MOST_MOVES = 5, 256
@@ -54,6 +56,7 @@ class Scheduler:
 
     async def step_once(self, now: datetime) -> None:
         """Run all five phases, whichever of them fails. Where nothing is open a single query tells so."""
+        await self._discount_clock_step()
         async with self.services.control.read() as session:
             is_any_open = await job_rows.any_open(session)
         if self._at_rest and not is_any_open:
@@ -67,6 +70,15 @@ class Scheduler:
         )
         await each_phase((*phases, partial(incident_causes.step_once, self.services)), now)
         self._at_rest = not is_any_open
+
+    async def _discount_clock_step(self) -> None:
+        """Take a step of the clock, or a suspend of the machine, from the times that jobs have held slots: no such time has passed."""
+        uptime = self.services.uptime
+        if step := uptime.clock_step:
+            logger.warning("the clock was set by %+.0f s, or the machine was suspended; no time_limit counts that", step)
+            async with self.services.write() as session:
+                await job_rows.discount_held_time(session, step)
+            uptime.clock_step -= step
 
 
 async def step_once(services: Services, now: datetime) -> None:

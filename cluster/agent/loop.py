@@ -302,7 +302,10 @@ class Agent:
         """Tell each coordinator that takes notices of the present one; an earlier end is told again."""
         notice = self._notices.notice
         told = self._told
-        if notice is not None and notice is not told.notice and told.takes_notices and await self._channel.send(notice):
+        if notice is None or notice is told.notice or not told.takes_notices:
+            return
+        now_told = msgspec.structs.replace(notice, ends_at=self._notices.ends_at or notice.ends_at)  # the clock may have been set since
+        if await self._channel.send(now_told):
             told.notice = notice
 
     def _carry_out(self, action: Action, desired: Desired) -> None:

@@ -91,50 +91,54 @@ def read_notice_options(options: argparse.Namespace) -> NoticeSettings:
 
 @dataclass
 class NoticeWatch:
-    """Collects notices into the one that counts: the earliest end. `on_notice` is called when there is one, or an earlier one."""
+    """Collects notices into the one that counts: the earliest end. `on_notice` is called when there is one, or an earlier one.
+
+    Ends are seconds from some moment on, so they are kept by the monotonic clock: the wall clock of a machine that has just started may be
+    hours off until it is set. It is used only where an end is told to others."""
 
     settings: NoticeSettings
     on_notice: Callable[[], None] = lambda: None
-    started_at: float = field(default_factory=time.time)
+    started_at: float = field(default_factory=time.monotonic)
     notice: Notice | None = None
+    wall_clock: Callable[[], float] = time.time
+    _notice_end: float | None = None
     _signalled_at: float | None = None
 
     @property
     def ends_at(self) -> float | None:
         """Wall clock: when the machine will be taken away, as far as it is known; None: not known."""
-        known = self._end_by_clock()
-        given = None if self.notice is None else self.notice.ends_at
-        return min((each for each in (known, given) if each is not None), default=None)
+        end = min((each for each in (self._end_by_clock(), self._notice_end) if each is not None), default=None)
+        return None if end is None else self.wall_clock() + end - time.monotonic()
 
     def _end_by_clock(self) -> float | None:
         return None if self.settings.ends_in is None else self.started_at + self.settings.ends_in
 
     def on_usr1(self) -> None:
         """SIGUSR1: the machine will be taken away in `drain_seconds`."""
-        self._take(time.time() + self.settings.drain_seconds, "SIGUSR1: its batch system or its machine announced the end")
+        self._take(time.monotonic() + self.settings.drain_seconds, "SIGUSR1: its batch system or its machine announced the end")
 
     def on_term(self) -> bool:
         """SIGTERM. Returns whether it is to end the ranks at once: without --drain-on-term, and the second time."""
-        now = time.time()
+        now = time.monotonic()
         if self.settings.drain_on_term is None:
             return True
         if self._signalled_at is not None:
             return now - self._signalled_at > SAME_SIGNAL_SECONDS
-        self._signalled_at, self.notice = now, None  # whatever was to come back does not
+        self._signalled_at, self.notice, self._notice_end = now, None, None  # whatever was to come back does not
         self._take(now + self.settings.drain_on_term, "SIGTERM: it is to end", returns=False)
         return False
 
     async def run(self) -> None:
         """Watch the clock, the command and the file until a notice is there, and go on to see an earlier end."""
         while True:
-            self._look_at_clock(time.time())
+            self._look_at_clock(time.monotonic())
             self._look_at_file()
             await self._ask_command()
-            await asyncio.sleep(self._pause(time.time()))
+            await asyncio.sleep(self._pause(time.monotonic()))
 
     async def until_last_seconds(self) -> None:
         """Wait until the end is so near that what still runs must be ended."""
-        while self.notice is None or time.time() < self.notice.ends_at - LAST_SECONDS:  # noqa: ASYNC110 - the end may move
+        while self._notice_end is None or time.monotonic() < self._notice_end - LAST_SECONDS:  # noqa: ASYNC110 - the end may move
             await asyncio.sleep(0.2)
 
     def _pause(self, now: float) -> float:
@@ -186,15 +190,16 @@ class NoticeWatch:
             left, rest = math.nan, text.strip()
         left = left if 0 <= left < math.inf else self.settings.drain_seconds
         said = " ".join(rest.split())[:MOST_CHARACTERS]
-        self._take(time.time() + left, f"{reason}: {said}" if said else reason)
+        self._take(time.monotonic() + left, f"{reason}: {said}" if said else reason)
 
-    def _take(self, ends_at: float, reason: str, *, returns: bool | None = None) -> None:
-        end = self._end_by_clock()
-        ends_at = ends_at if end is None else min(ends_at, end)
-        if self.notice is not None and ends_at >= self.notice.ends_at - 1.0:
+    def _take(self, end: float, reason: str, *, returns: bool | None = None) -> None:
+        known = self._end_by_clock()
+        end = end if known is None else min(end, known)
+        if self._notice_end is not None and end >= self._notice_end - 1.0:
             return
-        self.notice = Notice(ends_at=ends_at, reason=reason, returns=self.settings.returns if returns is None else returns)
-        log.warning("a notice: %s; this node is drained, and ends in %.0f s", reason, max(0.0, ends_at - time.time()))
+        left, self._notice_end = end - time.monotonic(), end
+        self.notice = Notice(ends_at=self.wall_clock() + left, reason=reason, returns=self.settings.returns if returns is None else returns)
+        log.warning("a notice: %s; this node is drained, and ends in %.0f s", reason, max(0.0, left))
         self.on_notice()
 
 

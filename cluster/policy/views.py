@@ -109,7 +109,7 @@ class JobView:
     saves: bool = True  # its ranks save when they are told to end, and can be started again; not those of a script that does not say so
     grace_seconds: float = 0.0  # how long its ranks may take to end once they are told to
     time_limit: float | None = None  # seconds that it may hold slots
-    ran_before: float = 0.0  # seconds that the generations before the one under way held slots
+    ran_before: float = 0.0  # seconds that the generations before the one under way held slots, less what the clock was set by since
     up_since: datetime | None = None  # the coordinator has been up without a break since then: it could hear no report before
 
     @property
@@ -132,7 +132,7 @@ class JobView:
         """How long the job has held slots, over all generations."""
         if self.generation_since is None or self.generation_ended:
             return self.ran_before
-        return self.ran_before + max(0.0, (now - self.generation_since).total_seconds())
+        return max(0.0, self.ran_before + (now - self.generation_since).total_seconds())
 
     def is_finished(self, now: datetime) -> bool:
         return all(rank.is_finished(now) for rank in (*self.ranks, *self.parked))

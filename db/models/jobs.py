@@ -60,7 +60,7 @@ class JobRow(ControlBase):
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     state_since: Mapped[datetime] = mapped_column(UtcDateTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    #: How long its generations that have ended held slots.
+    #: How long its generations that have ended held slots, less the steps of the coordinator's clock during the one that has not.
     ran_seconds: Mapped[float] = mapped_column(default=0.0, server_default="0")
     #: What it trains, by which lists are filtered: see `StoredSpec.model`.
     model: Mapped[str] = mapped_column(default=_first_model, server_default="unknown")

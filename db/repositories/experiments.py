@@ -107,7 +107,7 @@ class TrialJobColumns(NamedTuple):
 
     def held_seconds(self, now: datetime) -> float:
         """How long it has held slots."""
-        return self.ran_seconds + (max(0.0, (now - self.running_since).total_seconds()) if self.running_since else 0.0)
+        return max(0.0, self.ran_seconds + ((now - self.running_since).total_seconds() if self.running_since else 0.0))
 
 
 class TrialFigures(NamedTuple):

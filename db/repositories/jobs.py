@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, Text, and_, cast, exists, func, literal, not_, null, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, Text, and_, cast, exists, func, literal, not_, null, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -255,6 +255,13 @@ async def generations(session: AsyncSession, keys: Sequence[tuple[str, int]]) ->
 async def generations_of(session: AsyncSession, job_id: str) -> Sequence[GenerationRow]:
     query = select(GenerationRow).where(GenerationRow.job_id == job_id).order_by(GenerationRow.generation)
     return (await session.scalars(query)).all()
+
+
+async def discount_held_time(session: AsyncSession, seconds: float) -> None:
+    """Have no job that holds slots be charged for so many seconds, which were none: the clock was set forward by them, or back if negative."""
+    newest = GenerationRow.job_id == JobRow.id, GenerationRow.generation == JobRow.generation
+    holds_slots = exists().where(*newest, GenerationRow.ended_at.is_(None))
+    await session.execute(update(JobRow).where(holds_slots).values(ran_seconds=JobRow.ran_seconds - seconds))
 
 
 async def largest_world(session: AsyncSession, job_id: str) -> int:

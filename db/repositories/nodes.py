@@ -140,13 +140,17 @@ async def note_heartbeats(session: AsyncSession, beats: Sequence[Mapping[str, An
     await session.execute(statement.values({name: bindparam(name) for name in columns}), list(beats))
 
 
-async def silent_and_draining(session: AsyncSession, node_ids: Collection[str]) -> tuple[set[str], set[str]]:
-    """Among these nodes: those whose agent is not connected to any replica, and those that drain."""
+async def silent_and_draining(session: AsyncSession, node_ids: Collection[str], up_since: datetime | None) -> tuple[set[str], set[str]]:
+    """Among these nodes: those whose agent is not connected to any replica, and those that drain. A replica that is killed leaves its
+    channels in the rows: only an agent that has been heard since `up_since`, and of late, is taken to be connected."""
     if not node_ids:
         return set(), set()
-    query = select(NodeRow.id, NodeRow.channel_id, NodeRow.state).where(NodeRow.id.in_(node_ids))
+    query = select(NodeRow.id, NodeRow.channel_id, NodeRow.state, NodeRow.heartbeat_at).where(NodeRow.id.in_(node_ids))
     found = (await session.execute(query)).all()
-    return {row.id for row in found if row.channel_id is None}, {row.id for row in found if row.state is NodeState.DRAINING}
+    away = NodeState.UNREACHABLE, NodeState.LOST
+    unheard = {row.id for row in found if up_since is not None and (row.heartbeat_at is None or row.heartbeat_at < up_since)}
+    silent = {row.id for row in found if row.channel_id is None or row.state in away}
+    return silent | unheard, {row.id for row in found if row.state is NodeState.DRAINING}
 
 
 async def behind(session: AsyncSession) -> set[str]:

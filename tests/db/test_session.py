@@ -13,6 +13,7 @@ from sqlalchemy.exc import StatementError
 from sqlalchemy.pool import QueuePool
 
 from paceline.api.core.context import Services
+from paceline.db import session as db_session
 from paceline.db.errors import DatabaseAwayError, DatabaseBusyError, UnsupportedDatabaseError
 from paceline.db.migrate import upgrade_all
 from paceline.db.models.events import EventRow
@@ -21,6 +22,7 @@ from paceline.db.models.leases import LeaseRow
 from paceline.db.repositories import events
 from paceline.db.session import open_databases, postgres_url
 from paceline.db.turns import MOST_IN_A_ROW, WriterTurns
+from paceline.monitoring.files import sync_file
 from tests import factories
 from tests.waiting import until
 
@@ -137,6 +139,24 @@ async def test_control_survives_power_cuts_and_metrics_crashes(tmp_path: Path) -
             )
         await database.close()
     assert found == [["wal", 2, 1], ["wal", 1, 1]]
+
+
+async def test_what_is_to_be_called_stored_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[Path] = []
+
+    def flush(path: Path) -> None:
+        sync_file(path)
+        flushed.append(path)
+
+    monkeypatch.setattr(db_session, "sync_file", flush)
+    control, metrics = open_databases(tmp_path, None)
+    await metrics.make_durable()  # nothing was committed yet
+    await upgrade_all(control, metrics)
+    await metrics.make_durable()
+    await control.make_durable()  # its commits do by themselves
+    assert flushed == [tmp_path / "metrics.db-wal"]
+    await control.close()
+    await metrics.close()
 
 
 async def test_a_full_disk_is_called_full_and_the_way_out_told(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from paceline.cluster.policy.views import RECONNECT_SECONDS
 from paceline.training.link import FailureReport
 from tests.integration.conftest import Cluster
 from tests.simulated_agent import SimulatedAgent, SimulatedRank
@@ -126,6 +128,23 @@ async def test_agents_of_a_restarted_coordinator_are_not_taken_for_dead(cluster:
     await agents["b"].crash(job_id, 1, kind="signal")
     job = await cluster.until_job(job_id, "running", generation=2)
     assert [rank["node_name"] for rank in members(job)] == ["a", "c"]
+
+
+async def test_a_node_that_died_with_the_coordinator_gets_no_place_in_the_next_generation(cluster: Cluster) -> None:
+    """Its connection stayed in the database, so every rank was taken to be alive, and the next generation waited for a dead one."""
+    job_id, agents, _ = await gang_of_three(cluster)
+    for agent in agents.values():
+        await agent.disconnect(code=1012)
+    cluster.ahead += timedelta(seconds=5)
+    cluster.services.uptime.note(cluster.now())
+    for name in "ac":
+        await agents[name].connect()
+        await agents[name].lose_peer(job_id)
+    await cluster.elapse(5 + RECONNECT_SECONDS + 1, agents["a"], agents["c"])
+    job = await cluster.until_job(job_id, "running", generation=2)
+    assert [rank["node_name"] for rank in members(job)] == ["a", "c"]
+    (incident,) = (await cluster.client.get(f"/api/v1/training/jobs/{job_id}/incidents")).json()
+    assert incident["culprit"]["node_name"] == "b"
 
 
 async def test_too_few_survivors_fall_back_to_the_checkpoint(cluster: Cluster) -> None:

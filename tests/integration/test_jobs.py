@@ -5,10 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 import httpx
+import pytest
 from fastapi import FastAPI
+from sqlalchemy import select
 
 from paceline.api.main import create_app
 from paceline.api.settings import Settings
+from paceline.db.models.jobs import RankRow
+from paceline.db.session import Database
 from tests.integration.conftest import Cluster
 
 RESTART = {"parallelism": {"strategy": "ddp"}, "fault_tolerance": {"recovery": "restart"}}
@@ -191,6 +195,24 @@ async def test_a_rank_that_will_not_die_keeps_its_slot_but_not_its_job(cluster: 
     await cluster.elapse(61, a)
     await cluster.until_job(job_id, "cancelled")
     assert (await cluster.nodes())["a"]["slots"][0]["job_id"] == job_id
+
+
+async def test_a_rank_is_noted_as_drained_once_what_it_left_survives_a_power_cut(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its node forgets its points and lines then."""
+    noted: list[bool] = []
+
+    async def look(_: Database) -> None:
+        async with cluster.services.control.read() as session:
+            noted.extend(await session.scalars(select(RankRow.drained)))
+
+    monkeypatch.setattr(Database, "make_durable", look)
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    assert noted == []
+    await a.complete(job_id)
+    await cluster.until_job(job_id, "completed")
+    assert noted[0] is False
 
 
 async def test_a_coordinator_that_is_killed_disturbs_nothing(cluster: Cluster, settings: Settings) -> None:

@@ -195,6 +195,7 @@ async def _store(services: Services, noted: Sequence[tuple[OfferedFile, Artifact
         for file, row in whole:
             if file.content:
                 await rows.add_chunk(points, row.id, 0, file.content)
+    await services.metrics.make_durable()
     useless: list[str] = []
     async with services.write() as session:
         known = await artifact_files.versions(session, whole[0][1].job_id, {file.path for file, _ in whole}, lock=True)

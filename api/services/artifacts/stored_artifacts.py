@@ -182,6 +182,7 @@ async def _complete(services: Services, node: NodeRow, artifact_id: str) -> bool
     digest = hashlib.sha256()
     async for data in contents(services, artifact_id):
         digest.update(data)
+    await services.metrics.make_durable()
     now = services.now()
     async with services.write() as session:
         row = await rows.get_locked(session, artifact_id)

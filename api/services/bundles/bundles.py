@@ -72,7 +72,8 @@ async def require(session: AsyncSession, spec: JobSpec) -> None:
 
 
 async def offer(services: Services, digest: str, offered: BundleOffer, by: str) -> Bundle:
-    """Note an offered bundle, or that it is wanted again. Harmless again."""
+    """Note an offered bundle, or that it is wanted again. Harmless again. One that was stored, and of which a power cut has taken chunks, is
+    asked for again."""
     now = services.now()
     async with services.write(request=True) as session:
         row = await rows.get_locked(session, digest)
@@ -82,12 +83,19 @@ async def offer(services: Services, digest: str, offered: BundleOffer, by: str) 
             row = await rows.get_locked(session, digest)
             assert row is not None
         row.offered_at = now
+        if row.stored_at is not None and not await _is_whole(services, row):
+            row.stored_at = None
         if row.stored_at is None and row.bytes != offered.bytes:
             raise ProblemError(
                 "already_exists",
                 f"bundle {digest} is arriving with {row.bytes:,} bytes, not {offered.bytes:,}: another zstd packs it; try again in a moment",
             )
     return await describe(services, row)
+
+
+async def _is_whole(services: Services, row: BundleRow) -> bool:
+    async with services.metrics.read() as points:
+        return await rows.chunks(points, row.digest) * CHUNK_BYTES >= row.bytes
 
 
 async def store_chunk(services: Services, digest: str, number: int, data: bytes) -> Bundle:
@@ -121,6 +129,7 @@ async def _complete(services: Services, row: BundleRow) -> None:
     if damage is not None:
         await remove(services, row.digest)
         raise ProblemError("invalid_request", f"what arrived is not the bundle {row.digest}: {damage}; send it again")
+    await services.metrics.make_durable()
     async with services.write(request=True) as session:
         stored = await rows.get_locked(session, row.digest)
         if stored is not None and stored.stored_at is None:

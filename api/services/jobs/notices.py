@@ -47,7 +47,7 @@ async def of_jobs(session: AsyncSession, jobs: Sequence[JobRow], now: datetime) 
             hang=hangs.get(job.id),
             silent_nodes=silent.get(job.id, ()),
             ended_with=ended_with.get(job.id),
-            ran_seconds=job.ran_seconds + _held_for(generations.get(job.id), now),
+            ran_seconds=max(0.0, job.ran_seconds + _held_for(generations.get(job.id), now)),
             no_launch=no_launch.get(job.id),
         )
         for job in jobs
@@ -58,7 +58,7 @@ def _held_for(newest: GenerationRow | None, now: datetime) -> float:
     """How long the newest generation has held its slots. 0 once it has ended: then the job's own sum has it."""
     if newest is None or newest.ended_at is not None:
         return 0.0
-    return max(0.0, (now - newest.started_at).total_seconds())
+    return (now - newest.started_at).total_seconds()
 
 
 def _hang_notice(generation: GenerationRow, now: datetime) -> HangNotice | None:

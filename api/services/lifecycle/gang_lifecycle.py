@@ -196,7 +196,7 @@ async def _end_generation(session: AsyncSession, job: JobRow, reason: EndReason 
     generation = await job_rows.generation(session, job.id, job.generation)
     if generation is not None and generation.ended_at is None:
         generation.ended_at, generation.end_reason = now, reason
-        job.ran_seconds += max(0.0, (now - generation.started_at).total_seconds())
+        job.ran_seconds = max(0.0, job.ran_seconds + (now - generation.started_at).total_seconds())
 
 
 async def tell_nodes(session: AsyncSession, *jobs: JobRow) -> None:

@@ -157,7 +157,7 @@ async def _known(session: AsyncSession, jobs: Sequence[JobRow], up_since: dateti
     left = {job.id: (job.id, job.generation - 1) for job in jobs if job.state is JobState.RESIZING}
     generations, ranks = await job_rows.generations(session, [*keys, *left.values()]), await job_rows.ranks(session, keys)
     node_ids = {rank.node_id for gang in ranks.values() for rank in gang}
-    silent, draining = await node_rows.silent_and_draining(session, node_ids)
+    silent, draining = await node_rows.silent_and_draining(session, node_ids, up_since)
     behind = await node_rows.behind(session) if any(job.state is JobState.RECOVERING for job in jobs) else []
     return [
         JobSnapshot(

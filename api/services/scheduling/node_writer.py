@@ -63,6 +63,8 @@ class NodeWriter:
         return self._gathering.running()
 
     async def _commit(self, group: Sequence[NodeWork | Report]) -> list[Any]:
+        if any(_tells_of_drained_ranks(each) for each in group):
+            await self._services.metrics.make_durable()  # their nodes forget what is noted as stored
         async with self._services.write() as session:
             rows = {row.id: row for row in await node_rows.all_locked(session, [each.node_id for each in group])}
             speaks = {each.node_id for each in group if isinstance(each, Report) and _channel_of(rows, each) == each.channel_id}
@@ -71,6 +73,12 @@ class NodeWriter:
             results = [each.node_id in speaks if isinstance(each, Report) else await each.run(session) for each in group]
             del rows  # until here they are what `session.get` finds
             return results
+
+
+def _tells_of_drained_ranks(message: NodeWork | Report) -> bool:
+    """Whether a report has ranks whose last points and lines are with the coordinator."""
+    assignments = message.observed.assignments if isinstance(message, Report) else ()
+    return any(rank.drained for assignment in assignments for rank in assignment.ranks)
 
 
 def _channel_of(rows: Mapping[str, NodeRow], report: Report) -> str | None:

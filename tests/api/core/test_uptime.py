@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -37,6 +38,7 @@ def test_the_clock_is_steady_since_it_was_last_set(turns: tuple[tuple[float, flo
     for wall, passed in turns:  # noqa: B007 - the clock above reads it
         uptime.note(START + timedelta(seconds=wall))
     assert uptime.clock_steady_since == START + timedelta(seconds=since)
+    assert uptime.clock_step == sum(wall - before[0] - (passed - before[1]) for before, (wall, passed) in pairwise(turns))
 
 
 def test_a_process_that_takes_over_has_heard_nobody_before() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from typing import cast
 
 import pytest
@@ -14,6 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core import bus
 from paceline.api.core.context import Services
 from paceline.api.loops import placing, scheduler
+from paceline.api.loops.lease_loop import LeaseLoop
+from paceline.api.services.jobs import notices
 from paceline.api.services.specs.job_views import node_views, request_of
 from paceline.cluster.policy.placement import Placement, place
 from paceline.cluster.states import Intent, JobState
@@ -22,7 +25,7 @@ from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import slots as slot_rows
 from tests import factories
-from tests.factories import START
+from tests.factories import HOUR, START
 
 
 async def place_both_on_one_snapshot(services: Services, jobs: list[JobRow]) -> None:
@@ -112,3 +115,28 @@ async def test_a_step_moves_so_many_jobs_at_most_and_the_next_comes_at_once(serv
         await scheduler.step_once(services, START)
         assert await states(services) == Counter({JobState.CANCELLED: 5})
         assert not await nudges.wait(0)
+
+
+@pytest.mark.parametrize("step", [3 * HOUR, -3 * HOUR], ids=["forward", "back"])
+async def test_a_time_limit_counts_no_step_of_the_clock(services: Services, step: timedelta) -> None:
+    """Set forward by three hours, a job with two hours ended at minute five; set back, it ran five hours."""
+    passed = 0.0
+    services.uptime.monotonic = lambda: passed
+    loop = LeaseLoop("scheduler", services, scheduler.Scheduler(services).step_once, 1.0, waits_for_agents=True)
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node, spec=factories.job_spec(time_limit="2h"))
+
+    async def state_after(minutes: float, ahead: timedelta) -> JobState:
+        nonlocal passed
+        passed = minutes * 60
+        await loop.step_once(START + timedelta(minutes=minutes) + ahead)
+        return (await states(services)).popitem()[0]
+
+    assert await state_after(4, timedelta()) is JobState.RUNNING
+    assert await state_after(5, step) is JobState.RUNNING
+    assert await state_after(119, step) is JobState.RUNNING
+    async with services.control.read() as session:
+        told = (await notices.of_jobs(session, [await session.get_one(JobRow, job.id)], START + step + 2 * HOUR))[job.id]
+    assert told.ran_seconds == pytest.approx(7200.0, abs=5.0)
+    assert await state_after(121, step) is JobState.STOPPING

@@ -20,7 +20,7 @@ from tests.waiting import until
 
 
 def watch(**settings: object) -> NoticeWatch:
-    return NoticeWatch(NoticeSettings(**settings), started_at=time.time())
+    return NoticeWatch(NoticeSettings(**settings))
 
 
 async def noticed(found: NoticeWatch) -> None:
@@ -40,7 +40,7 @@ async def test_a_time_limit_is_told_so_long_before_its_end() -> None:
     await noticed(due)
     assert early.notice is not None
     assert due.notice is not None
-    assert due.notice.ends_at == pytest.approx(due.started_at + 100.0)
+    assert 0 < due.notice.ends_at - time.time() <= 100.0
     assert due.notice.reason == "its time limit ends"
 
 
@@ -84,9 +84,27 @@ def test_the_earliest_end_counts_and_sigterm_ends_the_ranks_only_the_second_time
     found.on_usr1()
     assert len(told) == 2
     assert told[1] < told[0]
-    found._signalled_at = time.time() - 3.0
+    found._signalled_at = time.monotonic() - 3.0
     assert found.on_term()
     assert watch().on_term()
+
+
+@pytest.mark.parametrize("step", [-7200.0, 7200.0], ids=["set back", "set forward"])
+async def test_a_machine_whose_clock_is_set_ends_when_it_was_to(step: float) -> None:
+    """Set back, as after a boot with the hardware clock in local time, it was taken away undrained; set forward, all ranks were ended at once."""
+    limited, noticed_before = watch(ends_in=14400.0), watch()
+    noticed_before.on_usr1()
+    for seconds, is_due in ((14270, False), (14281, True)):
+        limited._look_at_clock(limited.started_at + seconds)
+        assert (limited.notice is not None) is is_due
+    for found, left in ((limited, 14400.0), (noticed_before, 120.0)):
+        found.wall_clock = lambda: time.time() + step
+        assert found.ends_at is not None
+        assert left - 60 < found.ends_at - step - time.time() <= left
+    waiting = asyncio.create_task(noticed_before.until_last_seconds())
+    ended, _ = await asyncio.wait({waiting}, timeout=0.1)
+    waiting.cancel()
+    assert not ended
 
 
 async def test_sigusr1_drains_the_node_while_its_ranks_go_on(agent: AgentProcess, coordinator: Coordinator) -> None:

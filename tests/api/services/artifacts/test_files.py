@@ -17,6 +17,7 @@ from paceline.db.models.artifacts import ArtifactChunkRow, ArtifactRow
 from paceline.db.models.jobs import GenerationRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.storage import DataRemovalRow
+from paceline.db.session import Database
 from paceline.monitoring import artifact_files as wire
 from paceline.monitoring.artifacts import CHUNK_BYTES
 from tests.api.services.artifacts.conftest import FilesHarness
@@ -54,6 +55,23 @@ async def test_files_of_any_size_and_their_folders_arrive_whole(left: FilesHarne
     page = await left.page()
     assert [(each["name"], each["files"]) for each in page["folders"]] == [("rank0", 4), ("rank1", 1)]
     assert (page["files"], page["bytes"]) == (5, sum(map(len, contents.values())) + 15)
+
+
+async def test_files_are_kept_once_their_contents_survive_a_power_cut(left: FilesHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their nodes remove them a minute after the end of the job."""
+    kept: list[int] = []
+
+    async def look(_: Database) -> None:
+        async with left.services.control.read() as session:
+            known = (await session.scalars(select(ArtifactRow))).all()
+            kept.append(sum(row.stored_at is not None for row in known))
+
+    monkeypatch.setattr(Database, "make_durable", look)
+    left.leave("small", b"x")
+    await left.upload()
+    left.leave("large", os.urandom(CHUNK_BYTES + 1))
+    await left.upload()
+    assert kept == [0, 1]
 
 
 async def test_a_file_is_sent_once_two_looks_find_it_unchanged(left: FilesHarness) -> None:

@@ -22,6 +22,7 @@ from paceline.cluster.protocol import BUNDLES_PATH
 from paceline.db.models.bundles import BundleRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import bundles as rows
+from paceline.db.session import Database
 from tests import factories
 from tests.api.test_experiments import EXPERIMENTS, JOB, post
 from tests.api.test_jobs import JOBS, SCRIPT
@@ -72,6 +73,33 @@ def sent(client: httpx.AsyncClient, tmp_path: Path) -> Sent:
 
 def spec_with(digest: str) -> dict[str, Any]:
     return {"name": "shipped", **SCRIPT, "environment": {"code": {"bundle": digest, "commit": "abc123", "uncommitted": ["train.py"]}}}
+
+
+async def test_a_bundle_whose_contents_a_power_cut_has_taken_is_asked_for_again(sent: Sent, services: Services) -> None:
+    """It stayed "ready": nothing was sent, and every job that named it failed, for ever."""
+    await sent.send_all()
+    async with services.metrics.write() as points:
+        assert await rows.drop_last_chunks(points, sent.packed.digest, 2) == 2
+    answer = (await sent.offer()).json()
+    assert (answer["state"], answer["next_chunk"]) == ("arriving", 1)
+    for number in (1, 2):
+        answer = (await sent.send(number)).json()
+    assert answer["state"] == (await sent.offer()).json()["state"] == "ready"
+    assert (await sent.client.get(f"{sent.path}/content")).content == sent.data
+
+
+async def test_a_bundle_is_ready_once_its_contents_survive_a_power_cut(
+    sent: Sent, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[str] = []
+
+    async def look(_: Database) -> None:
+        async with services.control.read() as session:
+            states.append("arriving" if (await bundles.find(session, sent.packed.digest)).stored_at is None else "ready")
+
+    monkeypatch.setattr(Database, "make_durable", look)
+    await sent.send_all()
+    assert states == ["arriving"]
 
 
 async def test_what_was_sent_comes_back(sent: Sent) -> None:
