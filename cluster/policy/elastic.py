@@ -116,7 +116,12 @@ def retry_at(join_failures: Sequence[JoinFailure]) -> datetime | None:
         return None
     if given_up(join_failures):
         return join_failures[-MOST_FAILURES].at + timedelta(seconds=FORGIVEN_SECONDS)
-    return join_failures[-1].at + timedelta(seconds=min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2 ** (len(join_failures) - 1)))
+    return join_failures[-1].at + timedelta(seconds=retry_seconds(len(join_failures)))
+
+
+def retry_seconds(failures: int) -> float:
+    """How long to wait after so many failures in a row, one at least, before the next attempt."""
+    return min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(failures - 1, 10))
 
 
 def given_up(join_failures: Sequence[JoinFailure]) -> bool:

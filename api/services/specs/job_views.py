@@ -16,7 +16,7 @@ from paceline.api.services.specs.script_stops import stop_of
 from paceline.api.services.specs.stored_specs import readable_spec_of, spec_of
 from paceline.cluster.policy import quiet
 from paceline.cluster.policy.elastic import JoinFailure, RunningGang, SlotAssignment
-from paceline.cluster.policy.failures import LEFT_EARLY, left_early, root_cause, share_of
+from paceline.cluster.policy.failures import LEFT_EARLY, could_not_read, could_not_start, left_early, root_cause, share_of
 from paceline.cluster.policy.placement import NodeView, Request
 from paceline.cluster.policy.quiet import Suspicion
 from paceline.cluster.policy.requirements import Requirements, facets
@@ -125,12 +125,13 @@ def rank_view(
     up_since: datetime | None = None,
 ) -> RankView:
     """The view of a rank. `begun`: its generation has joined, so that a rank that came to it as a newcomer is none any more."""
+    failure = report_of(rank)
     return RankView(
         rank=rank.rank,
         state=rank.state,
         updated_at=rank.updated_at,
         outcome=cast("Outcome | None", rank.outcome),
-        failure=report_of(rank),
+        failure=failure,
         drained=rank.drained,
         process_kept=rank.born_generation is not None,
         newcomer=rank.newcomer and not begun and rank.state is not RankState.RUNNING,
@@ -141,7 +142,13 @@ def rank_view(
         behind=behind,
         up_since=up_since,
         started=rank.pid is not None or rank.outcome is not None or rank.failure is not None or rank.exit_code is not None,
+        could_not_begin=failure is not None and (could_not_start(failure, had_process=had_process(rank)) or could_not_read(failure)),
     )
+
+
+def had_process(rank: RankRow) -> bool:
+    """Whether a process was started for the rank, as far as its agent has told, in this place or an earlier one."""
+    return rank.pid is not None or rank.born_generation is not None
 
 
 def gang_view(

@@ -38,3 +38,18 @@ def test_a_restart_waits_for_a_node_that_is_behind_only_so_long(waited: int, rea
 def test_a_job_may_wait_for_slots_while_recovering() -> None:
     week = {"state_since": NOW - timedelta(days=7), "generation_ended_at": NOW - timedelta(days=7)}
     assert decide(job(JobState.RECOVERING, crashed(0), **week), NOW) is None
+
+
+@pytest.mark.parametrize(("restarts", "seconds"), [(1, 1), (2, 2), (3, 4), (50, 60)])
+def test_a_job_that_its_node_could_not_start_waits_longer_each_time(restarts: int, seconds: int) -> None:
+    """All its restarts were used up within a second."""
+    refused = crashed(0, could_not_begin=True)
+    for waited, wanted in ((seconds - 1, False), (seconds, True)):
+        ended = NOW - timedelta(seconds=waited)
+        view = job(JobState.RECOVERING, refused, crashed(1), generation_ended_at=ended, restarts=restarts)
+        assert wants_slots(view, NOW) is wanted
+        assert decide(view, NOW) is None
+
+
+def test_a_job_that_failed_by_itself_starts_again_at_once() -> None:
+    assert wants_slots(job(JobState.RECOVERING, crashed(0), restarts=2, **ENDED), NOW)
