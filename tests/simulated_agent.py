@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import msgspec
@@ -48,6 +48,7 @@ class SimulatedAgent:
     app: FastAPI
     credential: str
     slots: int = 2
+    device: Literal["cpu", "cuda"] = "cpu"
     boot_id: str = "boot-1"
     protocol: int = PROTOCOL_VERSION
     disk: str | None = None  # of its default folder for checkpoints
@@ -75,7 +76,7 @@ class SimulatedAgent:
         await self._socket.open()
         inventory = Inventory(
             slots=self.slots,
-            device="cpu",
+            device=self.device,
             cpu_count=self.slots,
             memory_bytes=1 << 30,
             hostname="host",

@@ -10,6 +10,7 @@ from paceline.cluster.policy.room import AVAILABLE, FREE, SLOTS, NodeView, Pool,
 
 #: How many nodes that a job cannot use are named; the others are counted.
 MOST_NAMED = 3
+_OTHER_DEVICE = "wait for such a node, or go on with another device as a new job: paceline restore CHECKPOINT"
 _MATCH = "ask for other resources.labels, tolerations or device, or change what nodes have (paceline worker --label, paceline nodes taint)"
 
 
@@ -117,7 +118,8 @@ class Explanations:
             return PlacementReason("nodes_unavailable", text, missing, nearest, f"bring back or uncordon {names}")
         has = f"the cluster has {shape.capacity(wide)}"
         if wide + sum(_blocks((room.node.slots for room in pool.rooms), shape) for pool in pools) >= shape.blocks:
-            return PlacementReason("no_matching_node", f"needs {needs}; {has} for it{others}", shape.missing(lacking), nearest, _MATCH)
+            way_out = _OTHER_DEVICE if requirements.has_run else _MATCH
+            return PlacementReason("no_matching_node", f"needs {needs}; {has} for it{others}", shape.missing(lacking), nearest, way_out)
         text = f"needs {needs}; {has}{f': {nearest}' if nearest else ' for it'}{others}"
         way_out = f"add nodes, or {self._smaller(shape, requirements) if nearest else _MATCH}"
         return PlacementReason("cluster_too_small", text, shape.missing(lacking), nearest, way_out)

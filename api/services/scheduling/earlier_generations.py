@@ -1,5 +1,5 @@
-"""What earlier generations of a job say of where it should be placed next: on the nodes that hold its newest checkpoint, and not on those
-that could not start it a short time ago."""
+"""What earlier generations of a job say of where it should be placed next: on the device that it has run on, on the nodes that hold its newest
+checkpoint, and not on those that could not start it a short time ago."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.services.nodes.shared_folder import disk_of
-from paceline.api.services.specs.job_views import had_process, report_of, request_of
+from paceline.api.services.specs.job_views import had_process, on_same_device, report_of, request_of
 from paceline.api.services.specs.stored_specs import checkpoint_folder
 from paceline.cluster.policy.failures import UNREACHABLE, could_not_read, could_not_start
 from paceline.cluster.policy.placement import Request
@@ -27,14 +27,16 @@ _NONE = frozenset[str]()
 
 @dataclass(frozen=True)
 class EarlierGenerations:
-    """Ids of nodes, by job."""
+    """Devices and ids of nodes, by job."""
 
+    devices: Mapping[str, str] = field(default_factory=dict)
     prefers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     leaves_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def request_of(self, job: JobRow) -> Request:
         """The request of a job. Raises `UnreadableSpecError`."""
-        return replace(request_of(job), prefers=self.prefers.get(job.id, _NONE), leaves_out=self.leaves_out.get(job.id, _NONE))
+        request = on_same_device(request_of(job), self.devices.get(job.id))
+        return replace(request, prefers=self.prefers.get(job.id, _NONE), leaves_out=self.leaves_out.get(job.id, _NONE))
 
 
 async def read(session: AsyncSession, jobs: Sequence[JobRow], nodes: Sequence[NodeRow], now: datetime) -> EarlierGenerations:
@@ -42,10 +44,11 @@ async def read(session: AsyncSession, jobs: Sequence[JobRow], nodes: Sequence[No
     jobs = [job for job in jobs if job.generation or job.restored_from]
     if not jobs:
         return EarlierGenerations()
+    job_ids = {job.id for job in jobs}
     disks = {node.id: disk for node in nodes if (disk := disk_of(node))}
     prefers = await _holders(session, jobs, disks)
-    failed = await rows.failed_ranks(session, {job.id for job in jobs}, UNREACHABLE, now - LEFT_OUT)
-    return EarlierGenerations(prefers, _left_out(failed, prefers, disks))
+    failed = await rows.failed_ranks(session, job_ids, UNREACHABLE, now - LEFT_OUT)
+    return EarlierGenerations(await rows.devices(session, job_ids), prefers, _left_out(failed, prefers, disks))
 
 
 async def _holders(session: AsyncSession, jobs: Sequence[JobRow], disks: Mapping[str, str]) -> dict[str, frozenset[str]]:

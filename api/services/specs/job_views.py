@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -174,7 +175,7 @@ def gang_view(
         spares=spec.fault_tolerance.spares,
         block=spec.resources.slots_per_block,
         join_failures=tuple(join_failures),
-        request=request_of(job) if view.is_elastic else None,
+        request=on_same_device(request_of(job), device) if view.is_elastic else None,
         rests_until=rests_until(view.generation_since, changes) if view.is_elastic and view.generation_since else None,
     )
 
@@ -208,6 +209,14 @@ def _has_joined(rank: RankRow, generation: GenerationRow, now: datetime) -> bool
 
 def request_of(job: JobRow) -> Request:
     return request_for(spec_of(job), job.id, job.world_size, job.priority, job.queued_at)
+
+
+def on_same_device(request: Request, device: str | None) -> Request:
+    """The request of a job that has run on this device, and goes on there: its numbers would be others elsewhere. None: it has not run."""
+    wanted = request.requirements
+    if device is None or wanted.device is not None:
+        return request
+    return replace(request, requirements=replace(wanted, device=device, has_run=True))
 
 
 def request_for(spec: JobSpec, job_id: str, world_size: int, priority: int, queued_at: datetime) -> Request:

@@ -116,3 +116,23 @@ async def test_a_checkpoint_that_one_node_could_not_read_is_not_looked_for_on_ot
         await session.flush()
         found = await look(session, job, unknown)
         assert found.leaves_out == {job.id: {a.id, b.id}, unknown.id: {a.id}}
+
+
+async def test_a_job_goes_on_on_the_device_that_it_has_run_on(services: Services) -> None:
+    async with services.write() as session:
+        gpu, _ = await factories.create_node(session, name="g", device="cuda")
+        cpu = await add_node(session, "c", None)
+        on_gpu, on_cpu = await factories.create_running_job(session, gpu), await factories.create_running_job(session, cpu)
+        chosen = await factories.create_running_job(session, cpu, spec=factories.job_spec(resources={"device": "cuda"}))
+        refused, new = await failed(session, gpu), await waits(session, generation=0)
+        gpu.device = "cpu"  # its agent offers no cards any more
+        await session.flush()
+        found = await look(session, on_gpu, on_cpu, chosen, refused, new)
+        wanted = [found.request_of(job).requirements for job in (on_gpu, on_cpu, chosen, refused, new)]
+        assert [(each.device, each.has_run) for each in wanted] == [
+            ("cuda", True),
+            ("cpu", True),
+            ("cuda", False),
+            (None, False),
+            (None, False),
+        ]
