@@ -106,7 +106,7 @@ def _gang(
 async def _carry_out(services: Services, known: JobSnapshot, plan: GangPlan, now: datetime) -> bool:
     """Carry out a gang's plan. Returns whether there was anything to do."""
     pending = asdict(plan.lacks) if plan.lacks else None
-    if plan.change is None and not plan.new_slots and not plan.released and pending == known.job.pending:
+    if plan.change is None and not plan.new_slots and not plan.released and not plan.given_up and pending == known.job.pending:
         return False
     async with services.write() as session:
         job = await job_rows.get_locked(session, known.job.id)
@@ -116,6 +116,8 @@ async def _carry_out(services: Services, known: JobSnapshot, plan: GangPlan, now
         if plan.change is not None:
             await _change(session, job, plan.change, now)
             return True
+        if plan.given_up:
+            await gang_lifecycle.give_up_parked(session, job, plan.given_up, plan.why, now)
         if plan.released:
             await gang_lifecycle.release_parked(session, job, plan.released, now)
         if plan.new_slots and await still_free(session, plan.new_slots):

@@ -9,7 +9,8 @@ the coordinator comes back from an outage or a stall (`JobView.up_since`):
     queued      none: a job may wait for slots for ever, and `pending` says what is missing
     starting    START_SECONDS until every rank has joined, then a restart; PACKAGES_SECONDS more while nodes install packages for its ranks
     running     none: a step may take as long as it takes; a dead rank, a lost node or a hang (`cluster.policy.hangs`) ends it;
-                BROKEN_SECONDS for a broken group of which every rank lives
+                BROKEN_SECONDS for a broken group of which every rank lives. Ranks that are to join it have the time of `starting` and
+                WARM_UP_SECONDS (`cluster.policy.growth`)
     recovering  their grace and STOP_SECONDS until the old ranks are gone; BACKLOG_SECONDS for their last saves; `retry_seconds` where a node could
                 not start them; then none while waiting for slots; then START_SECONDS. A job that closes up skips the first three: its survivors
                 are the next generation

@@ -42,6 +42,8 @@ class SlotAssignment:
     slot: int
     leaving: bool = False  # its node drains
     ready_since: datetime | None = None  # of a parked one: since when it has only waited for a place
+    starts_since: datetime | None = None  # of a parked one that is not ready, and whose agent could say so
+    prepares: bool = False  # its node installs packages for it
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class JoinFailure:
 
     at: datetime
     why: str
+    node_id: str = ""
+    timed_out: bool = False  # another attempt may take as long
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,8 @@ def _places(gang: RunningGang) -> int:
 
 def _awaited(gang: RunningGang, coming: int) -> bool:
     """Whether the leaving ranks should wait for ranks that take their places."""
-    return len(gang.staying) < gang.limit and _warming(gang, coming)
+    in_vain = any(failure.timed_out for failure in gang.join_failures)
+    return len(gang.staying) < gang.limit and _warming(gang, coming) and not in_vain
 
 
 def _warming(gang: RunningGang, coming: int) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from paceline.cluster.policy.decide import PACKAGES_SECONDS, START_SECONDS
 from paceline.cluster.policy.decisions import GangChange
 from paceline.cluster.policy.elastic import RunningGang, SlotAssignment, given_up, kept, missing, next_change, retry_at, superfluous
 from paceline.cluster.policy.extension import Extension, explain, extend
@@ -18,17 +19,21 @@ from paceline.cluster.policy.placement import NodeShare, NodeView, Placement, Pl
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.policy.script_worlds import next_world
 
+#: How long the pass with which a rank warms up may take, and what it compiles. A member of a starting gang is ready without one.
+WARM_UP_SECONDS = 600.0
+
 
 @dataclass(frozen=True)
 class GangPlan:
-    """The next change of one gang: a new membership, or else the slots that it gets for parked ranks and the parked ranks that are released.
-    With `lacks`, the reason why it has no more."""
+    """The next change of one gang: parked ranks that are given up, or a new membership, or the slots that it gets for parked ranks and the parked
+    ranks that are released. With `lacks`, the reason why it has no more."""
 
     job_id: str
     change: GangChange | None = None
     new_slots: tuple[NodeShare, ...] = ()
     why: str = ""
     released: tuple[int, ...] = ()
+    given_up: tuple[int, ...] = ()  # parked ranks that did not get ready in time
     lacks: PlacementReason | None = None
     rests: bool = False  # there is something to do later, without anything else changing
 
@@ -70,14 +75,26 @@ def _living_plans(gangs: Sequence[RunningGang], waiting: Sequence[Request], node
 
 def _extension(gang: RunningGang, size: int, found: Sequence[NodeShare] = ()) -> Extension:
     held = Counter([process.node_id for process in (*gang.members, *gang.parked)] + [share.node_id for share in found])
-    slots = missing(gang, size) - len(found)
+    slots, failures = missing(gang, size) - len(found), Counter(failure.node_id for failure in gang.join_failures)
     lacking = max(0, size - len(gang.staying) - len(gang.pool) - len(found))
     return Extension(
-        gang.job_id, slots, gang.most_per_node, gang.device, held, gang.requirements, block=gang.block, spares=max(0, slots - lacking)
+        gang.job_id,
+        slots,
+        gang.most_per_node,
+        gang.device,
+        held,
+        gang.requirements,
+        block=gang.block,
+        spares=max(0, slots - lacking),
+        failures=failures,
     )
 
 
 def _plan(gang: RunningGang, due: tuple[NodeShare, ...], more: tuple[NodeShare, ...], nodes: Sequence[NodeView], now: datetime) -> GangPlan:
+    if late := overdue(gang, now):
+        return GangPlan(
+            gang.job_id, given_up=tuple(process.rank for process in late), why=f"it did not get ready within {_patience(late[0]):.0f} s"
+        )
     new_slots = () if given_up(gang.join_failures) else (*due, *more)
     change = next_change(gang, len(new_slots), now)
     if change is not None:
@@ -87,6 +104,16 @@ def _plan(gang: RunningGang, due: tuple[NodeShare, ...], more: tuple[NodeShare, 
     if again is not None and now < again:
         return GangPlan(gang.job_id, released=released, lacks=_join_failed(gang, again) if due else _lacks(gang, due, nodes))
     return GangPlan(gang.job_id, new_slots=new_slots, why=_why(gang), released=released, lacks=_lacks(gang, due, nodes))
+
+
+def overdue(gang: RunningGang, now: datetime) -> tuple[SlotAssignment, ...]:
+    """Parked ranks that do not get ready: they may wait for something that never comes, and draining nodes wait for them."""
+    starting = ((process, process.starts_since) for process in gang.pool)
+    return tuple(process for process, since in starting if since is not None and now - since >= timedelta(seconds=_patience(process)))
+
+
+def _patience(process: SlotAssignment) -> float:
+    return START_SECONDS + WARM_UP_SECONDS + (PACKAGES_SECONDS if process.prepares else 0.0)
 
 
 def _why(gang: RunningGang) -> str:

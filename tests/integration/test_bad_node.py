@@ -1,9 +1,14 @@
-"""A node that can start no rank, since its disk is full or read-only: its heartbeats go on coming, and its slots are free."""
+"""A node that can start no rank, or where ranks hang while they start: its heartbeats go on coming, and its slots are free."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from paceline.api.services.scheduling.earlier_generations import LEFT_OUT
+from paceline.cluster.policy.decide import START_SECONDS
+from paceline.cluster.policy.growth import WARM_UP_SECONDS
 from tests.integration.conftest import Cluster
+from tests.integration.test_elastic import drain, elastic, nodes_of, parked
 
 WAITS = {
     "code": "slots_taken",
@@ -60,3 +65,31 @@ async def test_a_node_that_could_not_start_a_job_is_tried_again_after_a_while(cl
     bad.starts_ranks = True
     cluster.ahead += LEFT_OUT
     await cluster.until_placed(job_id, ["a"])
+
+
+async def test_a_drain_does_not_wait_for_ever_for_a_rank_that_hangs_while_it_starts(cluster: Cluster) -> None:
+    """A mount hangs there: the rank cannot even be ended, and keeps its slot."""
+    b = (await nodes_of(cluster, "ab"))["b"]
+    job_id = await cluster.submit(**elastic(2, min_nodes=1))
+    await cluster.until_placed(job_id, ["a", "b"])
+    await cluster.add_agent("c", slots=1, parks_at_once=False, obeys_stop=False)
+    await drain(cluster, "b")
+    await cluster.until_seen(lambda: cluster.job(job_id), lambda job: parked(job) == [("c", "starting")])
+    cluster.ahead += timedelta(seconds=START_SECONDS + WARM_UP_SECONDS)
+    await cluster.until_placed(job_id, ["a"])
+    await cluster.until(lambda: b.desired is not None and b.desired.leave, "the drained node may leave")
+    causes = [event["cause"] for event in await cluster.events(job_id) if event["type"] == "job.let_go"]
+    assert causes == ["it did not get ready within 720 s"]
+
+
+async def test_a_rank_that_did_not_get_ready_counts_as_failed_once_it_has_ended(cluster: Cluster) -> None:
+    await nodes_of(cluster, "a")
+    job_id = await cluster.submit(**elastic(2, min_nodes=1))
+    await cluster.until_placed(job_id, ["a"])
+    await cluster.add_agent("c", slots=1, parks_at_once=False)
+    await cluster.until_seen(lambda: cluster.job(job_id), lambda job: parked(job) == [("c", "starting")])
+    cluster.ahead += timedelta(seconds=START_SECONDS + WARM_UP_SECONDS)
+    waits = await cluster.until_seen(lambda: cluster.job(job_id), lambda job: bool(job["pending"]))
+    assert waits["pending"]["code"] == "cannot_join"
+    assert waits["pending"]["text"].endswith("the last one because: it did not get ready within 720 s")
+    await cluster.until_seen(lambda: cluster.job(job_id), lambda job: parked(job) == [("c", "exited"), ("c", "starting")])

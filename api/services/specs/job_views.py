@@ -158,7 +158,12 @@ def gang_view(
     """The view of a gang. `view` and `ranks` are of the same moment. `changes`: recent changes of the world of an elastic script."""
     spec = spec_of(job)
     most = spec.resources.most_ranks if job.world_size == spec.world_size else job.world_size
-    processes = [slot_assignment_of(rank, known) for rank, known in _paired(ranks, (*view.ranks, *view.parked)) if not known.stopped]
+    installs = job.spec.installs_packages
+    processes = [
+        slot_assignment_of(rank, known, installs_packages=installs)
+        for rank, known in _paired(ranks, (*view.ranks, *view.parked))
+        if not known.stopped
+    ]
     parked = {rank.rank for rank in ranks if rank.parked}
     return RunningGang(
         job_id=job.id,
@@ -174,7 +179,7 @@ def gang_view(
         ceiling=most if isinstance(spec.workload, ScriptWorkload) else max(job.world_size, derived.micro_batches(spec)),
         spares=spec.fault_tolerance.spares,
         block=spec.resources.slots_per_block,
-        join_failures=tuple(join_failures),
+        join_failures=(*join_failures, *_given_up(ranks)),
         request=on_same_device(request_of(job), device) if view.is_elastic else None,
         rests_until=rests_until(view.generation_since, changes) if view.is_elastic and view.generation_since else None,
     )
@@ -185,9 +190,31 @@ def _paired(ranks: Sequence[RankRow], views: Sequence[RankView]) -> list[tuple[R
     return [(rank, by_rank[rank.rank]) for rank in ranks if rank.state is not RankState.STOPPING]
 
 
-def slot_assignment_of(rank: RankRow, known: RankView) -> SlotAssignment:
+def slot_assignment_of(rank: RankRow, known: RankView, *, installs_packages: bool = False) -> SlotAssignment:
     ready = rank.state is RankState.PARKED and known.reachable
-    return SlotAssignment(rank.rank, rank.node_id, rank.slot, known.leaving, rank.updated_at if ready else None)
+    starts = rank.parked and rank.state in (RankState.ASSIGNED, RankState.STARTING) and known.reachable
+    return SlotAssignment(
+        rank.rank,
+        rank.node_id,
+        rank.slot,
+        known.leaving,
+        ready_since=rank.updated_at if ready else None,
+        starts_since=max(rank.updated_at, known.up_since or rank.updated_at) if starts else None,
+        prepares=installs_packages and rank.state is RankState.ASSIGNED,
+    )
+
+
+def _given_up(ranks: Sequence[RankRow]) -> list[JoinFailure]:
+    """Parked ranks that were told to end since they did not get ready, and whose agent has not said that they have ended."""
+    late = [rank for rank in ranks if rank.parked and rank.state is RankState.STOPPING and rank.outcome == "failed"]
+    return sorted((_join_failure(rank) for rank in late), key=lambda failure: failure.at)
+
+
+def _join_failure(rank: RankRow) -> JoinFailure:
+    report = report_of(rank)
+    if report is None:
+        return JoinFailure(rank.updated_at, "it exited without a report", rank.node_id)
+    return JoinFailure(rank.updated_at, first_line(report.message), rank.node_id, timed_out=report.exception == TimeoutError.__name__)
 
 
 def join_failures_of(joiners: Sequence[tuple[RankRow, GenerationRow]], now: datetime) -> list[JoinFailure]:
@@ -198,7 +225,7 @@ def join_failures_of(joiners: Sequence[tuple[RankRow, GenerationRow]], now: date
         if not rank.parked and _has_joined(rank, generation, now):
             found.clear()
         elif rank.state is RankState.EXITED and rank.outcome == "failed" and not (report and report.ordered):
-            found.append(JoinFailure(rank.updated_at, first_line(report.message) if report else "it exited without a report"))
+            found.append(_join_failure(rank))
     return found
 
 

@@ -8,10 +8,11 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.cluster.policy.decide import PACKAGES_SECONDS, START_SECONDS
 from paceline.cluster.policy.decisions import ResizeGang
 from paceline.cluster.policy.elastic import MOST_FAILURES, JoinFailure, RunningGang, SlotAssignment
 from paceline.cluster.policy.extension import extend
-from paceline.cluster.policy.growth import GangPlan, gangs_to_shrink, plan_gangs
+from paceline.cluster.policy.growth import WARM_UP_SECONDS, GangPlan, gangs_to_shrink, plan_gangs
 from paceline.cluster.policy.placement import NodeView, Placement, Request, Room, place
 from tests.cluster.policy.test_elastic import NOW, cold, gang, member, warm
 from tests.cluster.policy.test_extension import wanted
@@ -94,6 +95,40 @@ def test_a_rank_on_a_draining_node_does_not_wait_for_a_rank_that_cannot_start() 
     change = one(exhausted, nodes).change
     assert isinstance(change, ResizeGang)
     assert (change.members.survivors, change.members.joining) == ((1,), ())
+
+
+LATE = START_SECONDS + WARM_UP_SECONDS
+
+
+def slow(rank: int, seconds: float, node_id: str = "c", *, prepares: bool = False) -> SlotAssignment:
+    """A parked rank that has been starting for so long."""
+    return SlotAssignment(rank, node_id, 0, starts_since=NOW - timedelta(seconds=seconds), prepares=prepares)
+
+
+def test_a_joiner_that_hangs_while_it_starts_is_given_up() -> None:
+    """A drain waited for it for ever, and nobody was told."""
+    nodes = [node("c", 1, free=0), node("d", 1)]
+    for seconds, given_up in ((LATE - 1, ()), (LATE, (2,))):
+        step = one(gang(member(0), member(1, leaving=True), parked=(slow(2, seconds),)), nodes)
+        assert (step.change, step.given_up) == (None, given_up)
+    assert step.why == "it did not get ready within 720 s"
+    installs = gang(member(0), parked=(slow(1, LATE, prepares=True), slow(2, LATE + PACKAGES_SECONDS, prepares=True)), target=3)
+    assert one(installs, nodes).given_up == (2,)
+
+
+def test_a_rank_on_a_draining_node_waits_for_no_second_joiner_that_may_hang() -> None:
+    timed_out = JoinFailure(NOW, "it did not get ready within 720 s", "c", timed_out=True)
+    leaving = gang(member(0, leaving=True), member(1), join_failures=(timed_out,))
+    change = one(leaving, [node("c", 1, free=0), node("d", 1)]).change
+    assert isinstance(change, ResizeGang)
+    assert (change.members.survivors, change.members.joining) == ((1,), ())
+
+
+def test_after_a_failure_another_node_has_its_turn() -> None:
+    failure = JoinFailure(NOW - timedelta(seconds=2), "no such device", "b")
+    known = gang(member(0), join_failures=(failure,))
+    assert new_slots(one(known, [node("n0", 1, free=0), node("b", 1), node("c", 2)])) == ["c"]
+    assert new_slots(one(known, [node("n0", 1, free=0), node("b", 1)])) == ["b"]
 
 
 def test_only_gangs_in_the_way_give_slots_back() -> None:
