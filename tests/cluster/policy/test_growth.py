@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from paceline.cluster.policy.decisions import ResizeGang
 from paceline.cluster.policy.elastic import MOST_FAILURES, JoinFailure, RunningGang, SlotAssignment
 from paceline.cluster.policy.extension import extend
 from paceline.cluster.policy.growth import WARM_UP_SECONDS, GangPlan, gangs_to_shrink, plan_gangs
-from paceline.cluster.policy.placement import NodeView, Placement, Request, Room, place
+from paceline.cluster.policy.placement import NodeView, Placement, Request, Requirements, Room, place
 from tests.cluster.policy.test_elastic import NOW, cold, gang, member, warm
 from tests.cluster.policy.test_extension import wanted
 from tests.cluster.policy.test_placement import NODES, QUEUES, node, request
@@ -139,6 +140,31 @@ def test_only_gangs_in_the_way_give_slots_back() -> None:
     assert gangs_to_shrink([small, other], [request("two", 2)], nodes) == {"small", "other"}
     assert gangs_to_shrink([small, other], [request("three", 3)], nodes) == frozenset()  # it would not help
     assert gangs_to_shrink([gang(member(0, "a"), target=1)], [request("one")], nodes) == frozenset()
+
+
+def six_slots(extras: int, **known: Any) -> list[RunningGang]:
+    """Two gangs on one node: one with so many ranks beyond its two, and one that has one rank and is to have four."""
+    wide = gang(*(SlotAssignment(slot, "n", slot) for slot in range(2 + extras)), target=2, most=5, most_per_node=None)
+    lame = gang(SlotAssignment(0, "n", 5), target=4, most_per_node=None, **known)
+    return [replace(wide, job_id="wide"), replace(lame, job_id="lame")]
+
+
+def test_a_gang_gives_ranks_beyond_its_size_to_one_that_lacks_some() -> None:
+    """Had the other job not started with fewer ranks, it would have got them from the queue."""
+    steps = {step.job_id: step for step in plan_gangs(six_slots(3), [], [node("n", 6, free=0)], NOW)}
+    change = steps["wide"].change
+    assert isinstance(change, ResizeGang)
+    assert (change.members.survivors, change.why) == ((0, 1), "others wait for the slots: from 5 to 2 ranks")
+    after = {step.job_id: step for step in plan_gangs(six_slots(0), [], [NodeView("n", "n", "cpu", 6, (2, 3, 4), True)], NOW)}
+    assert (new_slots(after["lame"]), new_slots(after["wide"])) == (["n"] * 3, [])
+
+
+def test_a_gang_keeps_its_extra_ranks_where_they_are_of_no_use_to_one_that_lacks_some() -> None:
+    full = [node("n", 6, free=0)]
+    failing = six_slots(3, join_failures=(JoinFailure(NOW, "no such device"),))
+    elsewhere = six_slots(3, requirements=Requirements(labels=frozenset({"zone=far"})))
+    for others in (failing, elsewhere, six_slots(2, block=4), six_slots(3, parked=(cold(1), cold(2), cold(3)))):
+        assert [step.change for step in plan_gangs(others, [], full, NOW)] == [None, None]
 
 
 def test_a_gang_keeps_its_extra_ranks_where_the_jobs_that_wait_fit_beside_it() -> None:
