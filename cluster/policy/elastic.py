@@ -5,7 +5,7 @@ and then takes its place by one change of membership at a step boundary. The pol
 and asks for the next thing that brings the gang closer to what it should be.
 
 Sizes: `target` is the size that the job is to have. It grows beyond that, up to `most`, only in slots that no job waits for, and is back
-at `target` as soon as a job does (`yields`).
+at `target` as soon as a job does, or another gang has fewer ranks than its own target (`yields`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RunningGang:
     join_failures: tuple[JoinFailure, ...] = ()  # of late, oldest first
     plan: Parallelism = REPLICAS  # which sizes it may have
     requirements: Requirements = ANY_NODE
-    yields: bool = False  # a job waits for the slots that it has beyond its target
+    yields: bool = False  # a job waits for the slots that it has beyond its target, or another gang lacks them
     request: Request | None = None  # of an elastic script: what it would ask for if it were started again (`cluster.policy.script_worlds`)
     rests_until: datetime | None = None  # an elastic script does not grow before
 

@@ -28,7 +28,8 @@ async def add_node(session: AsyncSession, name: str, disk: str | None) -> NodeRo
 
 
 async def waits(session: AsyncSession, **columns: Any) -> JobRow:
-    return await factories.create_job(session, **({"generation": 1} | columns))
+    known: dict[str, Any] = {"generation": 1} | columns
+    return await factories.create_job(session, **known)
 
 
 async def failed(session: AsyncSession, node: NodeRow, *, pid: int | None = None, **said: Any) -> JobRow:
@@ -37,8 +38,8 @@ async def failed(session: AsyncSession, node: NodeRow, *, pid: int | None = None
     job.state = JobState.RECOVERING
     rank = await session.get_one(RankRow, (job.id, 1, 0))
     rank.state, rank.outcome, rank.pid, rank.drained = RankState.EXITED, "failed", pid, True
-    report = FailureReport(rank=0, message="cannot start", **({"kind": "exit"} | said))
-    rank.failure = msgspec.to_builtins(report)
+    report: dict[str, Any] = {"kind": "exit", "rank": 0, "message": "cannot start"} | said
+    rank.failure = msgspec.to_builtins(FailureReport(**report))
     await session.flush()
     return job
 
