@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import msgspec
@@ -35,51 +35,12 @@ from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
 from paceline.monitoring.points import MetricRecord, RankBatch, RankEvent, Upload
 from paceline.monitoring.samples import HostSample
-from paceline.training.link import FailureReport, Outcome, RankPlace, Stalled
+from paceline.training.link import FailureReport, RankPlace, Stalled
 from tests.asgi_socket import AsgiSocket, SocketClosedError
+from tests.simulated_rank import SimulatedRank
 
 START_TIME = 1_795_000_000.0
 Place = tuple[str, int, int]
-
-
-@dataclass
-class SimulatedRank:
-    world: RankPlace
-    pid: int
-    state: RankState = RankState.RUNNING
-    step: int = 0
-    total_steps: int | None = None
-    outcome: Outcome | None = None
-    exit_code: int | None = None
-    signal: str | None = None
-    failure: FailureReport | None = None
-    stall: Stalled | None = None
-    suspended: bool = False
-    quiet_since: float | None = None
-    stacks: StackSample | None = None
-    events: int = 0
-    records: int = 0
-
-    def observed(self, *, drained: bool = True) -> ObservedRank:
-        exited = self.state is RankState.EXITED
-        return ObservedRank(
-            rank=self.world.rank,
-            slot=self.world.slot,
-            state=self.state,
-            pid=self.pid,
-            step=self.step,
-            total_steps=self.total_steps,
-            progress_age=0.0,
-            outcome=self.outcome,
-            exit_code=self.exit_code,
-            signal=self.signal,
-            failure=self.failure,
-            stall=self.stall,
-            suspended=self.suspended,
-            drained=exited and drained,
-            quiet_since=self.quiet_since,
-            stacks=self.stacks,
-        )
 
 
 @dataclass
@@ -87,8 +48,11 @@ class SimulatedAgent:
     app: FastAPI
     credential: str
     slots: int = 2
+    device: Literal["cpu", "cuda"] = "cpu"
     boot_id: str = "boot-1"
     protocol: int = PROTOCOL_VERSION
+    disk: str | None = None  # of its default folder for checkpoints
+    starts_ranks: bool = True  # else it can start none
     obeys_stop: bool = True
     parks_at_once: bool = True  # a rank without a place is warm as soon as it is started; else `warm_up`
     crosses_at_once: bool = True  # the step boundary of a voluntary change comes at once; else `cross`
@@ -112,12 +76,13 @@ class SimulatedAgent:
         await self._socket.open()
         inventory = Inventory(
             slots=self.slots,
-            device="cpu",
+            device=self.device,
             cpu_count=self.slots,
             memory_bytes=1 << 30,
             hostname="host",
             platform="test",
             versions={"python": "3.11"},
+            checkpoint_disk=self.disk,
         )
         await self._say(
             AgentHello(
@@ -168,12 +133,12 @@ class SimulatedAgent:
             rank.step = step
         await self.observe()
 
-    async def crash(self, job_id: str, rank: int, *, kind: Any = "exception", message: str = "boom") -> None:
+    async def crash(
+        self, job_id: str, rank: int, *, kind: Any = "exception", message: str = "boom", exception: str = "RuntimeError"
+    ) -> None:
         """One rank of the newest generation dies of its own; the others, wherever they are, stay."""
         (victim,) = [each for each in self._alive(job_id) if each.world.rank == rank]
-        victim.failure = FailureReport(
-            kind=kind, rank=rank, message=message, exception="RuntimeError", step=victim.step, time=1.0, exit_code=1
-        )
+        victim.failure = FailureReport(kind=kind, rank=rank, message=message, exception=exception, step=victim.step, time=1.0, exit_code=1)
         self._exit(victim, "failed", exit_code=1)
         await self.observe()
 
@@ -364,6 +329,8 @@ class SimulatedAgent:
                 self.first_start.set()
                 state = self._state_of_parked if world.parked else RankState.RUNNING
                 self.ranks[place] = SimulatedRank(world, pid=1000 + len(self.started), state=state)
+                if not self.starts_ranks:
+                    self._refuse(self.ranks[place])
         elif rank.state is RankState.EXITED:
             return
         elif assignment.action == "run" and rank.state is RankState.ASSIGNED and self.crosses_at_once:
@@ -376,6 +343,12 @@ class SimulatedAgent:
             self._exit(rank, "paused", exit_code=0)
         elif assignment.action == "stop" and self.obeys_stop:
             self._exit(rank, "failed", signal="SIGTERM")
+
+    def _refuse(self, rank: SimulatedRank) -> None:
+        """As an agent on a full disk."""
+        message = "cannot start: [Errno 28] No space left on device"
+        rank.pid, rank.failure = None, FailureReport(kind="exit", rank=rank.world.rank, message=message, time=1.0)
+        self._exit(rank, "failed")
 
     def _answer(self, rank: SimulatedRank | None, request: StacksRequest | None) -> None:
         """As long as it is asked."""

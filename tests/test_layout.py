@@ -167,6 +167,7 @@ COVERS = {
     "distributed/test_probes.py": "distributed/calls",
     "distributed/test_store_server.py": "distributed/store_wire",
     "e2e/test_run.py": "cli/local/private",
+    "api/services/scheduling/test_earlier_generations.py": "db/repositories/earlier_generations",
     "integration/test_at_once.py": "api/services/scheduling/assignments api/services/scheduling/job_snapshots",
     "integration/test_close_up.py": "api/services/lifecycle/gang_lifecycle api/services/lifecycle/gang_rows",
     "api/services/history/test_card_curves.py": "api/services/history/card_usage",

@@ -13,8 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import gang_lifecycle, job_lifecycle
+from paceline.api.services.scheduling import earlier_generations
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot, join_failures, load, lock_ranks, still_free, subject_of
-from paceline.api.services.specs.job_views import gang_view, node_views, request_of
+from paceline.api.services.specs.job_views import gang_view, node_views
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.policy.decisions import GangChange, Members, ResizeGang, Stop
 from paceline.cluster.policy.elastic import JoinFailure, RunningGang
@@ -59,7 +60,8 @@ class Elasticity:
             steady = [each for each in sorted(known, key=_turn) if await turns.look(each.subject, each.can_change_members)]
             if not steady:
                 return
-            nodes = node_views(await node_rows.present(session), await slot_rows.holders(session))
+            present = await node_rows.present(session)
+            nodes = node_views(present, await slot_rows.holders(session))
             gangs = await _gangs(session, turns, steady, nodes, now)
             recovering = [each.job for each in known if await turns.look(each.subject, partial(each.wants_slots, now))]
             lacks, marks = [each.job.pending for each in steady], [(job.id, job.version) for job in recovering]
@@ -67,7 +69,8 @@ class Elasticity:
             if situation == self._at_rest:
                 return
             waiting = [job for job in [*await job_rows.queued(session), *recovering] if readable_spec_of(job)]
-        requests = [request for job in waiting if (request := await turns.look(subject_of(job), partial(request_of, job)))]
+            earlier = await earlier_generations.read(session, waiting, present, now)
+        requests = [request for job in waiting if (request := await turns.look(subject_of(job), partial(earlier.request_of, job)))]
         by_id = {each.job.id: each for each in steady}
         plans = plan_gangs(situation.gangs, requests, nodes, now, restarting=any(each.is_restarting for each in known))
         done = [
@@ -103,7 +106,7 @@ def _gang(
 async def _carry_out(services: Services, known: JobSnapshot, plan: GangPlan, now: datetime) -> bool:
     """Carry out a gang's plan. Returns whether there was anything to do."""
     pending = asdict(plan.lacks) if plan.lacks else None
-    if plan.change is None and not plan.new_slots and not plan.released and pending == known.job.pending:
+    if plan.change is None and not plan.new_slots and not plan.released and not plan.given_up and pending == known.job.pending:
         return False
     async with services.write() as session:
         job = await job_rows.get_locked(session, known.job.id)
@@ -113,6 +116,8 @@ async def _carry_out(services: Services, known: JobSnapshot, plan: GangPlan, now
         if plan.change is not None:
             await _change(session, job, plan.change, now)
             return True
+        if plan.given_up:
+            await gang_lifecycle.give_up_parked(session, job, plan.given_up, plan.why, now)
         if plan.released:
             await gang_lifecycle.release_parked(session, job, plan.released, now)
         if plan.new_slots and await still_free(session, plan.new_slots):

@@ -18,9 +18,11 @@ from paceline.api.core.context import Services
 from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import gang_lifecycle, incidents, job_lifecycle
 from paceline.api.services.lifecycle.gang_lifecycle import Start
+from paceline.api.services.scheduling import earlier_generations
 from paceline.api.services.scheduling.assignments import restore_candidates
+from paceline.api.services.scheduling.earlier_generations import EarlierGenerations
 from paceline.api.services.scheduling.job_snapshots import free_slots, load_all_locked, load_recovering, subject_of
-from paceline.api.services.specs.job_views import node_views, request_of
+from paceline.api.services.specs.job_views import node_views
 from paceline.api.services.specs.stored_specs import why_unreadable
 from paceline.cluster.policy.placement import NodeView, Placement, PlacementReason, QueuedGang, Request, place
 from paceline.db.models.jobs import JobRow
@@ -66,15 +68,18 @@ class Placing:
             if waiting == self._nothing_fits:
                 return
             jobs = [*await job_rows.queued(session), *recovering]
-        placed_all = await self._place_all(jobs, waiting.nodes, {node.id: node for node in nodes}, now)
+            earlier = await earlier_generations.read(session, jobs, nodes, now)
+        placed_all = await self._place_all(jobs, earlier, waiting.nodes, {node.id: node for node in nodes}, now)
         self._nothing_fits = waiting if placed_all else None
 
-    async def _place_all(self, jobs: Sequence[JobRow], views: Sequence[NodeView], nodes: Mapping[str, NodeRow], now: datetime) -> bool:
-        """Start the placed jobs and give the others their reasons. Returns whether nothing could be placed and every reason is set:
-        until something changes there is nothing more to do."""
+    async def _place_all(
+        self, jobs: Sequence[JobRow], earlier: EarlierGenerations, views: Sequence[NodeView], nodes: Mapping[str, NodeRow], now: datetime
+    ) -> bool:
+        """Start the placed jobs and give the others their reasons. Returns whether nothing could be placed and every reason is set, and no
+        node is left out for a while: until something changes there is nothing more to do."""
         turns = PhaseTurns(self.services, "place it", now)
         self.services.troubles.forget_all_but(turns.task, {job.id for job in jobs})
-        requests, unreadable, complete = await _requests(turns, jobs)
+        requests, unreadable, complete = await _requests(turns, jobs, earlier)
         verdicts = [*unreadable, *place(requests, views)]
         by_id = {job.id: job for job in jobs}
         placed = [verdict for verdict in verdicts if isinstance(verdict, Placement)]
@@ -90,10 +95,10 @@ class Placing:
         ]
         for first in range(0, len(news), BATCH):
             await _set_pending_reasons(self.services, news[first : first + BATCH], now)
-        return complete and not placed
+        return complete and not placed and not earlier.leaves_out
 
 
-async def _requests(turns: PhaseTurns, jobs: Sequence[JobRow]) -> tuple[list[Request], list[QueuedGang], bool]:
+async def _requests(turns: PhaseTurns, jobs: Sequence[JobRow], earlier: EarlierGenerations) -> tuple[list[Request], list[QueuedGang], bool]:
     """(requests that can be placed, jobs that cannot be read, whether that is all of them)."""
     requests: list[Request] = []
     unreadable: list[QueuedGang] = []
@@ -101,7 +106,7 @@ async def _requests(turns: PhaseTurns, jobs: Sequence[JobRow]) -> tuple[list[Req
         if why := why_unreadable(job):
             text = f"its stored spec cannot be read by this version: {why}"
             unreadable.append(QueuedGang(job.id, PlacementReason(_UNREADABLE, text, next_step=_WAY_OUT)))
-        elif request := await turns.look(subject_of(job), partial(request_of, job)):
+        elif request := await turns.look(subject_of(job), partial(earlier.request_of, job)):
             requests.append(request)
     return requests, unreadable, len(requests) + len(unreadable) == len(jobs)
 

@@ -47,7 +47,7 @@ from paceline.cluster.agent.upload.spool import RankSpool
 from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.cluster.agent.upload.uploader import Uploader
 from paceline.cluster.protocol import GenerationKey, Observed, RankKey
-from paceline.training.link import PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
+from paceline.training.link import FailureReport, PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
 from paceline.training.rank_folder import RankFolder
 from paceline.training.schema.script import grace_of
 
@@ -261,10 +261,11 @@ class NodeRanks:
         self._table.change(RankKey.of(order.world), order=order)
         return order
 
-    def _refuse(self, key: RankKey, message: str, kind: Literal["exit", "invalid_input"] = "exit") -> None:
-        """Record a rank that never started. The lines of a build that are in its log are sent first."""
+    def _refuse(self, key: RankKey, message: str, kind: Literal["exit", "invalid_input"] = "exit", *, ordered: bool = False) -> None:
+        """Record a rank that never started; `ordered`: it was told to end before. The lines of a build that are in its log are sent first."""
         followed = self.ranks[key].order.spec.installs_packages
-        self._table.refuse(key, message, kind, drained=not followed)
+        failure = FailureReport(kind=kind, rank=key.rank, message=message, time=time.time(), ordered=ordered)
+        self._table.refuse(key, failure, drained=not followed)
         if followed:
             self._follow(self.ranks[key].order)
             self._uploader.exited(key)
@@ -321,7 +322,7 @@ class NodeRanks:
         task = self._launches.pop(key, None)
         if task is not None and not task.done():  # done: the spawner has its order, though the next turn of the event loop is yet to tell
             task.cancel()
-            self._refuse(key, "stopped before it was started")
+            self._refuse(key, "stopped before it was started", ordered=True)
         elif self._spawners.send(Terminate(key=key, grace_seconds=grace_seconds), self.ranks[key].order.interpreter.spawner):
             self._table.change(key, stopping=True)
 

@@ -9,9 +9,11 @@ the coordinator comes back from an outage or a stall (`JobView.up_since`):
     queued      none: a job may wait for slots for ever, and `pending` says what is missing
     starting    START_SECONDS until every rank has joined, then a restart; PREPARATION_SECONDS more while nodes get code or packages for its ranks
     running     none: a step may take as long as it takes; a dead rank, a lost node or a hang (`cluster.policy.hangs`) ends it;
-                BROKEN_SECONDS for a broken group of which every rank lives
-    recovering  their grace and STOP_SECONDS until the old ranks are gone; BACKLOG_SECONDS for their last saves; then none while waiting for slots; then START_SECONDS. A job
-                that closes up skips the first two: its survivors are the next generation
+                BROKEN_SECONDS for a broken group of which every rank lives. Ranks that are to join it have the time of `starting` and
+                WARM_UP_SECONDS (`cluster.policy.growth`)
+    recovering  their grace and STOP_SECONDS until the old ranks are gone; BACKLOG_SECONDS for their last saves; `retry_seconds` where a node could
+                not start them; then none while waiting for slots; then START_SECONDS. A job that closes up skips the first three: its survivors
+                are the next generation
     resizing    none while its members train on towards the step at which they change; ENTER_SECONDS from then on, after
                  which they go on without the missing ones
     stopping    PAUSE_SECONDS for a save, then the ranks are killed; their grace and STOP_SECONDS for everything else. A job that closes up
@@ -30,6 +32,7 @@ from datetime import datetime, timedelta
 
 from paceline.cluster.policy import hangs, recovery, time_limit
 from paceline.cluster.policy.decisions import SAVING, Decision, Regroup, Stop, Transition
+from paceline.cluster.policy.elastic import retry_seconds
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.policy.views import JobView
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
@@ -58,7 +61,15 @@ def wants_slots(view: JobView, now: datetime) -> bool:
         return False
     if view.state is JobState.QUEUED:
         return True
-    return view.state is JobState.RECOVERING and view.generation_ended and view.is_finished(now) and view.saves_are_known(now)
+    ended = view.state is JobState.RECOVERING and view.generation_ended and view.is_finished(now) and view.saves_are_known(now)
+    return ended and not _rests(view, now)
+
+
+def _rests(view: JobView, now: datetime) -> bool:
+    """Whether a job that could not begin on its nodes waits with the next attempt: what hinders it may be over in a moment."""
+    if view.generation_ended_at is None or not any(rank.could_not_begin for rank in view.ranks):
+        return False
+    return now - view.generation_ended_at < timedelta(seconds=retry_seconds(max(1, view.restarts)))
 
 
 def _queued(view: JobView, now: datetime) -> Decision | None:

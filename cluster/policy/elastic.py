@@ -5,7 +5,7 @@ and then takes its place by one change of membership at a step boundary. The pol
 and asks for the next thing that brings the gang closer to what it should be.
 
 Sizes: `target` is the size that the job is to have. It grows beyond that, up to `most`, only in slots that no job waits for, and is back
-at `target` as soon as a job does (`yields`).
+at `target` as soon as a job does, or another gang has fewer ranks than its own target (`yields`).
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class SlotAssignment:
     slot: int
     leaving: bool = False  # its node drains
     ready_since: datetime | None = None  # of a parked one: since when it has only waited for a place
+    starts_since: datetime | None = None  # of a parked one that is not ready, and whose agent could say so
+    prepares: bool = False  # its node installs packages for it
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class JoinFailure:
 
     at: datetime
     why: str
+    node_id: str = ""
+    timed_out: bool = False  # another attempt may take as long
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class RunningGang:
     join_failures: tuple[JoinFailure, ...] = ()  # of late, oldest first
     plan: Parallelism = REPLICAS  # which sizes it may have
     requirements: Requirements = ANY_NODE
-    yields: bool = False  # a job waits for the slots that it has beyond its target
+    yields: bool = False  # a job waits for the slots that it has beyond its target, or another gang lacks them
     request: Request | None = None  # of an elastic script: what it would ask for if it were started again (`cluster.policy.script_worlds`)
     rests_until: datetime | None = None  # an elastic script does not grow before
 
@@ -116,7 +120,12 @@ def retry_at(join_failures: Sequence[JoinFailure]) -> datetime | None:
         return None
     if given_up(join_failures):
         return join_failures[-MOST_FAILURES].at + timedelta(seconds=FORGIVEN_SECONDS)
-    return join_failures[-1].at + timedelta(seconds=min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2 ** (len(join_failures) - 1)))
+    return join_failures[-1].at + timedelta(seconds=retry_seconds(len(join_failures)))
+
+
+def retry_seconds(failures: int) -> float:
+    """How long to wait after so many failures in a row, one at least, before the next attempt."""
+    return min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(failures - 1, 10))
 
 
 def given_up(join_failures: Sequence[JoinFailure]) -> bool:
@@ -164,7 +173,8 @@ def _places(gang: RunningGang) -> int:
 
 def _awaited(gang: RunningGang, coming: int) -> bool:
     """Whether the leaving ranks should wait for ranks that take their places."""
-    return len(gang.staying) < gang.limit and _warming(gang, coming)
+    in_vain = any(failure.timed_out for failure in gang.join_failures)
+    return len(gang.staying) < gang.limit and _warming(gang, coming) and not in_vain
 
 
 def _warming(gang: RunningGang, coming: int) -> bool:

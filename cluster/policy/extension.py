@@ -2,7 +2,8 @@
 
 First the gang's broken blocks are made whole on the nodes where they are, then come whole blocks, each on one node. A block that fits no
 node comes as far as one node has room for it, and never from two nodes. Nodes that are in the gang already come first, those of a job
-that is spread up to its `slots_per_node`; then the fullest that fits, so that wide nodes stay whole for gangs that need them.
+that is spread up to its `slots_per_node`; then the fullest that fits, so that wide nodes stay whole for gangs that need them. Nodes from which ranks did not make
+it of late come after all others.
 Spares belong to no block.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paceline.cluster.policy.placement import NodeShare, NodeView, PlacementReason, Room
 from paceline.cluster.policy.requirements import ANY_NODE, Requirements
@@ -29,6 +30,9 @@ class Extension:
     requirements: Requirements = ANY_NODE
     block: int = 1  # slots that are on one node together
     spares: int = 0  # how many of `slots` are for ranks without a place, on any node
+    failures: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by node: how many ranks were to join from there of late, and did not make it
 
     def is_full(self, node: NodeView) -> bool:
         """Whether the gang takes no more slots of the node, even if some are free."""
@@ -102,8 +106,8 @@ class _GrowingGang:
                 return True
         return False
 
-    def _order(self, node: NodeView) -> tuple[bool, int, str, str]:
-        return (self._held[node.id] == 0, self._room.available(node), node.name, node.id)
+    def _order(self, node: NodeView) -> tuple[int, bool, int, str, str]:
+        return (self.wanted.failures.get(node.id, 0), self._held[node.id] == 0, self._room.available(node), node.name, node.id)
 
     def _free(self, node: NodeView) -> int:
         most, free = self.wanted.most_per_node, self._room.available(node)

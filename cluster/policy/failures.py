@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from paceline.cluster.states import EndReason
+from paceline.training.errors import CheckpointUnreachableError
 from paceline.training.link import FailureReport
 
 #: The failure of a rank that ended with exit code 0 while others still communicated with it.
@@ -15,6 +16,8 @@ LEFT_EARLY = "ended with code 0 while other ranks still communicated with it; al
 Share = Literal["victim", "same", "also"]
 #: Kinds of failure that no other rank's end brings about.
 _BY_ITSELF = frozenset({"exception", "out_of_memory", "invalid_input", "checkpoint_failed", "loss_not_finite", "loss_spike", "rolled_back"})
+#: The exception of a rank that found none of its checkpoints where it could read them.
+UNREACHABLE = f"{CheckpointUnreachableError.__module__}.{CheckpointUnreachableError.__qualname__}"
 _OF_A_DEVICE = re.compile(r"CUDA|NCCL|cuDNN|device-side|uncorrectable|hardware", re.IGNORECASE)
 _REASONS: Mapping[str, EndReason] = {
     "out_of_memory": EndReason.OUT_OF_MEMORY,
@@ -63,6 +66,17 @@ def would_repeat(culprit: FailureReport) -> bool:
     """Whether the failure would come again after a restart. An exception of the code itself comes again wherever its micro-batch is
     computed, since nothing in a step depends on the rank; one that a device or a driver raised does not."""
     return culprit.kind == "exception" and not _OF_A_DEVICE.search(culprit.message)
+
+
+def could_not_start(report: FailureReport, *, had_process: bool) -> bool:
+    """Whether the node of a rank could not start a process for it. One that was told to end before is not meant."""
+    unknown_exit = report.kind == "exit" and report.exit_code is None and report.signal is None
+    return unknown_exit and not had_process and not report.ordered
+
+
+def could_not_read(report: FailureReport) -> bool:
+    """Whether a rank found none of its checkpoints where it could read them. Another node may."""
+    return report.exception == UNREACHABLE
 
 
 def end_reason_of(culprit: FailureReport) -> EndReason:

@@ -6,17 +6,21 @@ placed all or nothing, on nodes of one kind of device that meet its `Requirement
 that may be smaller than it wants to be starts with as many blocks as there are. A job that is blocked sets free slots aside on the nodes
 nearest to fitting it, so that smaller jobs that come later fill only what it cannot use: it is never starved. What is left in the `Room`
 then goes to gangs that want more ranks (`cluster/policy/extension.py`).
+
+Two wishes come before the fewest nodes. A job that fits into the free slots of the nodes that it `prefers` gets those: they hold its
+checkpoint. Nodes that it `leaves_out`, since they could not start it, are passed over as long as the others could ever hold it: it waits
+for these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from paceline.cluster.policy.reasons import Explanations, PlacementReason
+from paceline.cluster.policy.reasons import Explanations, PlacementReason, Shape
 from paceline.cluster.policy.requirements import ANY_NODE, Requirements
-from paceline.cluster.policy.room import NodeShare, NodeView, Pool, Room, Selection
+from paceline.cluster.policy.room import AVAILABLE, SLOTS, UNPROMISED, NodeShare, NodeView, Room, Selection
 from paceline.training.schema.parallelism import REPLICAS, Parallelism
 
 __all__ = [
@@ -42,6 +46,8 @@ class Request:
     most_blocks: int | None = None  # it takes more than `blocks` where no job waits for them; None: it does not
     spread: bool = False  # no two blocks on one node
     requirements: Requirements = ANY_NODE
+    prefers: frozenset[str] = frozenset()  # ids of nodes that it is placed on if it fits there
+    leaves_out: frozenset[str] = frozenset()  # ids of nodes that it is not placed on while the others could hold it
 
     @property
     def fewest_blocks(self) -> int:
@@ -95,24 +101,47 @@ def _turn(request: Request) -> tuple[int, datetime, str]:
 
 
 def _place_one(request: Request, room: Room, explanations: Explanations) -> Placement | QueuedGang:
-    found, chosen = 0, None
-    for each in room.selections(request.requirements):  # the first one that has the most of what is asked for
-        fitting = min(each.blocks(_available, request.slots_per_block, spread=request.spread), request.blocks)
-        if chosen is None or fitting > found:
-            found, chosen = fitting, each
-    if chosen is not None and (blocks := request.blocks_of(found)):
-        return Placement(request.job_id, tuple(_take(request, chosen, blocks)))
-    waiting = QueuedGang(
-        request.job_id, explanations.of(request.fewest_blocks, request.slots_per_block, request.requirements, request.spread)
-    )
+    if request.leaves_out and not _could_hold(request, room):
+        request = replace(request, leaves_out=frozenset())
+    if placement := _on_preferred(request, room) or _anywhere(request, room):
+        return placement
+    shape = Shape(request.fewest_blocks, request.slots_per_block, request.spread)
+    waiting = QueuedGang(request.job_id, explanations.of(shape, request.requirements, request.leaves_out))
     _reserve(request, room)
     return waiting
+
+
+def _could_hold(request: Request, room: Room) -> bool:
+    """Whether the nodes that the job does not leave out could hold it, if they were empty."""
+    kinds = room.selections(request.requirements, request.leaves_out)
+    return any(each.blocks(SLOTS, request.slots_per_block, spread=request.spread) >= request.fewest_blocks for each in kinds)
+
+
+def _on_preferred(request: Request, room: Room) -> Placement | None:
+    """The placement on nothing but nodes that the job prefers; None where it does not fit there."""
+    if not request.prefers:
+        return None
+    placement = _anywhere(request, room.part(request.prefers, request.requirements))
+    for share in placement.shares if placement else ():
+        room.nodes[share.node_id].take(len(share.slots))
+    return placement
+
+
+def _anywhere(request: Request, room: Room) -> Placement | None:
+    found, chosen = 0, None
+    for each in room.selections(request.requirements, request.leaves_out):  # the first one that has the most of what is asked for
+        fitting = min(each.blocks(AVAILABLE, request.slots_per_block, spread=request.spread), request.blocks)
+        if chosen is None or fitting > found:
+            found, chosen = fitting, each
+    if chosen is None or not (blocks := request.blocks_of(found)):
+        return None
+    return Placement(request.job_id, tuple(_take(request, chosen, blocks)))
 
 
 def _take(request: Request, chosen: Selection, blocks: int) -> list[NodeShare]:
     slots = blocks * request.slots_per_block
     for group in request.groups(blocks):
-        if slots % group == 0 and chosen.blocks(_available, group, spread=False) >= slots // group:
+        if slots % group == 0 and chosen.blocks(AVAILABLE, group, spread=False) >= slots // group:
             return chosen.take(group, slots // group, spread=False)
     return chosen.take(request.slots_per_block, blocks, spread=request.spread)
 
@@ -127,7 +156,8 @@ def _widened(request: Request, verdict: Placement | QueuedGang, room: Room) -> P
         return verdict
     held = {share.node_id: share.slots for share in verdict.shares}
     device = room.nodes[verdict.shares[0].node_id].node.device
-    usable = [each for each in room.nodes.values() if each.node.device == device and each.node.obstacle(request.requirements) is None]
+    others = (each for each in room.nodes.values() if each.node.id not in request.leaves_out)
+    usable = [each for each in others if each.node.device == device and each.node.obstacle(request.requirements) is None]
     for each in sorted(usable, key=lambda each: (each.node.id not in held, each.available, each.order)):
         blocks = min(more, each.available // size)
         if request.spread:
@@ -141,15 +171,7 @@ def _widened(request: Request, verdict: Placement | QueuedGang, room: Room) -> P
 def _reserve(request: Request, room: Room) -> None:
     """Set slots aside on the nodes nearest to fitting; a job that the cluster cannot hold at all blocks no other."""
     size, blocks, spread = request.slots_per_block, request.fewest_blocks, request.spread
-    for each in room.selections(request.requirements):
-        if each.blocks(_unpromised, size, spread=spread) >= blocks:
+    for each in room.selections(request.requirements, request.leaves_out):
+        if each.blocks(UNPROMISED, size, spread=spread) >= blocks:
             each.set_aside(size, blocks, spread=spread)
             return
-
-
-def _available(pool: Pool) -> dict[int, int]:
-    return pool.available
-
-
-def _unpromised(pool: Pool) -> dict[int, int]:
-    return pool.unpromised

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.cluster.policy.requirements import TOOLS, NodeTool, Requirements
-from paceline.cluster.policy.room import NodeView, Pool, Room
+from paceline.cluster.policy.room import AVAILABLE, FREE, SLOTS, NodeView, Pool, Room, SlotMeasure
 
 #: How many nodes that a job cannot use are named; the others are counted.
 MOST_NAMED = 3
+_OTHER_DEVICE = "wait for such a node, or go on with another device as a new job: paceline restore CHECKPOINT"
 _MATCH = "ask for other resources.labels, tolerations or device, or change what nodes have (paceline worker --label, paceline nodes taint)"
 
 
@@ -72,29 +73,34 @@ class Explanations:
         self._largest: dict[Requirements, NodeView | None] = {}
         self._away: dict[tuple[Requirements, int], list[NodeView]] = {}
 
-    def of(self, blocks: int, size: int, requirements: Requirements, spread: bool) -> PlacementReason:
-        """The reason for a job that starts with no fewer blocks of so many slots than this."""
-        shape = Shape(blocks, size, spread)
+    def of(self, shape: Shape, requirements: Requirements, left_out: Collection[str] = ()) -> PlacementReason:
+        """The reason for a job that starts with no less than this. `left_out`: nodes that it is not placed on, as the others could hold it."""
         if not self._nodes:
             needs = shape.spoken()
             return PlacementReason("no_nodes", f"needs {needs}; no node has joined", needs, None, "add a node: paceline worker")
-        wide = self._most(shape, requirements, _slots)
-        if wide < blocks:
+        wide = self._most(shape, requirements, SLOTS, left_out)
+        if wide < shape.blocks:
             return self._too_small(shape, requirements, wide)
         needs = shape.spoken("free ")
-        if self._most(shape, requirements, _free) >= blocks:
+        if self._most(shape, requirements, FREE, left_out) >= shape.blocks:
             text = f"needs {needs}; the free ones are kept for a job that was here first or has a higher priority"
             return PlacementReason("reserved", text, shape.spoken(), None, "wait, or raise the priority")
         nearest = self._largest_free(requirements)
-        missing = shape.missing(blocks - self._most(shape, requirements, _available), "free ")
+        missing = shape.missing(shape.blocks - self._most(shape, requirements, AVAILABLE, left_out), "free ")
         others, pools = self._hindered_by(requirements)
-        others = others if any(free >= size for pool in pools for free, count in pool.available.items() if count) else ""
-        return PlacementReason("slots_taken", f"needs {needs}; {nearest}{others}", missing, nearest, "wait for a job to end, or add a node")
+        others = others if any(free >= shape.size for pool in pools for free, count in pool.available.items() if count) else ""
+        text = f"needs {needs}; {nearest}{others}{self._passed_over(left_out)}"
+        return PlacementReason("slots_taken", text, missing, nearest, "wait for a job to end, or add a node")
 
-    def _most(self, shape: Shape, requirements: Requirements, counted: Callable[[Pool], Mapping[int, int]]) -> int:
+    def _most(self, shape: Shape, requirements: Requirements, measure: SlotMeasure, left_out: Collection[str] = ()) -> int:
         """The number of blocks that fit, on the kind of device that has room for the most."""
-        selections = self._room.selections(requirements)
-        return max((each.blocks(counted, shape.size, spread=shape.spread) for each in selections), default=0)
+        selections = self._room.selections(requirements, left_out)
+        return max((each.blocks(measure, shape.size, spread=shape.spread) for each in selections), default=0)
+
+    def _passed_over(self, left_out: Collection[str]) -> str:
+        """The nodes that could not start the job, for the end of a sentence."""
+        names = [self._room.nodes[node_id].node.name for node_id in left_out if node_id in self._room.nodes]
+        return f"; {_named(names)} could not start it a short time ago" if names else ""
 
     def _too_small(self, shape: Shape, requirements: Requirements, wide: int) -> PlacementReason:
         needs, lacking = shape.spoken(), shape.blocks - wide
@@ -112,7 +118,8 @@ class Explanations:
             return PlacementReason("nodes_unavailable", text, missing, nearest, f"bring back or uncordon {names}")
         has = f"the cluster has {shape.capacity(wide)}"
         if wide + sum(_blocks((room.node.slots for room in pool.rooms), shape) for pool in pools) >= shape.blocks:
-            return PlacementReason("no_matching_node", f"needs {needs}; {has} for it{others}", shape.missing(lacking), nearest, _MATCH)
+            way_out = _OTHER_DEVICE if requirements.has_run else _MATCH
+            return PlacementReason("no_matching_node", f"needs {needs}; {has} for it{others}", shape.missing(lacking), nearest, way_out)
         text = f"needs {needs}; {has}{f': {nearest}' if nearest else ' for it'}{others}"
         way_out = f"add nodes, or {self._smaller(shape, requirements) if nearest else _MATCH}"
         return PlacementReason("cluster_too_small", text, shape.missing(lacking), nearest, way_out)
@@ -124,7 +131,7 @@ class Explanations:
 
     def _smaller(self, shape: Shape, requirements: Requirements) -> str:
         """Say what else to ask for, so that the cluster can hold the gang."""
-        if shape.spread and self._most(replace(shape, spread=False), requirements, _slots) >= shape.blocks:
+        if shape.spread and self._most(replace(shape, spread=False), requirements, SLOTS) >= shape.blocks:
             return "leave out resources.spread"
         return "ask for fewer nodes or slots_per_node" if shape.size > 1 or shape.spread else "ask for fewer slots"
 
@@ -158,18 +165,6 @@ class Explanations:
             text = f"; it cannot use {', '.join(told)}" if told else ""
             self._hindered[requirements] = (text, tuple(pool for of in pools.values() for pool in of))
         return self._hindered[requirements]
-
-
-def _slots(pool: Pool) -> Mapping[int, int]:
-    return pool.slots
-
-
-def _free(pool: Pool) -> Mapping[int, int]:
-    return pool.free
-
-
-def _available(pool: Pool) -> Mapping[int, int]:
-    return pool.available
 
 
 def _blocks(slots: Iterable[int], shape: Shape) -> int:

@@ -55,6 +55,7 @@ class Requirements:
     device: str | None = None  # None: any
     labels: frozenset[str] = frozenset()
     tolerations: frozenset[str] = frozenset()
+    has_run: bool = False  # `device` is what it has run on: its spec names none
 
     def tolerates(self, taint: str) -> bool:
         return taint in self.tolerations or taint.partition("=")[0] in self.tolerations
@@ -62,7 +63,7 @@ class Requirements:
     def obstacle(self, device: str, labels: frozenset[str], taints: frozenset[str]) -> str | None:
         """Return what keeps the gang off nodes of this kind, in a few words. None: nothing does."""
         if self.device not in (None, device):
-            return f"device {device}"
+            return f"device {device}, and it has run on {self.device}" if self.has_run else f"device {device}"
         if tool := next((tool for tool in TOOLS if tool.facet in self.labels - labels), None):
             return tool.obstacle
         if lacking := sorted(self.labels - labels):

@@ -13,8 +13,8 @@ it loses some.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from paceline.cluster.policy.requirements import ANY_NODE, Requirements
@@ -114,25 +114,42 @@ class Pool:
 
 
 @dataclass(frozen=True)
+class SlotMeasure:
+    """One way to count the slots of nodes: how many nodes of a pool have so many, and how many one node has."""
+
+    of_pool: Callable[[Pool], Mapping[int, int]]
+    of_node: Callable[[NodeRoom], int]
+
+
+SLOTS = SlotMeasure(lambda pool: pool.slots, lambda room: room.node.slots)
+FREE = SlotMeasure(lambda pool: pool.free, lambda room: len(room.free))
+AVAILABLE = SlotMeasure(lambda pool: pool.available, lambda room: room.available)
+UNPROMISED = SlotMeasure(lambda pool: pool.unpromised, lambda room: room.unpromised)
+
+
+@dataclass(frozen=True)
 class Selection:
     """The nodes of one device that a gang may use. Its blocks are of `size` slots each, and a block lies on one node."""
 
     pools: tuple[Pool, ...]
     rooms: Sequence[NodeRoom]  # of the whole cluster, by order
+    without: frozenset[NodeRoom] = frozenset()  # a few nodes of these pools that are passed over
 
     @property
     def largest(self) -> NodeRoom:
         """The node with the most slots available; among equals the last one by name."""
         return max((pool.largest for pool in self.pools), key=lambda room: (room.available, room.order))
 
-    def blocks(self, counted: Callable[[Pool], Mapping[int, int]], size: int, *, spread: bool) -> int:
+    def blocks(self, measure: SlotMeasure, size: int, *, spread: bool) -> int:
         """How many blocks fit into the slots that are counted; spread: on different nodes."""
-        return sum(
-            count if spread else count * (slots // size)
-            for pool in self.pools
-            for slots, count in counted(pool).items()
-            if slots >= size and count
-        )
+        return sum(count if spread else count * (slots // size) for slots, count in self._counts(measure) if slots >= size)
+
+    def _counts(self, measure: SlotMeasure) -> Iterator[tuple[int, int]]:
+        """Pairs of slots and of how many nodes have so many, whose sum counts: a node that is passed over is a pair with -1."""
+        for pool in self.pools:
+            yield from measure.of_pool(pool).items()
+        for room in self.without:
+            yield measure.of_node(room), -1
 
     def take(self, size: int, count: int, *, spread: bool) -> list[NodeShare]:
         """So many blocks, which have to be available: spread, on the fullest nodes that fit one; else on the fewest nodes."""
@@ -178,20 +195,25 @@ class Selection:
 
     def _levels(self, least: int) -> list[int]:
         """The numbers of slots that are available on any node, `least` or more, in rising order."""
-        return sorted({level for pool in self.pools for level, count in pool.available.items() if count and level >= least})
+        nodes = Counter[int]()
+        for level, count in self._counts(AVAILABLE):
+            nodes[level] += count
+        return sorted(level for level, count in nodes.items() if count and level >= least)
 
     def _pop(self, level: int, count: int, least_unpromised: int = 0) -> list[NodeRoom]:
         """Up to `count` nodes with so many slots available, the first by name. They leave their buckets: slots of each have to be taken or
         set aside, or it is found no more."""
-        found: list[NodeRoom] = []
+        found, passed_over = list[NodeRoom](), list[NodeRoom]()
         heaps = [heap for pool in self.pools for unpromised, heap in pool.buckets[level].items() if heap and unpromised >= least_unpromised]
         while len(found) < count and heaps:
             heap = heaps[0] if len(heaps) == 1 else min(heaps)
             room = self.rooms[heappop(heap)]
             if room.available == level:
-                found.append(room)
+                (passed_over if room in self.without else found).append(room)
             if not heap:
                 heaps = [each for each in heaps if each]
+        for room in passed_over:
+            room.pool.move(room, room.unpromised)
         return found
 
 
@@ -213,8 +235,13 @@ class Room:
         self._selections: dict[Requirements, tuple[Selection, ...]] = {}
         self.nodes = {room.node.id: room for room in rooms}
 
-    def selections(self, requirements: Requirements = ANY_NODE) -> tuple[Selection, ...]:
-        """The nodes that a gang may use, by device, GPUs first. A device without any such node is left out."""
+    def selections(self, requirements: Requirements = ANY_NODE, without: Collection[str] = ()) -> tuple[Selection, ...]:
+        """The nodes that a gang may use, by device, GPUs first. A device without any such node is left out. `without`: a few nodes that are
+        passed over."""
+        if without:
+            rooms = [self.nodes[node_id] for node_id in without if node_id in self.nodes]
+            every = self.selections(requirements)
+            return tuple(replace(each, without=frozenset(room for room in rooms if room.pool in each.pools)) for each in every)
         if requirements not in self._selections:
             by_device: dict[str, list[Pool]] = {}
             for pool in self.pools:
@@ -222,6 +249,11 @@ class Room:
                     by_device.setdefault(pool.device, []).append(pool)
             self._selections[requirements] = tuple(Selection(tuple(pools), self._rooms) for pools in by_device.values())
         return self._selections[requirements]
+
+    def part(self, node_ids: Collection[str], requirements: Requirements) -> Room:
+        """The available slots of a few nodes as a room of their own. What is taken there is to be taken from this room too."""
+        rooms = [self.nodes[node_id] for node_id in node_ids if node_id in self.nodes]
+        return Room([replace(each.node, free=each.free[: each.available]) for each in rooms], {requirements})
 
     def available(self, node: NodeView) -> int:
         return self.nodes[node.id].available

@@ -31,6 +31,7 @@ class RankView:
     failure: FailureReport | None = None
     drained: bool = False
     started: bool = True  # a process was forked for it
+    could_not_begin: bool = False  # its node could not start it, or it could not read its checkpoints there
     process_kept: bool = False  # its process comes from an earlier generation
     newcomer: bool = False  # it was parked until this generation: it has no part in what was trained before
     reachable: bool = True  # its agent is connected

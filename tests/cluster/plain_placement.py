@@ -45,21 +45,33 @@ def blocks_in(slots: int, request: Request) -> int:
 
 def _place_one(request: Request, nodes: Sequence[NodeView], room: Room) -> Placement | QueuedGang:
     usable = [node for node in nodes if node.schedulable and node.obstacle(request.requirements) is None]
+    kept = [node for node in usable if node.id not in request.leaves_out]
+    if not any(sum(blocks_in(node.slots, request) for node in kind) >= request.fewest_blocks for kind in _kinds(kept)):
+        request, kept = replace(request, leaves_out=frozenset()), usable
+    shares = _fit(request, [node for node in kept if node.id in request.prefers], room) or _fit(request, kept, room)
+    if shares:
+        return Placement(request.job_id, tuple(shares))
+    pending = QueuedGang(request.job_id, _explain(request, nodes, usable, kept, room))
+    _reserve(request, kept, room)
+    return pending
+
+
+def _fit(request: Request, nodes: Sequence[NodeView], room: Room) -> list[NodeShare]:
+    """The slots of the job on these nodes; none where it does not fit."""
 
     def fitting(kind: Sequence[NodeView]) -> int:
         return min(request.blocks, sum(blocks_in(room.available(node), request) for node in kind))
 
-    widest = max(_kinds(usable), key=fitting, default=[])
-    if blocks := request.blocks_of(fitting(widest)):
-        for group in request.groups(blocks):
-            slots = blocks * request.slots_per_block
-            if slots % group == 0 and sum(room.available(node) // group for node in widest) >= slots // group:
-                return Placement(request.job_id, tuple(_together(widest, group, slots // group, room)))
-        take = _spread if request.spread else _together
-        return Placement(request.job_id, tuple(take(widest, request.slots_per_block, blocks, room)))
-    pending = QueuedGang(request.job_id, _explain(request, nodes, usable, room))
-    _reserve(request, usable, room)
-    return pending
+    widest = max(_kinds(nodes), key=fitting, default=[])
+    blocks = request.blocks_of(fitting(widest))
+    if not blocks:
+        return []
+    for group in request.groups(blocks):
+        slots = blocks * request.slots_per_block
+        if slots % group == 0 and sum(room.available(node) // group for node in widest) >= slots // group:
+            return _together(widest, group, slots // group, room)
+    take = _spread if request.spread else _together
+    return take(widest, request.slots_per_block, blocks, room)
 
 
 def _spread(kind: Sequence[NodeView], size: int, blocks: int, room: Room) -> list[NodeShare]:
@@ -97,7 +109,9 @@ def _reserve(request: Request, usable: Sequence[NodeView], room: Room) -> None:
             return
 
 
-def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> PlacementReason:
+def _explain(
+    request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], kept: Sequence[NodeView], room: Room
+) -> PlacementReason:
     shape = Shape(request.fewest_blocks, request.slots_per_block, request.spread)
     if not nodes:
         return PlacementReason(
@@ -105,7 +119,7 @@ def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeV
         )
 
     def most(slots: Callable[[NodeView], int]) -> int:
-        return max((sum(blocks_in(slots(node), request) for node in kind) for kind in _kinds(usable)), default=0)
+        return max((sum(blocks_in(slots(node), request) for node in kind) for kind in _kinds(kept)), default=0)
 
     if (wide := most(lambda node: node.slots)) < shape.blocks:
         return _too_small(request, shape, nodes, usable, wide)
@@ -117,7 +131,9 @@ def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeV
     missing = shape.missing(shape.blocks - most(room.available), "free ")
     ready = [node for node in nodes if node.schedulable and node not in usable]
     others = _hindered(request, nodes) if any(room.available(node) >= shape.size for node in ready) else ""
-    text = f"needs {shape.spoken('free ')}; {nearest}{others}"
+    passed_over = sorted(node.name for node in nodes if node.schedulable and node.id in request.leaves_out)
+    left_out = f"; {_named(passed_over)} could not start it a short time ago" if passed_over else ""
+    text = f"needs {shape.spoken('free ')}; {nearest}{others}{left_out}"
     return PlacementReason("slots_taken", text, missing, nearest, "wait for a job to end, or add a node")
 
 
@@ -155,8 +171,10 @@ def _hindered(request: Request, nodes: Sequence[NodeView]) -> str:
     for node in nodes:
         if node.schedulable and (obstacle := node.obstacle(request.requirements)):
             why.setdefault(obstacle, []).append(node.name)
-    told = []
-    for obstacle, names in sorted(why.items()):
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        told.append(f"{', '.join(sorted(names)[:MOST_NAMED])}{more} ({obstacle})")
+    told = [f"{_named(names)} ({obstacle})" for obstacle, names in sorted(why.items())]
     return f"; it cannot use {', '.join(told)}" if told else ""
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(sorted(names)[:MOST_NAMED])}{more}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.cluster.policy.failures import UNREACHABLE
 from tests.integration.conftest import Cluster
 
 
@@ -123,3 +124,42 @@ async def test_a_job_that_is_set_back_continues_there_whatever_arrives_late(clus
     for step in (20, 30):
         await a.save_checkpoint(job_id, step)
     assert {each["state"] for each in await _settled(cluster, job_id)} == {"committed"}
+
+
+async def test_a_job_goes_back_to_the_node_that_has_its_checkpoint_beside_a_fuller_one(cluster: Cluster) -> None:
+    """Each node has a default folder of its own: on any other node the job could only fail."""
+    home = await cluster.add_agent("z", slots=1, disk="of-z")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    await home.save_checkpoint(job_id, 10)
+    await cluster.add_agent("a", slots=2, disk="of-a")
+    beside = await cluster.submit()
+    await cluster.until_placed(beside, ["a"])
+    await cluster.ask("PUT", job_id, "/pause")
+    await cluster.until_job(job_id, "paused")
+    await cluster.ask("PUT", job_id, "/resume")
+    await cluster.until_placed(job_id, ["z"])
+    await home.crash(job_id, 0)
+    await cluster.until_job(job_id, "running", generation=3)
+    await cluster.until_placed(job_id, ["z"])
+
+
+async def test_a_job_that_cannot_read_its_checkpoint_on_one_node_waits_for_the_one_that_has_it(cluster: Cluster) -> None:
+    """Any further node with a folder of its own would only cost a restart."""
+    home = await cluster.add_agent("z", slots=1, disk="of-z")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    await home.save_checkpoint(job_id, 10)
+    await cluster.ask("PUT", job_id, "/pause")
+    await cluster.until_job(job_id, "paused")
+    in_its_place = await cluster.submit()
+    await cluster.until_placed(in_its_place, ["z"])
+    others = [await cluster.add_agent(name, slots=1, disk=f"of-{name}") for name in ("a", "b")]
+    await cluster.ask("PUT", job_id, "/resume")
+    await cluster.until_placed(job_id, ["a"])
+    await others[0].crash(job_id, 0, exception=UNREACHABLE)
+    waits = await cluster.until_job(job_id, "recovering", generation=2)
+    waits = await cluster.until_seen(lambda: cluster.job(job_id), lambda job: bool(job["pending"]))
+    assert waits["pending"]["text"].endswith("; a, b could not start it a short time ago")
+    await home.complete(in_its_place)
+    await cluster.until_placed(job_id, ["z"])

@@ -10,7 +10,8 @@ import pytest
 from paceline.cluster.policy.views import RECONNECT_SECONDS
 from paceline.training.link import FailureReport
 from tests.integration.conftest import Cluster
-from tests.simulated_agent import SimulatedAgent, SimulatedRank
+from tests.simulated_agent import SimulatedAgent
+from tests.simulated_rank import SimulatedRank
 
 CLOSE_UP = {"resources": {"nodes": 3}, "parallelism": {"strategy": "ddp"}, "fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
 

@@ -280,3 +280,20 @@ async def test_a_script_at_its_time_limit_is_ended_and_blames_no_rank(cluster: C
     await cluster.hear(a)
     job = await cluster.until_job(job_id, "failed", end_reason="time_limit")
     assert (job["failure"], job["ranks"][0]["signal"], job["restarts"]) == (None, "SIGTERM", 0)
+
+
+async def test_a_job_that_has_run_on_a_gpu_waits_for_one_beside_free_cpu_slots(cluster: Cluster) -> None:
+    """It went on on the CPU, a hundred times slower and to other bits, and stayed there."""
+    gpu = await cluster.add_agent("g", slots=1, device="cuda")
+    await cluster.add_agent("c", slots=2)
+    job_id = await cluster.submit()
+    await cluster.until_placed(job_id, ["g"])
+    await cluster.ask("PUT", job_id, "/pause")
+    await cluster.until_job(job_id, "paused")
+    another = await cluster.submit()
+    await cluster.until_placed(another, ["g"])
+    await cluster.ask("PUT", job_id, "/resume")
+    waits = await cluster.until_seen(lambda: cluster.job(job_id), lambda job: bool(job["pending"]))
+    assert waits["pending"]["text"].endswith("; it cannot use c (device cpu, and it has run on cuda)")
+    await gpu.complete(another)
+    await cluster.until_placed(job_id, ["g"])

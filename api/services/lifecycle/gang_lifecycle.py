@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus
@@ -24,6 +25,7 @@ from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
+from paceline.training.link import FailureReport
 
 
 @dataclass(frozen=True)
@@ -163,14 +165,30 @@ async def park(session: AsyncSession, job: JobRow, shares: Sequence[NodeShare], 
 
 async def release_parked(session: AsyncSession, job: JobRow, ranks: Collection[int], now: datetime) -> None:
     """Stop parked ranks that are of no use any more."""
+    going = await _stop_parked(session, job, ranks, now)
+    message = f"rank {listed(going)} has no place to wait for, and leaves"
+    await record_event(session, job, "job.let_go", SYSTEM, "its slot is wanted, or it is one too many", message, now)
+
+
+async def give_up_parked(session: AsyncSession, job: JobRow, ranks: Collection[int], why: str, now: datetime) -> None:
+    """Stop parked ranks that do not get ready. They count as failed from now on, whatever becomes of their processes."""
+    going = await _stop_parked(session, job, ranks, now)
+    for rank in going:
+        report = FailureReport(kind="exit", rank=rank.rank, message=why, exception=TimeoutError.__name__, time=now.timestamp())
+        rank.outcome, rank.failure = "failed", msgspec.to_builtins(report)
+    await session.flush()
+    message = f"rank {listed(going)} did not get ready to join, and is stopped"
+    await record_event(session, job, "job.let_go", SYSTEM, why, message, now)
+
+
+async def _stop_parked(session: AsyncSession, job: JobRow, ranks: Collection[int], now: datetime) -> list[RankRow]:
     gang = (await job_rows.ranks(session, [(job.id, job.generation)]))[job.id, job.generation]
     going = [rank for rank in gang if rank.parked and rank.rank in ranks and rank.state not in (RankState.EXITED, RankState.LOST)]
     for rank in going:
         rank_lifecycle.move(rank, RankState.STOPPING, now)
     await session.flush()
     await bump_desired_revision(session, *{rank.node_id for rank in going})
-    message = f"rank {listed(going)} has no place to wait for, and leaves"
-    await record_event(session, job, "job.let_go", SYSTEM, "its slot is wanted, or it is one too many", message, now)
+    return going
 
 
 def _check_unless_same(old: JobState, new: JobState) -> None:

@@ -61,14 +61,14 @@ def warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = (
     if not _uses_default_folder(spec) or spec.resources.most_ranks <= spec.resources.slots_per_block:
         return None
     chosen = [node for node in nodes if node.id in placed]
-    if len({disk for node in chosen if (disk := _disk(node))}) > 1:
+    if len({disk for node in chosen if (disk := disk_of(node))}) > 1:
         names = ", ".join(node.name for node in chosen[:MOST_NAMED])
         return f"it would run on {names}, which do not share their default folder for checkpoints, and fail there; {WAY_OUT}"
     kinds = _kinds(spec, nodes)
     enough = any(_holds(spec, kind, spec.resources.blocks) for kind in kinds)
     if len(chosen) == 1 and not _may_grow(spec):
         return None
-    if enough and all(_disk(kind[0]) and len({_disk(node) for node in kind}) == 1 for kind in kinds):
+    if enough and all(disk_of(kind[0]) and len({disk_of(node) for node in kind}) == 1 for kind in kinds):
         return None
     return "checkpoint.directory is not set: on multiple machines, the default checkpoint folder must be on shared storage"
 
@@ -117,11 +117,12 @@ def _obstacle(wanted: Requirements, node: NodeRow) -> str | None:
 
 def _together(nodes: Sequence[NodeRow]) -> list[list[NodeRow]]:
     """The largest sets of the nodes that may share one folder."""
-    anywhere = [node for node in nodes if _disk(node) is None]
-    disks = {disk for node in nodes if (disk := _disk(node)) is not None}
-    return [[*(node for node in nodes if _disk(node) == disk), *anywhere] for disk in sorted(disks)] or [anywhere]
+    anywhere = [node for node in nodes if disk_of(node) is None]
+    disks = {disk for node in nodes if (disk := disk_of(node)) is not None}
+    return [[*(node for node in nodes if disk_of(node) == disk), *anywhere] for disk in sorted(disks)] or [anywhere]
 
 
-def _disk(node: NodeRow) -> str | None:
+def disk_of(node: NodeRow) -> str | None:
+    """The identity of the node's default folder for checkpoints; None where other machines may see it, or that is not known."""
     found = (node.inventory or {}).get("checkpoint_disk")
     return str(found) if found else None

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.api.services.scheduling import earlier_generations
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot, join_failures, load_smaller
-from paceline.api.services.specs.job_views import gang_view, request_of
+from paceline.api.services.specs.job_views import gang_view
 from paceline.api.services.specs.stored_specs import spec_of
 from paceline.cluster.autoscaling.facts import GrowingGang
 from paceline.cluster.autoscaling.growing import GrowthTries, growing_gang, restarting_gang
@@ -55,10 +56,11 @@ async def read_growing(session: AsyncSession, memory: GrowthMemory, nodes: Seque
     changes = await job_rows.resized_since(session, job_ids, now - timedelta(seconds=RECENT_SECONDS)) if job_ids else {}
     devices = {node.id: node.device for node in nodes}
     found = [_growing(known, memory, devices, failures.get(known.job.id, ()), changes.get(known.job.id, 0)) for known in lacking]
+    to_restart = [known for known in smaller if known.is_restarting]
+    earlier = await earlier_generations.read(session, [known.job for known in to_restart], nodes, now)
     restarting = [
-        restarting_gang(request_of(known.job), survives_interruption=survives_interruption(spec_of(known.job)))
-        for known in smaller
-        if known.is_restarting
+        restarting_gang(earlier.request_of(known.job), survives_interruption=survives_interruption(spec_of(known.job)))
+        for known in to_restart
     ]
     return [*(each for each in found if each is not None), *restarting]
 

@@ -75,7 +75,8 @@ async def _apply_report(
     if generation.first_step_at is None and rank.step > generation.start_step and not on_its_way:
         generation.first_step_at = now
     exited = report.state is RankState.EXITED and rank.state is not RankState.EXITED
-    let_go = rank.parked and rank.state is RankState.STOPPING
+    stopping = rank.parked and rank.state is RankState.STOPPING
+    given_up = stopping and rank.outcome == "failed"
     if not _is_news(rank, report):
         return
     if rank.state is RankState.ASSIGNED and not exited:  # of one that has exited, its agent may offer other cards by now
@@ -83,8 +84,9 @@ async def _apply_report(
     rank_lifecycle.move(rank, report.state, now)
     rank.pid = report.pid or rank.pid
     rank.exit_code, rank.signal = report.exit_code, report.signal
-    rank.outcome = "released" if exited and let_go else report.outcome
-    rank.failure = msgspec.to_builtins(report.failure) if report.failure else None
+    if not given_up:
+        rank.outcome = "released" if exited and stopping else report.outcome
+        rank.failure = msgspec.to_builtins(report.failure) if report.failure else None
     rank.stall = msgspec.to_builtins(report.stall) if report.stall else None
     rank.suspended = report.suspended
     if report.state is RankState.EXITED and report.drained:

@@ -14,9 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.services.nodes import expected_nodes
 from paceline.api.services.nodes.expected_nodes import ExpectedNode
 from paceline.api.services.nodes.node_hours import NodeHours
+from paceline.api.services.scheduling import earlier_generations
+from paceline.api.services.scheduling.earlier_generations import EarlierGenerations
 from paceline.api.services.scheduling.growing_jobs import GrowthMemory, read_growing, survives_interruption
 from paceline.api.services.scheduling.job_snapshots import load_recovering
-from paceline.api.services.specs.job_views import request_for
 from paceline.api.services.specs.node_facets import label_facets_of, taints_of
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.autoscaling.decide import AVOID_SECONDS, may_hold
@@ -73,7 +74,7 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, up_since: dat
     return ScalingFacts(
         pools=[_pool_facts(row, launches[row.name], mine, ends, memory, expected[row.name], now) for row in pools],
         nodes=[_node_facts(node, held[node.id], memory, unwanted) for node in nodes],
-        pending=await _pending(session, up_since, now),
+        pending=await _pending(session, up_since, all_nodes, now),
         growing=await read_growing(session, memory.growth, all_nodes, now),
         launching={name: under_way[name] for name in launches},
         ending={name: sum(not _is_coming(each) and each.node_id not in present for each in group) for name, group in launches.items()},
@@ -144,23 +145,25 @@ async def held_by_pools(session: AsyncSession, job_ids: Collection[str], now: da
     pools = await rows.autoscaled(session) if job_ids else []
     if not pools:
         return set()
-    expected = await expected_nodes.of_autoscaled(session, await node_rows.present(session))
+    nodes, jobs = await node_rows.present(session), await job_rows.of_ids(session, job_ids)
+    expected, earlier = await expected_nodes.of_autoscaled(session, nodes), await earlier_generations.read(session, jobs, nodes, now)
     facts = [_pool_facts(row, (), (), {}, ScalingMemory(), expected[row.name], now) for row in pools]
-    found = [pending for row in await job_rows.of_ids(session, job_ids) if (pending := _pending_job(row)) is not None]
+    found = [pending for job in jobs if (pending := _pending_job(job, earlier)) is not None]
     return {each.request.job_id for each in found if any(may_hold(pool, each) for pool in facts)}
 
 
-async def _pending(session: AsyncSession, up_since: datetime | None, now: datetime) -> list[PendingJob]:
+async def _pending(session: AsyncSession, up_since: datetime | None, nodes: Sequence[NodeRow], now: datetime) -> list[PendingJob]:
     """Jobs that wait for slots, those that were stopped by a fault included."""
     known = await load_recovering(session, up_since)
     recovering = [each.job for each in known if each.wants_slots(now) and each.decide(now) is None]
-    found = [_pending_job(job) for job in (*await job_rows.queued(session), *recovering)]
+    jobs = [*await job_rows.queued(session), *recovering]
+    earlier = await earlier_generations.read(session, jobs, nodes, now)
+    found = [_pending_job(job, earlier) for job in jobs]
     return [job for job in found if job is not None]
 
 
-def _pending_job(job: JobRow) -> PendingJob | None:
+def _pending_job(job: JobRow, earlier: EarlierGenerations) -> PendingJob | None:
     spec = readable_spec_of(job)
     if spec is None:
         return None  # it can never start: its own page says so
-    request = request_for(spec, job.id, job.world_size, job.priority, job.queued_at)
-    return PendingJob(request, survives_interruption=survives_interruption(spec))
+    return PendingJob(earlier.request_of(job), survives_interruption=survives_interruption(spec))

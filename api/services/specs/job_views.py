@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from paceline.api.services.specs.script_stops import stop_of
 from paceline.api.services.specs.stored_specs import readable_spec_of, spec_of
 from paceline.cluster.policy import quiet
 from paceline.cluster.policy.elastic import JoinFailure, RunningGang, SlotAssignment
-from paceline.cluster.policy.failures import LEFT_EARLY, left_early, root_cause, share_of
+from paceline.cluster.policy.failures import LEFT_EARLY, could_not_read, could_not_start, left_early, root_cause, share_of
 from paceline.cluster.policy.placement import NodeView, Request
 from paceline.cluster.policy.quiet import Suspicion
 from paceline.cluster.policy.requirements import Requirements, facets
@@ -125,12 +126,13 @@ def rank_view(
     up_since: datetime | None = None,
 ) -> RankView:
     """The view of a rank. `begun`: its generation has joined, so that a rank that came to it as a newcomer is none any more."""
+    failure = report_of(rank)
     return RankView(
         rank=rank.rank,
         state=rank.state,
         updated_at=rank.updated_at,
         outcome=cast("Outcome | None", rank.outcome),
-        failure=report_of(rank),
+        failure=failure,
         drained=rank.drained,
         process_kept=rank.born_generation is not None,
         newcomer=rank.newcomer and not begun and rank.state is not RankState.RUNNING,
@@ -141,7 +143,13 @@ def rank_view(
         behind=behind,
         up_since=up_since,
         started=rank.pid is not None or rank.outcome is not None or rank.failure is not None or rank.exit_code is not None,
+        could_not_begin=failure is not None and (could_not_start(failure, had_process=had_process(rank)) or could_not_read(failure)),
     )
+
+
+def had_process(rank: RankRow) -> bool:
+    """Whether a process was started for the rank, as far as its agent has told, in this place or an earlier one."""
+    return rank.pid is not None or rank.born_generation is not None
 
 
 def gang_view(
@@ -150,7 +158,12 @@ def gang_view(
     """The view of a gang. `view` and `ranks` are of the same moment. `changes`: recent changes of the world of an elastic script."""
     spec = spec_of(job)
     most = spec.resources.most_ranks if job.world_size == spec.world_size else job.world_size
-    processes = [slot_assignment_of(rank, known) for rank, known in _paired(ranks, (*view.ranks, *view.parked)) if not known.stopped]
+    installs = job.spec.installs_packages
+    processes = [
+        slot_assignment_of(rank, known, installs_packages=installs)
+        for rank, known in _paired(ranks, (*view.ranks, *view.parked))
+        if not known.stopped
+    ]
     parked = {rank.rank for rank in ranks if rank.parked}
     return RunningGang(
         job_id=job.id,
@@ -166,8 +179,8 @@ def gang_view(
         ceiling=most if isinstance(spec.workload, ScriptWorkload) else max(job.world_size, derived.micro_batches(spec)),
         spares=spec.fault_tolerance.spares,
         block=spec.resources.slots_per_block,
-        join_failures=tuple(join_failures),
-        request=request_of(job) if view.is_elastic else None,
+        join_failures=(*join_failures, *_given_up(ranks)),
+        request=on_same_device(request_of(job), device) if view.is_elastic else None,
         rests_until=rests_until(view.generation_since, changes) if view.is_elastic and view.generation_since else None,
     )
 
@@ -177,9 +190,31 @@ def _paired(ranks: Sequence[RankRow], views: Sequence[RankView]) -> list[tuple[R
     return [(rank, by_rank[rank.rank]) for rank in ranks if rank.state is not RankState.STOPPING]
 
 
-def slot_assignment_of(rank: RankRow, known: RankView) -> SlotAssignment:
+def slot_assignment_of(rank: RankRow, known: RankView, *, installs_packages: bool = False) -> SlotAssignment:
     ready = rank.state is RankState.PARKED and known.reachable
-    return SlotAssignment(rank.rank, rank.node_id, rank.slot, known.leaving, rank.updated_at if ready else None)
+    starts = rank.parked and rank.state in (RankState.ASSIGNED, RankState.STARTING) and known.reachable
+    return SlotAssignment(
+        rank.rank,
+        rank.node_id,
+        rank.slot,
+        known.leaving,
+        ready_since=rank.updated_at if ready else None,
+        starts_since=max(rank.updated_at, known.up_since or rank.updated_at) if starts else None,
+        prepares=installs_packages and rank.state is RankState.ASSIGNED,
+    )
+
+
+def _given_up(ranks: Sequence[RankRow]) -> list[JoinFailure]:
+    """Parked ranks that were told to end since they did not get ready, and whose agent has not said that they have ended."""
+    late = [rank for rank in ranks if rank.parked and rank.state is RankState.STOPPING and rank.outcome == "failed"]
+    return sorted((_join_failure(rank) for rank in late), key=lambda failure: failure.at)
+
+
+def _join_failure(rank: RankRow) -> JoinFailure:
+    report = report_of(rank)
+    if report is None:
+        return JoinFailure(rank.updated_at, "it exited without a report", rank.node_id)
+    return JoinFailure(rank.updated_at, first_line(report.message), rank.node_id, timed_out=report.exception == TimeoutError.__name__)
 
 
 def join_failures_of(joiners: Sequence[tuple[RankRow, GenerationRow]], now: datetime) -> list[JoinFailure]:
@@ -190,7 +225,7 @@ def join_failures_of(joiners: Sequence[tuple[RankRow, GenerationRow]], now: date
         if not rank.parked and _has_joined(rank, generation, now):
             found.clear()
         elif rank.state is RankState.EXITED and rank.outcome == "failed" and not (report and report.ordered):
-            found.append(JoinFailure(rank.updated_at, first_line(report.message) if report else "it exited without a report"))
+            found.append(_join_failure(rank))
     return found
 
 
@@ -201,6 +236,14 @@ def _has_joined(rank: RankRow, generation: GenerationRow, now: datetime) -> bool
 
 def request_of(job: JobRow) -> Request:
     return request_for(spec_of(job), job.id, job.world_size, job.priority, job.queued_at)
+
+
+def on_same_device(request: Request, device: str | None) -> Request:
+    """The request of a job that has run on this device, and goes on there: its numbers would be others elsewhere. None: it has not run."""
+    wanted = request.requirements
+    if device is None or wanted.device is not None:
+        return request
+    return replace(request, requirements=replace(wanted, device=device, has_run=True))
 
 
 def request_for(spec: JobSpec, job_id: str, world_size: int, priority: int, queued_at: datetime) -> Request:

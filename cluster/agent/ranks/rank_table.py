@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -82,7 +82,8 @@ class RankTable:
     def mark_exited(self, key: RankKey | None, order: RankOrder) -> None:
         """Record a place whose process has ended before it could take it; how the process ended is reported in this place too."""
         ended = self._ranks[key] if key is not None else None
-        self.refuse(self.add(order).key, "the process that was to take this place has ended")
+        message = "the process that was to take this place has ended"
+        self.refuse(self.add(order).key, FailureReport(kind="exit", rank=order.world.rank, message=message, time=time.time()))
         if ended is not None and ended.ending is not None:
             self.change(RankKey.of(order.world), pid=ended.pid, ending=ended.ending)
 
@@ -137,11 +138,10 @@ class RankTable:
             self.change(key, joined=True, step=max(rank.step, message.step), last_news=now)
         return not rank.joined
 
-    def refuse(self, key: RankKey, message: str, kind: Literal["exit", "invalid_input"] = "exit", *, drained: bool = True) -> None:
+    def refuse(self, key: RankKey, failure: FailureReport, *, drained: bool = True) -> None:
         """Record a rank that could not be started. `drained`: it has left nothing that is still to be sent."""
-        log.error("rank %s: %s", key, message)
-        failure = FailureReport(kind=kind, rank=key.rank, message=message, time=time.time())
-        ending = ExitCause(outcome="failed", time=time.time(), failure=failure)
+        log.error("rank %s: %s", key, failure.message)
+        ending = ExitCause(outcome="failed", time=failure.time, failure=failure)
         self.change(key, phase=RankPhase.EXITED, ending=ending, drained=drained)
 
     def apply(self, process_list: ProcessList, *, first: bool, spawner: str = "") -> list[RankKey]:

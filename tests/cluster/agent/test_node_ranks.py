@@ -12,22 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 
-from paceline.cluster.agent.card_locks import CardLocks
-from paceline.cluster.agent.folders import AgentFolder
-from paceline.cluster.agent.isolation import Isolation
-from paceline.cluster.agent.node_ranks import NodeRanks
-from paceline.cluster.agent.offer import NodeOffer
-from paceline.cluster.agent.ranks.ranks import RankPhase
-from paceline.cluster.agent.settings import read_settings
-from paceline.cluster.agent.spawner_link import Terminate
 from paceline.cluster.agent.upload.output_gaps import BURST_BYTES, FINAL_BYTES, SEND_BYTES_PER_SECOND
 from paceline.cluster.states import RankState
-from paceline.training.link import RankOrder
-from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.waiting import until
@@ -259,29 +248,6 @@ async def test_stop_before_start_is_reported_as_exited(agent: AgentProcess, coor
     await coordinator.desire(assignment("job", action="stop"))
     await coordinator.until(lambda c: (seen := c.rank("job")) and seen.state == RankState.EXITED and seen.drained)
     await agent.end()
-
-
-async def test_a_rank_that_is_cancelled_as_its_launch_completes_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was said to have never started, while the spawner forked it: the process kept its card, and nobody had a record of it."""
-    folder = AgentFolder(tmp_path)
-    folder.create()
-    settings = read_settings(["--server", "http://127.0.0.1:9", "--data", str(tmp_path)])
-    offer = NodeOffer((), slots=1, locks=CardLocks(tmp_path), sampler=None, gpu_error="no GPU", hides_cards=False)
-    ranks = NodeRanks(settings, folder, offer, httpx.AsyncClient(), Isolation(), lambda slot: None, lambda: None)
-    order = RankOrder(spec=StoredSpec(training_job()), world=world("job"), folder=str(tmp_path / "rank"), agent_socket="/socket")
-    key, sent = ranks._table.add(order).key, list[object]()
-    ranks._table.change(key, phase=RankPhase.ALIVE)
-    ranks._launches[key] = launched = asyncio.create_task(asyncio.sleep(0))
-    await launched
-
-    def send(message: object, spawner: str) -> bool:
-        sent.append(message)
-        return True
-
-    monkeypatch.setattr(ranks._spawners, "send", send)
-    ranks.terminate(key, 3.0)
-    assert sent == [Terminate(key=key, grace_seconds=3.0)]
-    assert (ranks.ranks[key].phase, ranks.ranks[key].stopping) == (RankPhase.ALIVE, True)
 
 
 SCRIPT = """

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.policy.decide import PAUSE_SECONDS, START_SECONDS, STOP_SECONDS, decide, wants_slots
+from paceline.cluster.policy.decide import PAUSE_SECONDS, START_SECONDS, STOP_SECONDS, decide
 from paceline.cluster.policy.decisions import Restart, Stop, Transition
 from paceline.cluster.policy.views import DRAIN_SECONDS, JobView, PolicyStop, RankView
 from paceline.cluster.states import JOB_TRANSITIONS, TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState
@@ -318,34 +318,6 @@ def test_a_pause_before_every_rank_has_joined_stops_them_and_costs_no_restart() 
     assert isinstance(decision, Stop)
     assert decision.ends_generation
     assert not decision.counts_as_restart
-
-
-@pytest.mark.parametrize(
-    ("view", "wanted"),
-    [
-        (job(JobState.QUEUED), True),
-        (job(JobState.QUEUED, **PAUSE), False),
-        (job(JobState.RECOVERING, crashed(0), LOST, **ENDED), True),
-        (job(JobState.RECOVERING, crashed(0, drained=False), **ENDED), False),
-        (job(JobState.RECOVERING, RUNNING, **ENDED), False),
-        (job(JobState.RECOVERING, STARTING), False),
-        (job(JobState.RUNNING, RUNNING), False),
-    ],
-)
-def test_who_wants_slots(view: JobView, wanted: bool) -> None:
-    assert wants_slots(view, NOW) is wanted
-
-
-@pytest.mark.parametrize(("waited", "reachable", "wanted"), [(12, True, False), (31, True, True), (12, False, True)])
-def test_a_restart_waits_for_a_node_that_is_behind_only_so_long(waited: int, reachable: bool, wanted: bool) -> None:
-    ended = NOW - timedelta(seconds=waited)
-    dead = rank(0, RankState.EXITED, outcome="failed", updated_at=ended, behind=True, reachable=reachable)
-    assert wants_slots(job(JobState.RECOVERING, dead, state_since=ended, generation_ended_at=ended), NOW) is wanted
-
-
-def test_a_job_may_wait_for_slots_while_recovering() -> None:
-    week = {"state_since": NOW - timedelta(days=7), "generation_ended_at": NOW - timedelta(days=7)}
-    assert decide(job(JobState.RECOVERING, crashed(0), **week), NOW) is None
 
 
 RANKS = st.builds(

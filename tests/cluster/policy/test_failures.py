@@ -6,9 +6,20 @@ from typing import Any
 
 import pytest
 
-from paceline.cluster.policy.failures import end_reason_of, left_early, root_cause, share_of, would_repeat
+from paceline.cluster.policy.failures import (
+    UNREACHABLE,
+    could_not_read,
+    could_not_start,
+    end_reason_of,
+    left_early,
+    root_cause,
+    share_of,
+    would_repeat,
+)
 from paceline.cluster.states import EndReason
+from paceline.training.errors import CheckpointUnreachableError
 from paceline.training.link import FailureReport
+from paceline.training.reporting.failures import describe
 
 
 def report(rank: int, kind: Any, time: float, *, ordered: bool = False) -> FailureReport:
@@ -101,3 +112,21 @@ def test_a_rank_that_ended_well_too_early_is_to_blame_where_the_others_only_lost
     kinds: list[str], completed: list[int], early: int | None
 ) -> None:
     assert left_early([report(number, kind, 1.0) for number, kind in enumerate(kinds)], completed) == early
+
+
+def test_a_node_that_starts_no_process_is_told_from_a_process_that_exits() -> None:
+    refused = report(0, "exit", 1.0)
+    assert could_not_start(refused, had_process=False)
+    assert not could_not_start(refused, had_process=True)
+    assert not could_not_start(report(0, "exit", 1.0, ordered=True), had_process=False)
+    assert not could_not_start(report(0, "invalid_input", 1.0), had_process=False)
+    assert not could_not_start(
+        FailureReport(kind="exit", rank=0, message="", exit_code=3), had_process=False
+    )  # it exited before it was seen
+
+
+def test_a_checkpoint_out_of_reach_is_known_by_the_name_of_its_error() -> None:
+    error = CheckpointUnreachableError("no checkpoint can be read here")
+    assert could_not_read(describe(error, 0, 0))
+    assert describe(error, 0, 0).exception == UNREACHABLE
+    assert not could_not_read(report(0, "exception", 1.0))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.cluster.policy.decide import PACKAGES_SECONDS, START_SECONDS
 from paceline.cluster.policy.decisions import ResizeGang
 from paceline.cluster.policy.elastic import MOST_FAILURES, JoinFailure, RunningGang, SlotAssignment
 from paceline.cluster.policy.extension import extend
-from paceline.cluster.policy.growth import GangPlan, gangs_to_shrink, plan_gangs
-from paceline.cluster.policy.placement import NodeView, Placement, Request, Room, place
+from paceline.cluster.policy.growth import WARM_UP_SECONDS, GangPlan, gangs_to_shrink, plan_gangs
+from paceline.cluster.policy.placement import NodeView, Placement, Request, Requirements, Room, place
 from tests.cluster.policy.test_elastic import NOW, cold, gang, member, warm
 from tests.cluster.policy.test_extension import wanted
 from tests.cluster.policy.test_placement import NODES, QUEUES, node, request
@@ -96,6 +98,40 @@ def test_a_rank_on_a_draining_node_does_not_wait_for_a_rank_that_cannot_start() 
     assert (change.members.survivors, change.members.joining) == ((1,), ())
 
 
+LATE = START_SECONDS + WARM_UP_SECONDS
+
+
+def slow(rank: int, seconds: float, node_id: str = "c", *, prepares: bool = False) -> SlotAssignment:
+    """A parked rank that has been starting for so long."""
+    return SlotAssignment(rank, node_id, 0, starts_since=NOW - timedelta(seconds=seconds), prepares=prepares)
+
+
+def test_a_joiner_that_hangs_while_it_starts_is_given_up() -> None:
+    """A drain waited for it for ever, and nobody was told."""
+    nodes = [node("c", 1, free=0), node("d", 1)]
+    for seconds, given_up in ((LATE - 1, ()), (LATE, (2,))):
+        step = one(gang(member(0), member(1, leaving=True), parked=(slow(2, seconds),)), nodes)
+        assert (step.change, step.given_up) == (None, given_up)
+    assert step.why == "it did not get ready within 720 s"
+    installs = gang(member(0), parked=(slow(1, LATE, prepares=True), slow(2, LATE + PACKAGES_SECONDS, prepares=True)), target=3)
+    assert one(installs, nodes).given_up == (2,)
+
+
+def test_a_rank_on_a_draining_node_waits_for_no_second_joiner_that_may_hang() -> None:
+    timed_out = JoinFailure(NOW, "it did not get ready within 720 s", "c", timed_out=True)
+    leaving = gang(member(0, leaving=True), member(1), join_failures=(timed_out,))
+    change = one(leaving, [node("c", 1, free=0), node("d", 1)]).change
+    assert isinstance(change, ResizeGang)
+    assert (change.members.survivors, change.members.joining) == ((1,), ())
+
+
+def test_after_a_failure_another_node_has_its_turn() -> None:
+    failure = JoinFailure(NOW - timedelta(seconds=2), "no such device", "b")
+    known = gang(member(0), join_failures=(failure,))
+    assert new_slots(one(known, [node("n0", 1, free=0), node("b", 1), node("c", 2)])) == ["c"]
+    assert new_slots(one(known, [node("n0", 1, free=0), node("b", 1)])) == ["b"]
+
+
 def test_only_gangs_in_the_way_give_slots_back() -> None:
     small = replace(gang(member(0, "a"), member(1, "b"), target=1, most=2), job_id="small")
     other = replace(gang(SlotAssignment(0, "c", 0), SlotAssignment(1, "d", 0), target=1, most=2), job_id="other")
@@ -104,6 +140,31 @@ def test_only_gangs_in_the_way_give_slots_back() -> None:
     assert gangs_to_shrink([small, other], [request("two", 2)], nodes) == {"small", "other"}
     assert gangs_to_shrink([small, other], [request("three", 3)], nodes) == frozenset()  # it would not help
     assert gangs_to_shrink([gang(member(0, "a"), target=1)], [request("one")], nodes) == frozenset()
+
+
+def six_slots(extras: int, **known: Any) -> list[RunningGang]:
+    """Two gangs on one node: one with so many ranks beyond its two, and one that has one rank and is to have four."""
+    wide = gang(*(SlotAssignment(slot, "n", slot) for slot in range(2 + extras)), target=2, most=5, most_per_node=None)
+    lame = gang(SlotAssignment(0, "n", 5), target=4, most_per_node=None, **known)
+    return [replace(wide, job_id="wide"), replace(lame, job_id="lame")]
+
+
+def test_a_gang_gives_ranks_beyond_its_size_to_one_that_lacks_some() -> None:
+    """Had the other job not started with fewer ranks, it would have got them from the queue."""
+    steps = {step.job_id: step for step in plan_gangs(six_slots(3), [], [node("n", 6, free=0)], NOW)}
+    change = steps["wide"].change
+    assert isinstance(change, ResizeGang)
+    assert (change.members.survivors, change.why) == ((0, 1), "others wait for the slots: from 5 to 2 ranks")
+    after = {step.job_id: step for step in plan_gangs(six_slots(0), [], [NodeView("n", "n", "cpu", 6, (2, 3, 4), True)], NOW)}
+    assert (new_slots(after["lame"]), new_slots(after["wide"])) == (["n"] * 3, [])
+
+
+def test_a_gang_keeps_its_extra_ranks_where_they_are_of_no_use_to_one_that_lacks_some() -> None:
+    full = [node("n", 6, free=0)]
+    failing = six_slots(3, join_failures=(JoinFailure(NOW, "no such device"),))
+    elsewhere = six_slots(3, requirements=Requirements(labels=frozenset({"zone=far"})))
+    for others in (failing, elsewhere, six_slots(2, block=4), six_slots(3, parked=(cold(1), cold(2), cold(3)))):
+        assert [step.change for step in plan_gangs(others, [], full, NOW)] == [None, None]
 
 
 def test_a_gang_keeps_its_extra_ranks_where_the_jobs_that_wait_fit_beside_it() -> None:

@@ -336,15 +336,21 @@ def _without(each: NodeView, running: list[Placement]) -> NodeView:
     return replace(each, free=tuple(slot for slot in each.free if slot not in taken))
 
 
-SHAPES = st.tuples(
+#: Of nodes that a job prefers or leaves out; some of them are not there.
+NODE_IDS = st.just(frozenset[str]()) | st.frozensets(st.integers(0, 14).map(lambda i: f"n{i}"), max_size=4)
+SHAPES = st.builds(
+    request,
+    st.just(""),
     st.integers(1, 7),
     st.integers(1, 5),
-    st.integers(0, 2),
-    st.integers(0, 9),
-    st.none() | st.integers(1, 3),
-    st.sampled_from([Parallelism(), Parallelism(strategy="fsdp", shard=2), Parallelism(tensor=2)]),
-    st.booleans(),
-    REQUIREMENTS,
+    priority=st.integers(0, 2),
+    age=st.integers(0, 9),
+    min_blocks=st.none() | st.integers(1, 3),
+    plan=st.sampled_from([Parallelism(), Parallelism(strategy="fsdp", shard=2), Parallelism(tensor=2)]),
+    spread=st.booleans(),
+    requirements=REQUIREMENTS,
+    prefers=NODE_IDS,
+    leaves_out=NODE_IDS,
 )
 MANY_NODES = st.lists(
     st.tuples(
@@ -362,12 +368,7 @@ MANY_NODES = st.lists(
         for i, (slots, free, device, up, labels, taints) in enumerate(rows)
     ]
 )
-MANY_JOBS = st.lists(SHAPES, max_size=20).map(
-    lambda rows: [
-        request(f"j{i}", blocks, slots, priority=priority, age=age, min_blocks=least, plan=plan, spread=spread, requirements=requirements)
-        for i, (blocks, slots, priority, age, least, plan, spread, requirements) in enumerate(rows)
-    ]
-)
+MANY_JOBS = st.lists(SHAPES, max_size=20).map(lambda jobs: [replace(each, job_id=f"j{i}") for i, each in enumerate(jobs)])
 
 
 @settings(max_examples=250, deadline=None)

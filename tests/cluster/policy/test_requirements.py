@@ -18,6 +18,7 @@ TAINTED = NODE | {"taints": facets({"dedicated": "vision", "broken": ""})}
         (ANY_NODE, NODE, None),
         (Requirements(device="cpu", labels=facets({"zone": "near"})), NODE, None),
         (Requirements(device="cuda"), NODE, "device cpu"),
+        (Requirements(device="cuda", has_run=True), NODE, "device cpu, and it has run on cuda"),
         (Requirements(labels=facets({"zone": "far", "disk": "big"})), NODE, "no label disk=big, zone=far"),
         (ANY_NODE, TAINTED, "taint broken, dedicated=vision"),
         (Requirements(tolerations=frozenset({"dedicated", "broken"})), TAINTED, None),
@@ -41,3 +42,15 @@ def test_a_job_whose_tool_no_node_has_says_so_and_is_kept_off_nodes_without(tool
     (waits,) = place([request("job", 5, requirements=wants)], [without, having])
     assert isinstance(waits, QueuedGang)
     assert f"it cannot use a ({tool.obstacle})" in waits.reason.text
+
+
+def test_a_job_that_has_run_on_gpus_waits_for_one_beside_free_cpu_slots() -> None:
+    ran = request("job", requirements=Requirements(device="cuda", has_run=True))
+    (waits,) = place([ran], [node("c"), node("g", 1, device="cuda", free=0)])
+    assert isinstance(waits, QueuedGang)
+    assert waits.reason.text == (
+        "needs 1 node with 1 free slot; the largest available node is g (0 free slots); it cannot use c (device cpu, and it has run on cuda)"
+    )
+    (waits,) = place([ran], [node("c")])
+    assert isinstance(waits, QueuedGang)
+    assert waits.reason.next_step == "wait for such a node, or go on with another device as a new job: paceline restore CHECKPOINT"

@@ -1,0 +1,71 @@
+"""Queries about the earlier generations of jobs that wait for slots: what they ran on, where their checkpoints are, and where they
+could not start."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.cluster.states import CheckpointState, RankState
+from paceline.db.models.checkpoints import CheckpointRow
+from paceline.db.models.jobs import RankRow
+from paceline.db.models.nodes import NodeRow
+
+#: A job may be started from one that its own job has gone another way from.
+GOOD = (CheckpointState.COMMITTED, CheckpointState.SUPERSEDED)
+
+
+class WrittenCheckpoint(NamedTuple):
+    """A checkpoint that has not been found to be damaged, and the node that wrote it."""
+
+    id: str
+    job_id: str
+    node_id: str
+
+
+async def newest_checkpoints(session: AsyncSession, job_ids: Collection[str]) -> dict[str, WrittenCheckpoint]:
+    """The checkpoint that each of these jobs would restore first, by job."""
+    if not job_ids:
+        return {}
+    query = select(CheckpointRow.id, CheckpointRow.job_id, CheckpointRow.node_id)
+    query = query.where(CheckpointRow.job_id.in_(job_ids), CheckpointRow.state == CheckpointState.COMMITTED)
+    rows = await session.execute(query.order_by(CheckpointRow.step, CheckpointRow.generation))
+    return {row.job_id: WrittenCheckpoint(*row) for row in rows}  # the last one of a job stays
+
+
+async def checkpoints(session: AsyncSession, checkpoint_ids: Collection[str]) -> dict[str, WrittenCheckpoint]:
+    """The checkpoints among these that have not been found to be damaged, by id."""
+    if not checkpoint_ids:
+        return {}
+    query = select(CheckpointRow.id, CheckpointRow.job_id, CheckpointRow.node_id)
+    query = query.where(CheckpointRow.id.in_(checkpoint_ids), CheckpointRow.state.in_(GOOD))
+    return {row.id: WrittenCheckpoint(*row) for row in await session.execute(query)}
+
+
+async def devices(session: AsyncSession, job_ids: Collection[str]) -> dict[str, str]:
+    """The device on which each of these jobs had its newest process of rank 0, by job; those that never had one are left out."""
+    if not job_ids:
+        return {}
+    leads = (RankRow.job_id.in_(job_ids), RankRow.rank == 0, RankRow.pid.is_not(None))
+    newest = select(RankRow.job_id, func.max(RankRow.generation).label("generation")).where(*leads).group_by(RankRow.job_id).subquery()
+    query = (
+        select(RankRow.job_id, RankRow.card, NodeRow.device)
+        .join(newest, and_(newest.c.job_id == RankRow.job_id, newest.c.generation == RankRow.generation))
+        .join(NodeRow, NodeRow.id == RankRow.node_id)
+        .where(RankRow.rank == 0)
+    )
+    rows = await session.execute(query)
+    return {row.job_id: row.device if row.card is None else "cuda" for row in rows}  # an agent may offer other slots by now
+
+
+async def failed_ranks(session: AsyncSession, job_ids: Collection[str], exception: str, since: datetime) -> Sequence[RankRow]:
+    """Ranks of these jobs that have failed since then without a process, or with this exception."""
+    if not job_ids:
+        return []
+    ended = (RankRow.state == RankState.EXITED, RankRow.outcome == "failed", RankRow.updated_at > since)
+    why = or_(RankRow.pid.is_(None), RankRow.failure["exception"].as_string() == exception)
+    return (await session.scalars(select(RankRow).where(RankRow.job_id.in_(job_ids), *ended, why))).all()

@@ -1,0 +1,139 @@
+"""What earlier generations of a job say of where it should be placed: on both databases."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core.context import Services
+from paceline.api.services.scheduling.earlier_generations import LEFT_OUT, EarlierGenerations, read
+from paceline.cluster.policy.failures import UNREACHABLE
+from paceline.cluster.states import CheckpointState, JobState, RankState
+from paceline.db.models.jobs import JobRow, RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import nodes as node_rows
+from paceline.training.link import FailureReport
+from tests import factories
+
+NOW = factories.START
+SHARED = {"checkpoint": {"directory": "/shared"}}
+
+
+async def add_node(session: AsyncSession, name: str, disk: str | None) -> NodeRow:
+    node, _ = await factories.create_node(session, name=name, inventory={"checkpoint_disk": disk})
+    return node
+
+
+async def waits(session: AsyncSession, **columns: Any) -> JobRow:
+    known: dict[str, Any] = {"generation": 1} | columns
+    return await factories.create_job(session, **known)
+
+
+async def failed(session: AsyncSession, node: NodeRow, *, pid: int | None = None, **said: Any) -> JobRow:
+    """A job that waits since its rank on `node` has failed."""
+    job = await factories.create_running_job(session, node)
+    job.state = JobState.RECOVERING
+    rank = await session.get_one(RankRow, (job.id, 1, 0))
+    rank.state, rank.outcome, rank.pid, rank.drained = RankState.EXITED, "failed", pid, True
+    report: dict[str, Any] = {"kind": "exit", "rank": 0, "message": "cannot start"} | said
+    rank.failure = msgspec.to_builtins(FailureReport(**report))
+    await session.flush()
+    return job
+
+
+async def look(session: AsyncSession, *jobs: JobRow, later: timedelta = timedelta()) -> EarlierGenerations:
+    return await read(session, jobs, await node_rows.present(session), NOW + later)
+
+
+async def test_a_job_prefers_the_nodes_that_share_the_folder_of_its_newest_checkpoint(services: Services) -> None:
+    async with services.write() as session:
+        a, b = await add_node(session, "a", "one"), await add_node(session, "b", "two")
+        also_a = await add_node(session, "also-a", "one")
+        job, other, new = await waits(session), await waits(session), await waits(session, generation=0)
+        session.add_all([factories.checkpoint(job, node, step=step) for node, step in ((a, 20), (b, 10))])
+        session.add(factories.checkpoint(job, b, step=30, state=CheckpointState.DAMAGED))
+        session.add(factories.checkpoint(other, b, step=5))
+        await session.flush()
+        found = await look(session, job, other, new)
+        assert found.prefers == {job.id: {a.id, also_a.id}, other.id: {b.id}}
+        assert (found.request_of(job).prefers, found.request_of(new).prefers) == (found.prefers[job.id], frozenset())
+
+
+async def test_no_node_is_preferred_for_a_folder_that_many_may_see(services: Services) -> None:
+    async with services.write() as session:
+        a, mounts = await add_node(session, "a", "one"), await add_node(session, "mounts", None)
+        named, mounted = await waits(session, spec=factories.job_spec(**SHARED)), await waits(session)
+        session.add_all([factories.checkpoint(named, a, step=1), factories.checkpoint(mounted, mounts, step=1)])
+        await session.flush()
+        assert (await look(session, named, mounted)).prefers == {}
+
+
+async def test_a_job_that_starts_from_another_ones_checkpoint_prefers_the_node_that_has_it(services: Services) -> None:
+    async with services.write() as session:
+        a = await add_node(session, "a", "one")
+        first, named = await waits(session), await waits(session, spec=factories.job_spec(**SHARED))
+        origin, elsewhere = factories.checkpoint(first, a, step=1), factories.checkpoint(named, a, step=1)
+        session.add_all([origin, elsewhere])
+        await session.flush()
+        own_folder = await waits(session, generation=0, restored_from=origin.id, spec=factories.job_spec(**SHARED))
+        of_shared = await waits(session, generation=0, restored_from=elsewhere.id)
+        assert (await look(session, own_folder, of_shared)).prefers == {own_folder.id: {a.id}}
+
+
+async def test_a_node_that_could_not_start_a_rank_is_left_out_for_a_while(services: Services) -> None:
+    async with services.write() as session:
+        a = await add_node(session, "a", None)
+        job = await failed(session, a)
+        assert (await look(session, job)).leaves_out == {job.id: {a.id}}
+        assert (await look(session, job)).request_of(job).leaves_out == {a.id}
+        assert (await look(session, job, later=LEFT_OUT)).leaves_out == {}
+
+
+async def test_a_node_on_which_a_rank_failed_by_itself_is_not_left_out(services: Services) -> None:
+    async with services.write() as session:
+        a = await add_node(session, "a", None)
+        jobs = [
+            await failed(session, a, exit_code=1),
+            await failed(session, a, pid=7),
+            await failed(session, a, ordered=True),
+            await failed(session, a, kind="invalid_input"),
+            await failed(session, a, pid=7, kind="exception", exception="ValueError", exit_code=1),
+        ]
+        assert (await look(session, *jobs)).leaves_out == {}
+
+
+async def test_a_checkpoint_that_one_node_could_not_read_is_not_looked_for_on_others_that_do_not_share_the_folder(
+    services: Services,
+) -> None:
+    async with services.write() as session:
+        home, a, b = [await add_node(session, name, f"of {name}") for name in ("home", "a", "b")]
+        await add_node(session, "mounts", None)
+        unreadable = {"pid": 7, "kind": "exception", "exception": UNREACHABLE, "exit_code": 1}
+        job, unknown = await failed(session, a, **unreadable), await failed(session, a, **unreadable)
+        session.add(factories.checkpoint(job, home, step=1))
+        await session.flush()
+        found = await look(session, job, unknown)
+        assert found.leaves_out == {job.id: {a.id, b.id}, unknown.id: {a.id}}
+
+
+async def test_a_job_goes_on_on_the_device_that_it_has_run_on(services: Services) -> None:
+    async with services.write() as session:
+        gpu, _ = await factories.create_node(session, name="g", device="cuda")
+        cpu = await add_node(session, "c", None)
+        on_gpu, on_cpu = await factories.create_running_job(session, gpu), await factories.create_running_job(session, cpu)
+        chosen = await factories.create_running_job(session, cpu, spec=factories.job_spec(resources={"device": "cuda"}))
+        refused, new = await failed(session, gpu), await waits(session, generation=0)
+        gpu.device = "cpu"  # its agent offers no cards any more
+        await session.flush()
+        found = await look(session, on_gpu, on_cpu, chosen, refused, new)
+        wanted = [found.request_of(job).requirements for job in (on_gpu, on_cpu, chosen, refused, new)]
+        assert [(each.device, each.has_run) for each in wanted] == [
+            ("cuda", True),
+            ("cpu", True),
+            ("cuda", False),
+            (None, False),
+            (None, False),
+        ]
