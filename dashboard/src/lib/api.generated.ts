@@ -8693,9 +8693,9 @@ export interface components {
             args: string[];
             /**
              * Command
-             * @description Program and its arguments, as a list or one text. No shell reads it; for a shell write [bash, -c, ...].
+             * @description Program and its arguments, as a list or one text. No shell reads it; for a shell write bash -c '...'.
              */
-            command?: string[] | null;
+            command?: string[] | string | null;
             /**
              * Grace Seconds
              * @description Time between SIGTERM and SIGKILL when Paceline ends the ranks, to save and exit. In seconds, or as 2m.
