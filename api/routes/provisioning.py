@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -24,6 +24,10 @@ from paceline.db.repositories import provisioning as rows
 MANUAL = "manual"
 router = APIRouter(prefix="/cluster", tags=["cluster"])
 Name = Annotated[PoolName, Path()]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(alias="If-None-Match", description="`*`: the pool is only created; 409 already_exists where there is one of this name"),
+]
 
 
 def server_for_nodes(request: Request, services: Services) -> str:
@@ -55,11 +59,20 @@ async def get_pool(name: Name, services: ServicesDep, session: ReadSession) -> N
 
 
 @router.put("/pools/{name}")
-async def apply_pool(name: Name, body: PoolSpec, request: Request, caller: Admin, services: ServicesDep, session: WriteSession) -> NodePool:
+async def apply_pool(
+    name: Name,
+    body: PoolSpec,
+    request: Request,
+    caller: Admin,
+    services: ServicesDep,
+    session: WriteSession,
+    if_none_match: IfNoneMatch = None,
+) -> NodePool:
     """Create a pool, or replace it. Nodes that it has stay as they are; further ones are launched as it says now."""
     if body.name != name:
         raise ProblemError("invalid_request", f"the body is of the pool {body.name!r}, the path of {name!r}: give both the same name")
-    row = await pools.apply(session, body, server_for_nodes(request, services), caller.actor, services.now())
+    server, is_new = server_for_nodes(request, services), if_none_match == "*"
+    row = await pools.apply(session, body, server, caller.actor, services.now(), is_new=is_new)
     return (await pools.describe(session, [row], services.now()))[0]
 
 

@@ -29,11 +29,14 @@ async def find(session: AsyncSession, name: str, *, lock: bool = False) -> PoolR
     return row
 
 
-async def apply(session: AsyncSession, spec: PoolSpec, server: str, actor: Actor, now: datetime) -> PoolRow:
+async def apply(session: AsyncSession, spec: PoolSpec, server: str, actor: Actor, now: datetime, *, is_new: bool = False) -> PoolRow:
     """Store a pool, in the place of one that has its name. Its nodes stay as they are; the next one is launched as it says now.
 
-    `server`: the coordinator's URL as nodes reach it, where the pool has none of its own."""
+    `server`: the coordinator's URL as nodes reach it, where the pool has none of its own. `is_new`: raise ProblemError already_exists where there is
+    a pool of this name."""
     row = await rows.pool(session, spec.name, lock=True)
+    if is_new and row is not None:
+        raise ProblemError("already_exists", f"there is a pool {spec.name!r} already; edit it, or choose another name")
     values = {
         "provider": spec.provider.type,
         "settings": spec.provider.model_dump(mode="json", exclude_none=True),

@@ -10761,7 +10761,10 @@ export interface operations {
     apply_pool: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description `*`: the pool is only created; 409 already_exists where there is one of this name */
+                "If-None-Match"?: string | null;
+            };
             path: {
                 name: string;
             };
