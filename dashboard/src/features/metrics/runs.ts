@@ -23,7 +23,7 @@ export function joined(name: string, generations: readonly Series[]): Series {
   for (const from of generations.toSorted((a, b) => a.generation - b.generation))
     from.steps.forEach((step, at) => buckets.set(step - (step % from.bucketSteps), { from, at }));
   const ordered = [...buckets.keys()].sort((a, b) => a - b).map((first) => buckets.get(first)!);
-  const take = (what: "steps" | "minimum" | "maximum" | "mean" | "last" | "count" | "times") =>
+  const take = (what: "steps" | "minimum" | "maximum" | "mean" | "last" | "count" | "nans" | "times") =>
     ordered.map(({ from, at }) => from[what][at]!);
   return {
     ...emptySeries(name, 0, 0, Math.max(1, ...generations.map(({ bucketSteps }) => bucketSteps))),
@@ -33,6 +33,7 @@ export function joined(name: string, generations: readonly Series[]): Series {
     mean: take("mean"),
     last: take("last"),
     count: take("count"),
+    nans: take("nans"),
     times: take("times"),
   };
 }
