@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -24,6 +24,10 @@ from paceline.db.repositories import provisioning as rows
 MANUAL = "manual"
 router = APIRouter(prefix="/cluster", tags=["cluster"])
 Name = Annotated[PoolName, Path()]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(alias="If-None-Match", description="`*`: the pool is only created; 409 already_exists where there is one of this name"),
+]
 
 
 def address_of(request: Request) -> str:
@@ -60,12 +64,20 @@ async def get_pool(name: Name, services: ServicesDep, session: ReadSession) -> N
 
 
 @router.put("/pools/{name}")
-async def apply_pool(name: Name, body: PoolSpec, request: Request, caller: Admin, services: ServicesDep, session: WriteSession) -> NodePool:
+async def apply_pool(
+    name: Name,
+    body: PoolSpec,
+    request: Request,
+    caller: Admin,
+    services: ServicesDep,
+    session: WriteSession,
+    if_none_match: IfNoneMatch = None,
+) -> NodePool:
     """Create a pool, or replace it. Nodes that it has stay as they are; further ones are launched as it says now."""
     if body.name != name:
         raise ProblemError("invalid_request", f"the body is of the pool {body.name!r}, the path of {name!r}: give both the same name")
     public_url = services.settings.public_url
-    row = await pools.apply(session, body, public_url, address_of(request), caller.actor, services.now())
+    row = await pools.apply(session, body, public_url, address_of(request), caller.actor, services.now(), is_new=if_none_match == "*")
     return (await pools.describe(session, [row], public_url, services.now()))[0]
 
 

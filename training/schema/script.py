@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from paceline.training.schema.amounts import LONGEST_GRACE_SECONDS, Grace
 from paceline.training.schema.parts import Part, Path, Text, inconsistent
@@ -29,14 +31,23 @@ def as_typed(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-def _split(value: Any) -> Any:
-    """A command in one text as a shell would take it apart. Raises ValueError for an unfinished quotation."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return shlex.split(value)
-    except ValueError as error:
-        raise inconsistent("script.command={value} cannot be taken apart: {why}", value=value, why=str(error)) from None
+@dataclass(frozen=True)
+class CommandLine:
+    """For `Annotated` behind arguments: they may be given as one text too, which is taken apart as a shell would."""
+
+    def read(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return shlex.split(value)
+        except ValueError as error:
+            raise inconsistent("script.command={value} cannot be taken apart: {why}", value=value, why=str(error)) from None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "string"}]}
 
 
 Argument = Annotated[Text, BeforeValidator(as_typed)]
@@ -54,11 +65,8 @@ class Script(Part):
         None, min_length=1, description="Python file on the nodes, absolute or relative to environment.working_directory."
     )
     module: ModuleName | None = Field(None, description="Python module, as in `python -m`. Found from environment.working_directory.")
-    command: Annotated[Arguments, BeforeValidator(_split)] | None = Field(
-        None,
-        min_length=1,
-        max_length=MOST_ARGUMENTS,
-        description="Program and its arguments, as a list or one text. No shell reads it; for a shell write [bash, -c, ...].",
+    command: Annotated[Arguments, Field(min_length=1, max_length=MOST_ARGUMENTS), CommandLine()] | None = Field(
+        None, description="Program and its arguments, as a list or one text. No shell reads it; for a shell write bash -c '...'."
     )
     args: Arguments = Field((), max_length=MOST_ARGUMENTS, description="Arguments of path or module. Numbers are passed on as typed.")
     grace_seconds: Grace = Field(

@@ -34,11 +34,16 @@ def server_for(row: PoolRow, public_url: str) -> str:
     return row.server if row.server_given or not public_url else public_url
 
 
-async def apply(session: AsyncSession, spec: PoolSpec, public_url: str, address: str, actor: Actor, now: datetime) -> PoolRow:
+async def apply(
+    session: AsyncSession, spec: PoolSpec, public_url: str, address: str, actor: Actor, now: datetime, *, is_new: bool = False
+) -> PoolRow:
     """Store a pool, in the place of one that has its name. Its nodes stay as they are; the next one is launched as it says now.
 
-    `public_url`: the coordinator's, if it has one; `address`: the URL under which the pool was sent."""
+    `public_url`: the coordinator's, if it has one; `address`: the URL under which the pool was sent. `is_new`: raise ProblemError already_exists where
+    there is a pool of this name."""
     row = await rows.pool(session, spec.name, lock=True)
+    if is_new and row is not None:
+        raise ProblemError("already_exists", f"there is a pool {spec.name!r} already; edit it, or choose another name")
     # A client that edits what it has read sends the coordinator's URL back, which makes it none of the pool's own.
     is_as_shown = row is not None and not row.server_given and spec.server == server_for(row, public_url)
     values = {

@@ -8703,9 +8703,9 @@ export interface components {
             args: string[];
             /**
              * Command
-             * @description Program and its arguments, as a list or one text. No shell reads it; for a shell write [bash, -c, ...].
+             * @description Program and its arguments, as a list or one text. No shell reads it; for a shell write bash -c '...'.
              */
-            command?: string[] | null;
+            command?: string[] | string | null;
             /**
              * Grace Seconds
              * @description Time between SIGTERM and SIGKILL when Paceline ends the ranks, to save and exit. In seconds, or as 2m.
@@ -10771,7 +10771,10 @@ export interface operations {
     apply_pool: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description `*`: the pool is only created; 409 already_exists where there is one of this name */
+                "If-None-Match"?: string | null;
+            };
             path: {
                 name: string;
             };

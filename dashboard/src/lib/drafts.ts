@@ -4,7 +4,7 @@
  * A draft belongs to what it was begun from, written as in the address: `template:gpt_stdlib`, `from:JOB`.
  */
 import { useQueryClient } from "@tanstack/react-query";
-import { useEffect, useRef, useState } from "react";
+import { useState } from "react";
 import { keys } from "./keys";
 import type { Me } from "./types";
 
@@ -65,14 +65,4 @@ export function useDrafts(kind: DraftKind): Drafts {
   const userId = useQueryClient().getQueryData<Me | null>(keys.me)?.user_id ?? "";
   const [drafts] = useState(() => new Drafts(userId, kind));
   return drafts;
-}
-
-/** Keeps a document that was begun as `initial` while it differs from that; `isKept` is asked when the page is left. */
-export function useKeeping(drafts: Drafts, source: string, text: string, initial: string) {
-  const kept = useRef(true);
-  useEffect(() => {
-    if (text === initial) drafts.drop(source);
-    else kept.current = drafts.keep(source, text);
-  }, [drafts, source, text, initial]);
-  return { isKept: () => kept.current, drop: () => drafts.drop(source) };
 }

@@ -368,6 +368,15 @@ async def test_a_pool_has_room_for_as_many_nodes_as_it_has_hosts(machinery: Mach
     assert "has 2 of at most 2 nodes" in refused.json()["detail"]
 
 
+async def test_a_new_pool_does_not_take_the_place_of_one_that_has_its_name(machinery: Machinery) -> None:
+    new, other = {"If-None-Match": "*"}, {"name": "lab", "provider": {"type": "manual"}}
+    assert (await machinery.client.put(f"{POOLS}/lab", json=POOL, headers=new)).status_code == 200
+    refused = await machinery.client.put(f"{POOLS}/lab", json=other, headers=new)
+    assert (refused.status_code, refused.json()["code"]) == (409, "already_exists")
+    assert "there is a pool 'lab' already" in refused.json()["detail"]
+    assert (await machinery.client.get(f"{POOLS}/lab")).json()["provider"]["type"] == "ssh"
+
+
 async def test_deleting_a_pool_with_nodes_is_refused_or_drains_them(machinery: Machinery) -> None:
     launch_id, node_id = await machinery.joined()
     await machinery.move_node(node_id, NodeState.READY)

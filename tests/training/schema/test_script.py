@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from paceline.training.schema.script import Script
 from paceline.training.spec import derived
-from paceline.training.spec.job import JobSpec
+from paceline.training.spec.job import JobSpec, json_schema
 from paceline.training.spec.text import load
 
 
@@ -46,6 +46,11 @@ def script_of(document: Any) -> Script:
 )
 def test_a_script_is_a_file_a_module_or_a_command(document: Any, program: tuple[str, ...]) -> None:
     assert script_of(document).program("python") == program
+
+
+def test_the_published_schema_takes_a_command_as_one_text() -> None:
+    published = json_schema()["$defs"]["Script"]["properties"]["command"]
+    assert [each["type"] for each in published["anyOf"]] == ["array", "string", "null"]
 
 
 @pytest.mark.parametrize(

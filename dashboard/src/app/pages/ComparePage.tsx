@@ -4,11 +4,12 @@ import { useEffect, useState } from "react";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { Comparisons } from "@/features/compare/components/Comparisons";
-import { jobIdQuery, jobQuery } from "@/features/jobs/api/jobs";
+import { jobIdQuery } from "@/features/jobs/api/jobs";
 import { JobPicker } from "@/features/jobs/components/JobPicker";
 import { MediaBoard } from "@/features/media/components/MediaBoard";
 import { lossUnitOf } from "@/features/metrics/catalog";
 import { RunCharts } from "@/features/metrics/components/RunCharts";
+import { jobQuery } from "@/lib/jobQuery";
 import { isTerminal, startOf } from "@/lib/jobs";
 import { MOST_COMPARED, type CompareSearch } from "../search";
 

@@ -4,6 +4,7 @@ import { getRouteApi, Link } from "@tanstack/react-router";
 import { IconPlus } from "@tabler/icons-react";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { DocsLink } from "@/components/ui/DocsLink";
+import { EmptyPage } from "@/components/ui/EmptyPage";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { experimentListQuery, type ExperimentFilter } from "@/features/experiments/api/experiments";
 import { ExperimentFilters } from "@/features/experiments/components/ExperimentFilters";
@@ -34,7 +35,9 @@ export function ExperimentsPage() {
           rows={6}
           isEmpty={({ items }) => items.length === 0}
           empty={
-            filtered ? (
+            filter.cursor !== undefined ? (
+              <EmptyPage />
+            ) : filtered ? (
               <NothingMatches onClear={() => change({ q: undefined, status: undefined, project: undefined })} />
             ) : (
               <NoExperiments />

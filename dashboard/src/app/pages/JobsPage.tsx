@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { IconPlus } from "@tabler/icons-react";
 import { DocsLink } from "@/components/ui/DocsLink";
+import { EmptyPage } from "@/components/ui/EmptyPage";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { experimentQuery } from "@/features/experiments/api/experiments";
@@ -79,7 +80,15 @@ export function JobsPage() {
           what="the jobs"
           rows={8}
           isEmpty={(page) => page.items.length === 0}
-          empty={isLimited(filter) ? <NothingMatches onClear={() => change(NO_LIMITS)} /> : <NoJobs />}
+          empty={
+            filter.cursor !== undefined ? (
+              <EmptyPage />
+            ) : isLimited(filter) ? (
+              <NothingMatches onClear={() => change(NO_LIMITS)} />
+            ) : (
+              <NoJobs />
+            )
+          }
         >
           {(page) => (
             <JobsTable

@@ -1,5 +1,6 @@
 import { Button, Group, Text } from "@mantine/core";
 import { useBlocker } from "@tanstack/react-router";
+import type { Keeping } from "@/lib/useKeeping";
 import { Dialog } from "./Dialog";
 
 interface Place {
@@ -10,9 +11,7 @@ interface Place {
 interface Props {
   noun: string;
   isEdited(): boolean;
-  /** Whether this browser has a draft of what would be left. */
-  isKept(): boolean;
-  onDiscard(): void;
+  kept: Keeping;
 }
 
 /**
@@ -20,21 +19,24 @@ interface Props {
  *
  * The browser asks before it reloads or closes the page only where there is no draft: else nothing would be lost.
  */
-export function LeaveGuard({ noun, isEdited, isKept, onDiscard }: Props) {
+export function LeaveGuard({ noun, isEdited, kept }: Props) {
   const blocker = useBlocker({
     shouldBlockFn: ({ current, next }) => isEdited() && leaves(current as Place, next as Place),
-    enableBeforeUnload: () => isEdited() && !isKept(),
+    enableBeforeUnload: () => isEdited() && !kept.isKept(),
     withResolver: true,
   });
   if (blocker.status !== "blocked") return null;
   const discard = () => {
-    onDiscard();
+    kept.drop();
     blocker.proceed();
+  };
+  const keep = () => {
+    if (kept.keep()) blocker.proceed();
   };
   return (
     <Dialog onClose={blocker.reset} title="Keep your changes?" size="lg">
       <Text size="sm">
-        {isKept()
+        {kept.hasRoom
           ? `You have not submitted this ${noun}. This browser can keep a draft of it, to be found under Template.`
           : `You have not submitted this ${noun}, and this browser has no room for a draft. Your changes are lost if you leave.`}
       </Text>
@@ -42,10 +44,10 @@ export function LeaveGuard({ noun, isEdited, isKept, onDiscard }: Props) {
         <Button variant="default" onClick={blocker.reset} data-autofocus>
           Keep editing
         </Button>
-        <Button variant={isKept() ? "default" : "filled"} color="red.8" onClick={discard}>
+        <Button variant={kept.hasRoom ? "default" : "filled"} color="red.8" onClick={discard}>
           Discard changes
         </Button>
-        {isKept() && <Button onClick={blocker.proceed}>Keep draft and leave</Button>}
+        {kept.hasRoom && <Button onClick={keep}>Keep draft and leave</Button>}
       </Group>
     </Dialog>
   );

@@ -38,6 +38,14 @@ describe("buckets", () => {
     expect(series).toMatchObject({ steps: [3], minimum: [1], maximum: [3], mean: [2], count: [2] });
   });
 
+  it("knows of a NaN in a bucket, from the coordinator, live and when it coarsens", () => {
+    const series = fromCurve(curve({ bucket_steps: 2, steps: [1], count: [2], last: [1], nan_count: [1] }));
+    for (const step of [2, 3, 4]) append(series, step, step === 2 ? "NaN" : 1, step);
+    expect(series).toMatchObject({ steps: [1, 3, 4], nans: [1, 1, 0] });
+    coarsen(series);
+    expect(series).toMatchObject({ steps: [3, 4], nans: [2, 0], last: [1, 1] });
+  });
+
   it("weighs the mean by the points of each part, live and where buckets are joined", () => {
     const series = fromCurve(curve({ bucket_steps: 10, steps: [8], count: [8], mean: [100], last: [0] }));
     append(series, 9, 1000, 9);

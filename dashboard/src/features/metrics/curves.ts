@@ -15,6 +15,8 @@ export interface Series {
   last: number[];
   /** Points in the bucket that are numbers. */
   count: number[];
+  /** Points in the bucket that are none. */
+  nans: number[];
   /** Of the last point, in seconds since the epoch. */
   times: number[];
 }
@@ -27,6 +29,7 @@ interface Bucket {
   mean: number;
   last: number;
   count: number;
+  nans: number;
   time: number;
 }
 
@@ -44,12 +47,13 @@ export function fromCurve(curve: Curve): Series {
     mean: curve.mean.map(toNumber),
     last: curve.last.map(toNumber),
     count: curve.count.map((points, at) => points - curve.nan_count[at]!),
+    nans: [...curve.nan_count],
     times: [...curve.times],
   };
 }
 
 export function emptySeries(name: string, rank: number, generation: number, bucketSteps = 1): Series {
-  const nothing = { steps: [], minimum: [], maximum: [], mean: [], last: [], count: [], times: [] };
+  const nothing = { steps: [], minimum: [], maximum: [], mean: [], last: [], count: [], nans: [], times: [] };
   return { name, rank, generation, bucketSteps, ...nothing };
 }
 
@@ -58,8 +62,8 @@ export function append(series: Series, step: number, value: AnyFloat, time: numb
   const newest = series.steps.at(-1);
   if (newest !== undefined && step <= newest) return false;
   const number = toNumber(value);
-  const points = Number.isNaN(number) ? 0 : 1;
-  add(series, { step, minimum: number, maximum: number, mean: number, last: number, count: points, time });
+  const nans = Number.isNaN(number) ? 1 : 0;
+  add(series, { step, minimum: number, maximum: number, mean: number, last: number, count: 1 - nans, nans, time });
   if (series.steps.length > MOST_BUCKETS * 2) coarsen(series);
   return true;
 }
@@ -68,18 +72,19 @@ export function append(series: Series, step: number, value: AnyFloat, time: numb
 function add(series: Series, bucket: Bucket): void {
   const newest = series.steps.length - 1;
   const joins = newest >= 0 && sameBucket(series.steps[newest]!, bucket.step, series.bucketSteps);
-  const { step, minimum, maximum, mean, last, count, time } = joins ? merged(bucketAt(series, newest), bucket) : bucket;
+  const now = joins ? merged(bucketAt(series, newest), bucket) : bucket;
   const at = joins ? newest : newest + 1;
-  series.steps[at] = step;
-  series.minimum[at] = minimum;
-  series.maximum[at] = maximum;
-  series.mean[at] = mean;
-  series.last[at] = last;
-  series.count[at] = count;
-  series.times[at] = time;
+  series.steps[at] = now.step;
+  series.minimum[at] = now.minimum;
+  series.maximum[at] = now.maximum;
+  series.mean[at] = now.mean;
+  series.last[at] = now.last;
+  series.count[at] = now.count;
+  series.nans[at] = now.nans;
+  series.times[at] = now.time;
 }
 
-function bucketAt({ steps, minimum, maximum, mean, last, count, times }: Series, at: number): Bucket {
+function bucketAt({ steps, minimum, maximum, mean, last, count, nans, times }: Series, at: number): Bucket {
   return {
     step: steps[at]!,
     minimum: minimum[at]!,
@@ -87,6 +92,7 @@ function bucketAt({ steps, minimum, maximum, mean, last, count, times }: Series,
     mean: mean[at]!,
     last: last[at]!,
     count: count[at]!,
+    nans: nans[at]!,
     time: times[at]!,
   };
 }
@@ -103,6 +109,7 @@ function merged(first: Bucket, second: Bucket): Bucket {
     maximum: known(first.maximum, second.maximum, Math.max),
     mean: known(first.mean, second.mean, (a, b) => a + ((b - a) * second.count) / count),
     count,
+    nans: first.nans + second.nans,
   };
 }
 

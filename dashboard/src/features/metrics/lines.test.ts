@@ -32,6 +32,13 @@ describe("a line", () => {
     expect(undefinedPlaces([line({ steps: [1, 2, 3], last: [1, "NaN", 2] })])).toEqual([2]);
   });
 
+  it("tells where one step of a bucket was not a number, and how many were", () => {
+    const one = line({ bucket_steps: 10, steps: [9, 19, 29], last: [3, 2, 1], nan_count: [0, 1, 0] });
+    expect(undefinedPlaces([one])).toEqual([19]);
+    expect(summarize([one])).toMatch(/^1 nats at step 29\. .* 1 value is NaN\.$/);
+    expect(summarize([one, { ...one, generation: 2 }])).toMatch(/ 2 values are NaN\.$/);
+  });
+
   it("has the value of the newest generation where several stand, smoothed as it is drawn", () => {
     const lines = [line({ last: [5, 4] }), line({ generation: 2, steps: [2, 3], last: [1, 3] })];
     expect(valueAt(lines, 2, null)).toBe(1);

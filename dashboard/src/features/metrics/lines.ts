@@ -18,6 +18,8 @@ export interface Line {
   readonly maximum: readonly number[];
   /** What is drawn of a bucket: its last point, or its mean. */
   readonly value: readonly number[];
+  /** How many points of a bucket are not a number. */
+  readonly nans: readonly number[];
   /** Drawn as points too: there are few of them. */
   readonly sparse: boolean;
   /** Lies on an earlier line, which is seen through its gaps. */
@@ -52,17 +54,19 @@ type Key = Pick<Line, "label" | "color" | "unit">;
 /** A line over steps, a value for each. */
 export function madeLine(key: Key, steps: readonly number[], values: readonly number[]): Line {
   const single = { generation: 0, bucketSteps: 1, dashed: false, sparse: steps.length < FEW };
-  return { ...key, ...single, steps, x: steps, minimum: values, maximum: values, value: values };
+  const nans = values.map(() => 0);
+  return { ...key, ...single, steps, x: steps, minimum: values, maximum: values, value: values, nans };
 }
 
 export function lineOf(series: Series, { place, ...key }: Key & { place: Placing }): Line {
-  const { name, generation, bucketSteps, steps, minimum, maximum, mean, last } = series;
+  const { name, generation, bucketSteps, steps, minimum, maximum, mean, last, nans } = series;
   return {
     ...madeLine(key, steps, isRate(name) ? mean : last),
     generation,
     bucketSteps,
     minimum,
     maximum,
+    nans,
     x: place(series),
     sparse: name.startsWith("eval_") || steps.length < FEW,
   };
@@ -119,7 +123,7 @@ export function stepsBetween(lines: readonly Line[], from: number, to: number): 
   return first < last ? { from: first, to: last } : null;
 }
 
-/** Places at which a line was not a number: marked on the chart, since a gap alone is easily overlooked. */
+/** Places at which a line was not a number, if only at one step of the bucket: marked on the chart, since a gap alone is easily overlooked. */
 export function undefinedPlaces(lines: readonly Line[]): number[] {
-  return lines.flatMap(({ x, value }) => x.filter((_, at) => !Number.isFinite(value[at])));
+  return lines.flatMap(({ x, value, nans }) => x.filter((_, at) => nans[at]! > 0 || !Number.isFinite(value[at])));
 }

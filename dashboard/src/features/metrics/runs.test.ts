@@ -17,6 +17,13 @@ describe("several runs on one chart", () => {
     expect(line).toMatchObject({ label: "killed", steps: [1, 2, 3], value: [5, 4.5, 3], x: [10, 50, 60] });
   });
 
+  it("have no leftover of a generation that ended within a bucket", () => {
+    const diverged = curve({ bucket_steps: 10, steps: [1229, 1234], maximum: [5, 1e6], last: [5, 1e6] });
+    const again = curve({ generation: 2, bucket_steps: 10, steps: [1229, 1239], last: [4, 3] });
+    const [line] = runLines([run("a", diverged, again)], "loss", "nats", "step");
+    expect(line).toMatchObject({ steps: [1229, 1239], maximum: [4, 3], value: [4, 3] });
+  });
+
   it("are dashed where they lie on an earlier one, which would be hidden otherwise", () => {
     const runs = [
       run("a", curve()),

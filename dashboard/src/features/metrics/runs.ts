@@ -13,13 +13,17 @@ export interface ComparedRun {
   curves: readonly Curve[];
 }
 
-/** All generations of a metric in one series: where steps were done again, the newest counts. */
+/**
+ * All generations of a metric in one series: where steps were done again, the newest counts.
+ *
+ * A bucket is known by its first step, since the last one of a generation ends early.
+ */
 export function joined(name: string, generations: readonly Series[]): Series {
   const buckets = new Map<number, { from: Series; at: number }>();
   for (const from of generations.toSorted((a, b) => a.generation - b.generation))
-    from.steps.forEach((step, at) => buckets.set(step, { from, at }));
-  const ordered = [...buckets.keys()].sort((a, b) => a - b).map((step) => buckets.get(step)!);
-  const take = (what: "steps" | "minimum" | "maximum" | "mean" | "last" | "count" | "times") =>
+    from.steps.forEach((step, at) => buckets.set(step - (step % from.bucketSteps), { from, at }));
+  const ordered = [...buckets.keys()].sort((a, b) => a - b).map((first) => buckets.get(first)!);
+  const take = (what: "steps" | "minimum" | "maximum" | "mean" | "last" | "count" | "nans" | "times") =>
     ordered.map(({ from, at }) => from[what][at]!);
   return {
     ...emptySeries(name, 0, 0, Math.max(1, ...generations.map(({ bucketSteps }) => bucketSteps))),
@@ -29,6 +33,7 @@ export function joined(name: string, generations: readonly Series[]): Series {
     mean: take("mean"),
     last: take("last"),
     count: take("count"),
+    nans: take("nans"),
     times: take("times"),
   };
 }

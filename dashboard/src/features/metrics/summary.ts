@@ -66,8 +66,14 @@ function sentenceOf(lines: readonly Line[], exact: ExactSteps): string {
   const newest = lines.findLast(({ steps }) => steps.length > 0)!;
   const now = `${withUnit(newest.value.at(-1)!, newest.unit)} at step ${count(newest.steps.at(-1))}.`;
   const [least, most] = [extreme(lines, "minimum"), extreme(lines, "maximum")];
-  if (least === null || most === null || least.value === most.value) return now;
-  return `${now} Min ${placed(least, "minimum", exact)}, max ${placed(most, "maximum", exact)}.`;
+  const nans = tellNans(lines);
+  if (least === null || most === null || least.value === most.value) return `${now}${nans}`;
+  return `${now} Min ${placed(least, "minimum", exact)}, max ${placed(most, "maximum", exact)}.${nans}`;
+}
+
+function tellNans(lines: readonly Line[]): string {
+  const nans = lines.flatMap((line) => line.nans).reduce((sum, each) => sum + each, 0);
+  return nans === 0 ? "" : ` ${plural(nans, "value")} ${nans === 1 ? "is" : "are"} NaN.`;
 }
 
 interface Extreme {

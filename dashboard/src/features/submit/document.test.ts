@@ -47,9 +47,7 @@ describe("the document", () => {
 environment: { variables: { COMMIT: 8412e10, BUILD: 12345678901234567890, FLAG: 0x1F, RATE: 0.10 } }
 training: { seed: 1_000, steps: 1e4 }
 `;
-    const text = setField(typed, ["name"], "x");
-    expect(text).toBe(`${typed}name: x\n`);
-    expect(parse(text).value).toEqual({ ...(parse(typed).value as object), name: "x" });
+    expect(setField(typed, ["name"], "x")).toBe(`${typed}name: x\n`);
     expect(setField(typed, ["training", "steps"], 20)).toBe(typed.replace("steps: 1e4", "steps: 20"));
   });
 
@@ -156,6 +154,13 @@ describe("validation against the published schema", () => {
     const told = (betas: string) => issuesOf(`${TEXT}optimizer:\n  kind: adamw\n  betas: [${betas}]\n`);
     expect(told("0.9 0.95")).toEqual(["/optimizer/betas Must have 2 items, not 1; separate them by commas"]);
     expect(told("0.9, 0.95, 0.9")).toEqual(["/optimizer/betas Must have 2 items, not 3"]);
+  });
+
+  it("takes a command as one text", () => {
+    expect(issuesOf("name: a\nscript: {command: accelerate launch train.py}\n")).toEqual([]);
+    expect(issuesOf("name: a\nscript: {path: a.py, args: --tag 'a}\n")).toEqual([
+      `/script/args Must be a list, such as [a, b], not "--tag 'a"; close its quote`,
+    ]);
   });
 
   it("tells how a number is written that is one elsewhere", () => {

@@ -8,7 +8,7 @@ describe("a list between commas", () => {
   const names = listField("/gradients/names", TEXTS)!;
 
   it("is read as the texts that it was written of", () => {
-    const texts = ["numpy>=1.26,<2", "", " a ", 'say "x"', '"x"', '"', "a, b", "7", "[bash, -c]"];
+    const texts = ["numpy>=1.26,<2", "", " a ", 'say "x"', '"x"', '"', "a, b", "7", "[bash, -c]", "a\nb"];
     expect(names.read(names.write(texts))).toEqual(texts);
   });
 
@@ -35,4 +35,23 @@ it("takes requirements with one on each line, since they have commas of their ow
   expect(requirements.read("numpy>=1.26,<2\n\n einops ")).toEqual(["numpy>=1.26,<2", "einops"]);
   expect(requirements.read(requirements.write(lines))).toEqual(lines);
   expect(requirements.read("\n")).toBeUndefined();
+});
+
+it("takes a command and its arguments as they are typed in a shell", () => {
+  for (const pointer of ["/script/command", "/script/args"]) {
+    const line = listField(pointer, TEXTS)!;
+    expect(line.read("python train.py --betas 0.9,0.95\n --tag 'a b'")).toEqual([
+      "python",
+      "train.py",
+      "--betas",
+      "0.9,0.95",
+      "--tag",
+      "a b",
+    ]);
+    const words = ["bash", "-c", "a, b\nc", ""];
+    expect(line.read(line.write(words))).toEqual(words);
+    expect(line.write("accelerate launch train.py")).toBe("accelerate launch train.py");
+    expect(line.read("--tag 'a")).toBe("--tag 'a");
+    expect(line.read(" ")).toBeUndefined();
+  }
 });

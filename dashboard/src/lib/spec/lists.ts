@@ -1,5 +1,6 @@
-/** Lists as a field of a form shows them: between commas, or with one item on each line. Pure. */
+/** Lists as a field of a form shows them: between commas, as a command line, or with one item on each line. Pure. */
 import { numberOf } from "../numbers";
+import { lineOf, wordsOf } from "../words";
 import type { Resolved } from "./schema";
 
 export interface ListField {
@@ -11,14 +12,23 @@ export interface ListField {
   hint?: string;
 }
 
-/** Lists whose items have commas of their own. */
-const ON_LINES = new Set(["/environment/requirements"]);
-
 /** How the field at `pointer` shows its list; null where it has none. */
 export function listField(pointer: string, schema: Resolved): ListField | null {
-  if (schema.type !== "array") return null;
-  return ON_LINES.has(pointer) ? LINES : betweenCommas(schema.items?.type === "string");
+  const own = OF_ITS_OWN[pointer];
+  if (own || schema.type !== "array") return own ?? null;
+  return betweenCommas(schema.items?.type === "string");
 }
+
+/** What is no list yet stays the text, so that it is refused. */
+const COMMAND_LINE: ListField = {
+  multiline: true,
+  hint: "As on a command line.",
+  read: (text) => {
+    const words = wordsOf(text);
+    return words === null ? text : unlessEmpty(words);
+  },
+  write: (value) => (Array.isArray(value) ? lineOf(value) : String(value)),
+};
 
 const LINES: ListField = {
   multiline: true,
@@ -27,7 +37,14 @@ const LINES: ListField = {
   write: (value) => (Array.isArray(value) ? value.join("\n") : String(value)),
 };
 
-const ITEM = /"(?:[^"\\]|\\.)*"(?=\s*(?:,|$))|[^\s,][^,]*/g;
+/** Lists whose items have commas of their own. */
+const OF_ITS_OWN: Record<string, ListField> = {
+  "/script/args": COMMAND_LINE,
+  "/script/command": COMMAND_LINE,
+  "/environment/requirements": LINES,
+};
+
+const ITEM = /"(?:[^"\\]|\\.)*"(?=\s*(?:,|$))|[^\s,][^,\n]*/g;
 
 /** A text that would be read as something else stands in quotes, as in JSON: one with commas, blanks at its ends or quotes around it. */
 function betweenCommas(areTexts: boolean): ListField {

@@ -5,6 +5,7 @@
  * policy without `unsafe-eval` holds, and it follows `discriminator`, so that a wrong field of one variant is one error.
  */
 import { numberAdvice, oversized } from "../numbers";
+import { wordsOf } from "../words";
 import { mapProblem } from "./maps";
 import { nearest } from "./nearest";
 
@@ -226,7 +227,8 @@ function typeProblem(schema: Schema, value: unknown): string | null {
   const number = isNumeric && typeof value === "string" && oversized(value);
   if (typeof number === "number") return tooLarge(schema, number, String(value).trim());
   const advice = isNumeric && typeof value === "string" ? numberAdvice(value) : "";
-  return `Must be ${KINDS[schema.type] ?? "a value"}, not ${JSON.stringify(value)}${advice}`;
+  const isOpen = schema.type === "array" && typeof value === "string" && wordsOf(value) === null;
+  return `Must be ${KINDS[schema.type] ?? "a value"}, not ${JSON.stringify(value)}${isOpen ? "; close its quote" : advice}`;
 }
 
 /** Of a number that no number holds: the limit of its field, or else that of numbers. */

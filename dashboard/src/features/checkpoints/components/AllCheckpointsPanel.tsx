@@ -6,6 +6,7 @@ import { IconSearch } from "@tabler/icons-react";
 import { useState, type ReactNode } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { DocsLink } from "@/components/ui/DocsLink";
+import { EmptyPage } from "@/components/ui/EmptyPage";
 import { ErrorText } from "@/components/ui/ErrorText";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { age, bytes, count } from "@/lib/format";
@@ -62,14 +63,7 @@ export function AllCheckpointsPanel({ filter, onSearch, onRestored }: Props) {
         what="the checkpoints"
         rows={8}
         isEmpty={(page) => page.items.length === 0}
-        empty={
-          <EmptyState title={filter.q ? "No job of that name has a checkpoint" : "No checkpoints yet"}>
-            {filter.q
-              ? "Search for another name, or clear the search."
-              : "The saved states of all jobs will be here, to restore, pin or delete. A job saves one every 100 steps unless its spec says otherwise, and when it is paused."}{" "}
-            <DocsLink page="reference/job_spec.html#checkpoint">When jobs save</DocsLink>
-          </EmptyState>
-        }
+        empty={filter.cursor !== undefined ? <EmptyPage /> : <NoCheckpoints isSearched={Boolean(filter.q)} />}
       >
         {(page) => (
           <DataTable label="Checkpoints" rows={page.items} columns={columnsAt(now, actions)} rowId={(row) => row.id} />
@@ -87,6 +81,17 @@ export function AllCheckpointsPanel({ filter, onSearch, onRestored }: Props) {
       )}
       {deleting && <DeleteDialog checkpoint={deleting} onClose={() => setDeleting(null)} />}
     </Panel>
+  );
+}
+
+function NoCheckpoints({ isSearched }: { isSearched: boolean }) {
+  return (
+    <EmptyState title={isSearched ? "No job of that name has a checkpoint" : "No checkpoints yet"}>
+      {isSearched
+        ? "Search for another name, or clear the search."
+        : "The saved states of all jobs will be here, to restore, pin or delete. A job saves one every 100 steps unless its spec says otherwise, and when it is paused."}{" "}
+      <DocsLink page="reference/job_spec.html#checkpoint">When jobs save</DocsLink>
+    </EmptyState>
   );
 }
 

@@ -32,14 +32,14 @@ export const poolSchemaQuery = queryOptions({
   staleTime: Infinity,
 });
 
-/** Creates the pool `name`, or replaces it by a document that has this name too. */
-export function useApplyPool() {
+/** Creates the pool `name`, or, where it is not to be new, replaces it by a document that has this name too. */
+export function useApplyPool({ isNew }: { isNew: boolean }) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: ({ name, document }: { name: string; document: unknown }) =>
       unwrap(
         api.PUT("/api/v1/cluster/pools/{name}", {
-          params: { path: { name } },
+          params: { path: { name }, header: isNew ? { "If-None-Match": "*" } : {} },
           body: document as components["schemas"]["PoolSpec"],
         }),
       ),

@@ -56,14 +56,14 @@ export function PoolCard({ pool, onEdit }: { pool: NodePool; onEdit(): void }) {
 
 function factsOf(pool: NodePool) {
   const budget = pool.autoscale?.budget_node_hours;
-  const hours = count(Math.round((pool.node_hours ?? 0) * 10) / 10);
+  const hours = (pool.node_hours ?? 0).toLocaleString("en-US", { maximumFractionDigits: 1 });
   return [
     { name: "Nodes", value: count(pool.nodes), hint: `${pool.min_nodes} to ${pool.max_nodes}` },
     { name: "Coming", value: count(pool.coming) },
     { name: "Slots of a node", value: pool.slots === null ? "as the machine has" : count(pool.slots) },
     {
       name: "Node-hours this month",
-      value: budget == null ? hours : `${hours} of ${count(budget)}`,
+      value: budget == null ? hours : `${hours} of ${budget.toLocaleString("en-US")}`,
       hint: budget != null && budgetShare(pool) === 1 ? "The budget is used: it grows no more" : undefined,
     },
     { name: "Autoscale", value: pool.autoscale ? "on" : "off", hint: autoscaleInWords(pool) ?? "people ask for nodes" },

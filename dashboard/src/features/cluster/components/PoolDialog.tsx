@@ -39,7 +39,7 @@ function PoolForm({ schema, pool, onClose }: Props & { schema: Schema }) {
   const [kind, setKind] = useState("ssh");
   const [target, setTarget] = useState<{ pointer: string } | null>(null);
   const draft = useDocument(pool ? documentOf(pool) : POOL_TEMPLATES[kind]!.text, schema);
-  const apply = useApplyPool();
+  const apply = useApplyPool({ isNew: pool === null });
   const name = pool?.name ?? (isRecord(draft.value) ? String(draft.value.name) : "");
   const refused = apply.error ? serverIssues(asApiError(apply.error), draft.value) : null;
   const issues = useMemo(() => [...draft.local, ...(refused ?? [])], [draft.local, refused]);

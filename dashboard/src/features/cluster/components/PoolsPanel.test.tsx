@@ -34,6 +34,24 @@ describe("pools", () => {
     expect(within(jobs).getByRole("link", { name: "big" })).toHaveAttribute("href", "/jobs/job1");
   });
 
+  it("tell parts of a node-hour", async () => {
+    const small = pool({ autoscale: { ...autoscale, budget_node_hours: 0.5 }, node_hours: 0.42 });
+    open({ "GET /api/v1/cluster/pools": () => ok(page([small])) });
+    expect(await screen.findByText("0.4 of 0.5")).toBeVisible();
+  });
+
+  it("of the same name as a new one stay as they are", async () => {
+    const taken = "there is a pool 'lab' already; edit it, or choose another name";
+    open({
+      "GET /api/v1/cluster/pools": () => ok(page([pool()])),
+      [`PUT ${ONE}`]: ({ headers }) =>
+        headers.get("If-None-Match") === "*" ? problem(409, "already_exists", taken) : ok(pool()),
+    });
+    await userEvent.click(await screen.findByRole("button", { name: "New pool" }));
+    await userEvent.click(await screen.findByRole("button", { name: "Create pool" }));
+    expect(await screen.findByText(/There is a pool 'lab' already; edit it, or choose another name/i)).toBeVisible();
+  });
+
   it("are created from a template, and say what the coordinator refuses", async () => {
     let refuse = true;
     const seen = open({

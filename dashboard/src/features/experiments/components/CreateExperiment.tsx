@@ -7,12 +7,13 @@ import { PageHeader } from "@/components/ui/PageHeader";
 import { SubmitBar } from "@/components/ui/SubmitBar";
 import { TemplateSelect } from "@/components/ui/TemplateSelect";
 import { newIdempotencyKey } from "@/lib/client";
-import { useDrafts, useKeeping } from "@/lib/drafts";
+import { useDrafts } from "@/lib/drafts";
 import { asApiError } from "@/lib/errors";
 import { plural } from "@/lib/format";
 import { useRoleRefusal } from "@/lib/ownership";
 import { choicesFrom } from "@/lib/spec/choices";
 import type { Schema } from "@/lib/spec/schema";
+import { useKeeping } from "@/lib/useKeeping";
 import { useStartExperiment } from "../api/create";
 import { TEMPLATES } from "../templates";
 import { useExperimentDraft, type ExperimentDraft } from "../useExperimentDraft";
@@ -58,12 +59,7 @@ export function CreateExperiment(props: Props) {
   const show = (pointer: string) => setTarget({ pointer });
   return (
     <>
-      <LeaveGuard
-        noun="experiment"
-        isEdited={() => draft.text !== begun && !created.current}
-        isKept={kept.isKept}
-        onDiscard={kept.drop}
-      />
+      <LeaveGuard noun="experiment" isEdited={() => draft.text !== begun && !created.current} kept={kept} />
       <PageHeader
         title="New experiment"
         subtitle={from ? `Varies the spec of ${from}.` : "Edit as a form or as YAML; both stay in sync."}

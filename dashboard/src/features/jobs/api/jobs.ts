@@ -1,15 +1,13 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/lib/client";
 import { ApiError } from "@/lib/errors";
-import { isTerminal } from "@/lib/jobs";
+import { PROGRESS_INTERVAL_MS } from "@/lib/jobQuery";
 import { keys } from "@/lib/keys";
 import { labelsOf } from "../labels";
 import { timeOf, type JobFilter } from "../view";
 
 export const PAGE_SIZE = 50;
 
-// Progress has no event of its own: events refresh states at once, this refreshes the numbers.
-export const PROGRESS_INTERVAL_MS = 3_000;
 const FACETS_STALE_MS = 30_000;
 
 export function jobListQuery(filter: JobFilter) {
@@ -81,15 +79,6 @@ export function jobIdQuery(reference: string) {
       return { id: found.id, namesakes: Math.max(1, sameName.length) };
     },
     staleTime: Infinity,
-  });
-}
-
-export function jobQuery(id: string) {
-  return queryOptions({
-    queryKey: keys.job(id),
-    queryFn: ({ signal }) =>
-      unwrap(api.GET("/api/v1/training/jobs/{job_id}", { params: { path: { job_id: id } }, signal })),
-    refetchInterval: ({ state }) => (state.data && isTerminal(state.data.state) ? false : PROGRESS_INTERVAL_MS),
   });
 }
 

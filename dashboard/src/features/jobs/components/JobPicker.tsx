@@ -6,7 +6,8 @@ import { Keyed } from "@/components/ui/StackedBar";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { asApiError } from "@/lib/errors";
 import { dateTime } from "@/lib/format";
-import { jobListQuery, jobQuery } from "../api/jobs";
+import { jobQuery } from "@/lib/jobQuery";
+import { jobListQuery } from "../api/jobs";
 import classes from "./Jobs.module.css";
 
 interface Props {

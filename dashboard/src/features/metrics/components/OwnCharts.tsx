@@ -1,19 +1,19 @@
 import { Menu } from "@mantine/core";
-import { useQueries, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { IconArrowLeft, IconArrowRight, IconPencil, IconTrash } from "@tabler/icons-react";
 import { useState } from "react";
 import { Confirm } from "@/components/ui/Confirm";
 import { useRoleRefusal } from "@/lib/ownership";
-import { chartsQuery, projectJobsQuery, useOrderCharts, useRemoveChart } from "../api/charts";
-import { overlayQuery } from "../api/overlay";
+import { chartsQuery, useOrderCharts, useRemoveChart } from "../api/charts";
 import { axesOf, SOURCES } from "../axes";
 import { linesFor } from "../catalog";
 import type { DrawSettings, Line } from "../lines";
 import { drawnBy, movedBy, specOf, toldApart, type OwnChart } from "../ownCharts";
-import { severalLines, type ComparedRun } from "../runs";
+import { severalLines } from "../runs";
 import type { StepRange } from "../stepRange";
 import type { MetricsStore } from "../store";
 import type { Unit } from "../units";
+import { useDrawnRuns } from "../useDrawnRuns";
 import { useStoreVersion } from "../useStoreVersion";
 import { CurveChart } from "./CurveChart";
 import { LineChart } from "./LineChart";
@@ -48,7 +48,7 @@ export function OwnCharts({ project, taken, onEdit, ...rest }: Props) {
   return (
     <>
       {shown.map((chart, at) => (
-        <OneChart key={chart.id} chart={named[at]!} project={project} {...rest}>
+        <OneChart key={chart.id} chart={named[at]!} {...rest}>
           <ChartEntries
             first={at === 0}
             last={at === shown.length - 1}
@@ -120,7 +120,7 @@ function ChartEntries({ first, last, onEdit, onMove, onRemove }: EntriesProps) {
   );
 }
 
-type OneChartProps = Omit<Props, "taken" | "onEdit"> & { chart: OwnChart; children: React.ReactNode };
+type OneChartProps = Omit<Props, "project" | "taken" | "onEdit"> & { chart: OwnChart; children: React.ReactNode };
 
 function OneChart({ chart, ...props }: OneChartProps) {
   useStoreVersion(props.store);
@@ -135,28 +135,10 @@ function OneChart({ chart, ...props }: OneChartProps) {
 }
 
 /** The job of the page and others in one chart, each line named by its run. */
-function ChartOfRuns({
-  chart,
-  project,
-  jobId,
-  store,
-  lossUnit,
-  startedAt,
-  settings,
-  marking,
-  onZoom,
-  children,
-}: OneChartProps) {
+function ChartOfRuns({ chart, jobId, store, lossUnit, startedAt, settings, marking, onZoom, children }: OneChartProps) {
   const ids = chart.runs.filter((id) => id !== jobId);
   const asked = [...new Set([...chart.names, ...SOURCES[settings.axis]])];
-  const results = useQueries({ queries: ids.map((id) => overlayQuery(id, asked, store.range ?? {}, false)) });
-  const known = useQuery(projectJobsQuery(project)).data?.items ?? [];
-  const runs: ComparedRun[] = ids.map((id, index) => {
-    const job = known.find((one) => one.id === id);
-    const curves = results[index]!.data?.curves ?? [];
-    const began = Math.min(...curves.map(({ times }) => times[0] ?? Infinity));
-    return { id, name: job?.name ?? id, startedAt: Number.isFinite(began) ? began : 0, curves };
-  });
+  const { runs, version } = useDrawnRuns(ids, asked, store.range);
   const spec = specOf(chart, lossUnit);
   const read = (): Line[] => {
     const own = linesFor(spec, { startedAt, series: (name) => store.series(name), jobId }, settings.axis);
@@ -178,7 +160,7 @@ function ChartOfRuns({
       range={() => store.shownRange}
       store={store}
       marking={marking}
-      version={results.map(({ dataUpdatedAt }) => dataUpdatedAt).join()}
+      version={version}
       tellAll
       onZoom={onZoom}
       table={(shown) => <RunTable lines={shown} />}

@@ -65,6 +65,17 @@ describe("a document that was edited and not submitted", () => {
     await waitFor(() => expect(name()).toHaveValue("my-run"));
   });
 
+  it("is kept once more on leaving, where another tab had put its own draft in its place", async () => {
+    const { router } = await openForm();
+    rename("my-run");
+    const [key] = Object.keys(localStorage).filter((each) => each.startsWith("paceline-draft:"));
+    localStorage.setItem(key!, JSON.stringify({ text: "name: other", at: Date.now() }));
+    fireEvent.click(screen.getByText("Cluster"));
+    fireEvent.click(await screen.findByText("Keep draft and leave"));
+    await waitFor(() => expect(router.state.location.pathname).toBe("/cluster"));
+    expect(localStorage.getItem(key!)).toContain("name: my-run");
+  });
+
   it("is no draft any more once it is submitted", async () => {
     const { router, submit } = await openForm({ "POST /api/v1/training/jobs": () => ok(job(), 201) });
     rename("my-run");

@@ -35,6 +35,21 @@ describe("the fields of a new job", () => {
     });
   });
 
+  it("sends a command as its words, typed as in a shell", async () => {
+    const { seen, submit } = await openForm({ "POST /api/v1/training/jobs": () => ok(job(), 201) });
+    fireEvent.click(screen.getByLabelText("Script"));
+    const command = await screen.findByLabelText("Command");
+    fireEvent.change(command, { target: { value: "accelerate launch train.py --betas 0.9,0.95" } });
+    fireEvent.blur(command);
+    fireEvent.change(screen.getByLabelText("Path"), { target: { value: "" } });
+    expect(command).toHaveAccessibleDescription(/As on a command line\./);
+    await waitFor(() => expect(submit()).toBeEnabled());
+    await userEvent.click(submit());
+    await waitFor(() => expect(sent(seen)).toHaveLength(1));
+    const words = ["accelerate", "launch", "train.py", "--betas", "0.9,0.95"];
+    expect(sent(seen)[0]!.body).toMatchObject({ script: { command: words } });
+  });
+
   it("sends the steps and the names of gradients to record", async () => {
     const { seen, submit } = await openForm({ "POST /api/v1/training/jobs": () => ok(job(), 201) });
     unfold("Gradients");

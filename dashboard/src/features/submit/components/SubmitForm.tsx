@@ -8,11 +8,12 @@ import { PageHeader } from "@/components/ui/PageHeader";
 import { SubmitBar } from "@/components/ui/SubmitBar";
 import { TemplateSelect } from "@/components/ui/TemplateSelect";
 import { newIdempotencyKey } from "@/lib/client";
-import { useDrafts, useKeeping } from "@/lib/drafts";
+import { useDrafts } from "@/lib/drafts";
 import { asApiError } from "@/lib/errors";
 import { useRoleRefusal } from "@/lib/ownership";
 import { choicesFrom } from "@/lib/spec/choices";
 import type { Schema } from "@/lib/spec/schema";
+import { useKeeping } from "@/lib/useKeeping";
 import { useSendFolder } from "../api/code";
 import { useSubmit } from "../api/submit";
 import { TEMPLATES } from "../templates";
@@ -52,12 +53,7 @@ export function SubmitForm({ schema, initial, source, view, onView, onSource, on
   const show = (pointer: string) => setTarget({ pointer });
   return (
     <>
-      <LeaveGuard
-        noun="job"
-        isEdited={() => draft.text !== begun && !submitted.current}
-        isKept={kept.isKept}
-        onDiscard={kept.drop}
-      />
+      <LeaveGuard noun="job" isEdited={() => draft.text !== begun && !submitted.current} kept={kept} />
       <PageHeader title="New job" subtitle="Edit as a form or as YAML; both stay in sync." />
       {restored && draft.text !== begun && (
         <DraftNotice noun="job" at={restored.at} onStartOver={() => draft.setText(begun)} />

@@ -5,8 +5,8 @@ import { Guarded } from "@/components/ui/Guarded";
 import { EmptyState, Panel } from "@/components/ui/Panel";
 import { useExecRefusal } from "@/lib/ownership";
 import type { Job, Rank } from "@/lib/types";
+import { wordsOf } from "@/lib/words";
 import type { SessionEnd, Started } from "../api/session";
-import { wordsOf } from "../words";
 import classes from "./Terminal.module.css";
 
 // xterm.js is larger than the rest of the page.

@@ -5,7 +5,9 @@ export function wordsOf(line: string): string[] | null {
   let quote: string | null = null;
   for (let at = 0; at < line.length; at++) {
     const character = line[at]!;
-    if (character === "\\" && quote !== "'" && at + 1 < line.length) word = (word ?? "") + line[++at]!;
+    const next = line[at + 1];
+    const isEscape = quote === null ? next !== undefined : quote === '"' && (next === '"' || next === "\\");
+    if (character === "\\" && isEscape) word = (word ?? "") + line[++at]!;
     else if (quote !== null) {
       if (character === quote) quote = null;
       else word = (word ?? "") + character;
@@ -19,4 +21,12 @@ export function wordsOf(line: string): string[] | null {
   }
   if (quote !== null) return null;
   return word === null ? words : [...words, word];
+}
+
+const PLAIN = /^[\w@%+=:,./-]+$/;
+
+/** The command line whose words these are: `wordsOf` gives them back. */
+export function lineOf(words: readonly unknown[]): string {
+  const texts = words.map(String);
+  return texts.map((word) => (PLAIN.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`)).join(" ");
 }
