@@ -24,6 +24,7 @@ from paceline.cluster.policy.placement import NodeView
 from paceline.cluster.policy.script_worlds import RECENT_SECONDS
 from paceline.cluster.states import RankState
 from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import earlier_generations as generation_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import slots as slot_rows
@@ -87,7 +88,7 @@ async def _gangs(
     devices = {node.id: node.device for node in nodes}
     job_ids = [each.job.id for each in steady]
     failures = await join_failures(session, job_ids, now)
-    changes = await job_rows.resized_since(session, job_ids, now - timedelta(seconds=RECENT_SECONDS))
+    changes = await generation_rows.resized_since(session, job_ids, now - timedelta(seconds=RECENT_SECONDS))
     found = {each.job.id: await turns.look(each.subject, partial(_gang, each, devices, failures, changes)) for each in steady}
     return {job_id: gang for job_id, gang in found.items() if gang is not None}
 

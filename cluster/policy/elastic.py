@@ -43,7 +43,7 @@ class SlotAssignment:
     leaving: bool = False  # its node drains
     ready_since: datetime | None = None  # of a parked one: since when it has only waited for a place
     starts_since: datetime | None = None  # of a parked one that is not ready, and whose agent could say so
-    prepares: bool = False  # its node installs packages for it
+    prepares: bool = False  # its node gets code or installs packages for it
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def retry_at(join_failures: Sequence[JoinFailure]) -> datetime | None:
 
 def retry_seconds(failures: int) -> float:
     """How long to wait after so many failures in a row, one at least, before the next attempt."""
-    return min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(failures - 1, 10))
+    return min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 10))
 
 
 def given_up(join_failures: Sequence[JoinFailure]) -> bool:

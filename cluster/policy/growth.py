@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from paceline.cluster.policy.decide import PACKAGES_SECONDS, START_SECONDS
+from paceline.cluster.policy.decide import PREPARATION_SECONDS, START_SECONDS
 from paceline.cluster.policy.decisions import GangChange
 from paceline.cluster.policy.elastic import RunningGang, SlotAssignment, given_up, kept, missing, next_change, retry_at, superfluous
 from paceline.cluster.policy.extension import Extension, explain, extend
@@ -123,7 +123,7 @@ def overdue(gang: RunningGang, now: datetime) -> tuple[SlotAssignment, ...]:
 
 
 def _patience(process: SlotAssignment) -> float:
-    return START_SECONDS + WARM_UP_SECONDS + (PACKAGES_SECONDS if process.prepares else 0.0)
+    return START_SECONDS + WARM_UP_SECONDS + (PREPARATION_SECONDS if process.prepares else 0.0)
 
 
 def _why(gang: RunningGang) -> str:

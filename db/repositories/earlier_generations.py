@@ -1,5 +1,5 @@
-"""Queries about the earlier generations of jobs that wait for slots: what they ran on, where their checkpoints are, and where they
-could not start."""
+"""Queries about the earlier generations of jobs: what they ran on, where their checkpoints are, where they could not start, and how often they
+ended for another size."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import NamedTuple
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.cluster.states import CheckpointState, RankState
+from paceline.cluster.states import CheckpointState, EndReason, RankState
 from paceline.db.models.checkpoints import CheckpointRow
-from paceline.db.models.jobs import RankRow
+from paceline.db.models.jobs import GenerationRow, RankRow
 from paceline.db.models.nodes import NodeRow
 
 #: A job may be started from one that its own job has gone another way from.
@@ -69,3 +69,10 @@ async def failed_ranks(session: AsyncSession, job_ids: Collection[str], exceptio
     ended = (RankRow.state == RankState.EXITED, RankRow.outcome == "failed", RankRow.updated_at > since)
     why = or_(RankRow.pid.is_(None), RankRow.failure["exception"].as_string() == exception)
     return (await session.scalars(select(RankRow).where(RankRow.job_id.in_(job_ids), *ended, why))).all()
+
+
+async def resized_since(session: AsyncSession, job_ids: Collection[str], since: datetime) -> dict[str, int]:
+    """How many generations of each job have ended for another size."""
+    mine = (GenerationRow.job_id.in_(job_ids), GenerationRow.end_reason == EndReason.RESIZED, GenerationRow.ended_at > since)
+    query = select(GenerationRow.job_id, func.count()).where(*mine).group_by(GenerationRow.job_id)
+    return {str(job_id): int(count) for job_id, count in (await session.execute(query))}

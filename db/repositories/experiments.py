@@ -344,7 +344,7 @@ async def resized_spans(session: AsyncSession, experiment_ids: Collection[str]) 
         .where(TrialRow.experiment_id.in_(experiment_ids), GenerationRow.ended_at.is_not(None))
         .where(GenerationRow.world_size != TrialRow.world_size)
     )
-    return [ResizedSpan(*row) for row in await session.execute(query)]
+    return [ResizedSpan._make(row) for row in await session.execute(query)]
 
 
 async def trial_of_job(session: AsyncSession, job_id: str) -> JobTrial | None:

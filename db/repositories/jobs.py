@@ -384,13 +384,6 @@ async def running(session: AsyncSession) -> Sequence[JobRow]:
     return await in_state(session, JobState.RUNNING)
 
 
-async def resized_since(session: AsyncSession, job_ids: Collection[str], since: datetime) -> dict[str, int]:
-    """How many generations of each job have ended for another size."""
-    mine = (GenerationRow.job_id.in_(job_ids), GenerationRow.end_reason == EndReason.RESIZED, GenerationRow.ended_at > since)
-    query = select(GenerationRow.job_id, func.count()).where(*mine).group_by(GenerationRow.job_id)
-    return {str(job_id): int(count) for job_id, count in (await session.execute(query))}
-
-
 async def joiners(session: AsyncSession, job_ids: Collection[str], since: datetime) -> Sequence[tuple[RankRow, GenerationRow]]:
     """Ranks that joined from being parked, or failed while parked, with their generations, the earliest to end first."""
     query = (

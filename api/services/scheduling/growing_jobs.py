@@ -17,7 +17,7 @@ from paceline.cluster.autoscaling.growing import GrowthTries, growing_gang, rest
 from paceline.cluster.policy.elastic import JoinFailure
 from paceline.cluster.policy.script_worlds import RECENT_SECONDS
 from paceline.db.models.nodes import NodeRow
-from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import earlier_generations as generation_rows
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import ScriptWorkload
@@ -53,7 +53,7 @@ async def read_growing(session: AsyncSession, memory: GrowthMemory, nodes: Seque
     memory.note({known.job.id: _held(known) for known in lacking}, now)
     job_ids = [known.job.id for known in lacking]
     failures = await join_failures(session, job_ids, now) if job_ids else {}
-    changes = await job_rows.resized_since(session, job_ids, now - timedelta(seconds=RECENT_SECONDS)) if job_ids else {}
+    changes = await generation_rows.resized_since(session, job_ids, now - timedelta(seconds=RECENT_SECONDS)) if job_ids else {}
     devices = {node.id: node.device for node in nodes}
     found = [_growing(known, memory, devices, failures.get(known.job.id, ()), changes.get(known.job.id, 0)) for known in lacking]
     to_restart = [known for known in smaller if known.is_restarting]

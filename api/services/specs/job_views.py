@@ -158,9 +158,9 @@ def gang_view(
     """The view of a gang. `view` and `ranks` are of the same moment. `changes`: recent changes of the world of an elastic script."""
     spec = spec_of(job)
     most = spec.resources.most_ranks if job.world_size == spec.world_size else job.world_size
-    installs = job.spec.installs_packages
+    prepared = job.spec.needs_preparation
     processes = [
-        slot_assignment_of(rank, known, installs_packages=installs)
+        slot_assignment_of(rank, known, needs_preparation=prepared)
         for rank, known in _paired(ranks, (*view.ranks, *view.parked))
         if not known.stopped
     ]
@@ -190,7 +190,7 @@ def _paired(ranks: Sequence[RankRow], views: Sequence[RankView]) -> list[tuple[R
     return [(rank, by_rank[rank.rank]) for rank in ranks if rank.state is not RankState.STOPPING]
 
 
-def slot_assignment_of(rank: RankRow, known: RankView, *, installs_packages: bool = False) -> SlotAssignment:
+def slot_assignment_of(rank: RankRow, known: RankView, *, needs_preparation: bool = False) -> SlotAssignment:
     ready = rank.state is RankState.PARKED and known.reachable
     starts = rank.parked and rank.state in (RankState.ASSIGNED, RankState.STARTING) and known.reachable
     return SlotAssignment(
@@ -200,7 +200,7 @@ def slot_assignment_of(rank: RankRow, known: RankView, *, installs_packages: boo
         known.leaving,
         ready_since=rank.updated_at if ready else None,
         starts_since=max(rank.updated_at, known.up_since or rank.updated_at) if starts else None,
-        prepares=installs_packages and rank.state is RankState.ASSIGNED,
+        prepares=needs_preparation and rank.state is RankState.ASSIGNED,
     )
 
 

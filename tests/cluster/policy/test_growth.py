@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.policy.decide import PACKAGES_SECONDS, START_SECONDS
+from paceline.cluster.policy.decide import PREPARATION_SECONDS, START_SECONDS
 from paceline.cluster.policy.decisions import ResizeGang
 from paceline.cluster.policy.elastic import MOST_FAILURES, JoinFailure, RunningGang, SlotAssignment
 from paceline.cluster.policy.extension import extend
@@ -113,7 +113,7 @@ def test_a_joiner_that_hangs_while_it_starts_is_given_up() -> None:
         step = one(gang(member(0), member(1, leaving=True), parked=(slow(2, seconds),)), nodes)
         assert (step.change, step.given_up) == (None, given_up)
     assert step.why == "it did not get ready within 720 s"
-    installs = gang(member(0), parked=(slow(1, LATE, prepares=True), slow(2, LATE + PACKAGES_SECONDS, prepares=True)), target=3)
+    installs = gang(member(0), parked=(slow(1, LATE, prepares=True), slow(2, LATE + PREPARATION_SECONDS, prepares=True)), target=3)
     assert one(installs, nodes).given_up == (2,)
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported by its documentation, not by its types
 
 import paceline
 from paceline.distributed.abort import GroupAborter
@@ -102,7 +103,7 @@ def test_ddp_trains_over_it_and_all_ranks_keep_the_same_bits(overlap: bool) -> N
 
 def without_a_cpu_backend(world: RankPlace, folder: str) -> tuple[Any, str]:
     """The process group knows tensors of GPUs alone, as one that was made by init_process_group("nccl")."""
-    dist.init_process_group("cuda:gloo", store=dist.FileStore(f"{folder}/store", 2), rank=world.rank, world_size=2)
+    dist.init_process_group("cuda:gloo", store=FileStore(f"{folder}/store", 2), rank=world.rank, world_size=2)
     gradient = gradient_of(world.rank, 0)
     CommunicationOptimizer(0.5).all_reduce_compressed(gradient)
     try:
