@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { jobSummary } from "@/testing/fixtures";
-import { percentDone, shareOfBar } from "./jobs";
+import { generation, job, jobSummary } from "@/testing/fixtures";
+import { mostRanks, percentDone, ranksToChoose, shareOfBar } from "./jobs";
 
 describe("a progress bar", () => {
   const { progress } = jobSummary();
@@ -26,4 +26,12 @@ describe("the share done in words", () => {
   ] as const)("of %s steps, %d of them done, is rounded down", (total_steps, step, expected) => {
     expect(percentDone({ ...progress, step, total_steps })).toBe(expected);
   });
+});
+
+it("offers ranks that are gone since a job has shrunk, and a chosen one in any case", () => {
+  const shrunk = job({ world_size: 2, generations: [generation({ world_size: 4 }), generation({ world_size: 2 })] });
+  expect(ranksToChoose(mostRanks(shrunk), undefined)).toEqual([0, 1, 2, 3]);
+  expect(ranksToChoose(mostRanks(shrunk), 3)).toEqual([0, 1, 2, 3]);
+  expect(ranksToChoose(2, 9)).toEqual([0, 1, 9]);
+  expect(mostRanks(job({ world_size: 8, generations: [] }))).toBe(8);
 });

@@ -14,6 +14,17 @@ export function startOf({ started_at: started, created_at: created }: Job): numb
   return Date.parse(started ?? created) / 1000;
 }
 
+/** How many ranks the job has had at most, or is to have: a smaller world leaves logs and curves of ranks that are gone. */
+export function mostRanks({ world_size: now, generations }: Pick<Job, "world_size" | "generations">): number {
+  return Math.max(now, ...generations.map(({ world_size: then }) => then));
+}
+
+/** Ranks to choose from, the chosen one in any case. */
+export function ranksToChoose(most: number, chosen: number | undefined): number[] {
+  const ranks = Array.from({ length: most }, (_, rank) => rank);
+  return chosen === undefined || chosen < most ? ranks : [...ranks, chosen];
+}
+
 /** "No curves yet", and of an ended job "No curves": there will be none. */
 export function soFar(words: string, live: boolean): string {
   return live ? `${words} yet` : words;

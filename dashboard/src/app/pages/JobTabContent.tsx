@@ -23,7 +23,7 @@ import { PerformancePanel } from "@/features/performance/components/PerformanceP
 import { SamplesPanel } from "@/features/samples/components/SamplesPanel";
 import { StacksPanel } from "@/features/stacks/components/StacksPanel";
 import { TerminalPanel } from "@/features/terminal/components/TerminalPanel";
-import { startOf } from "@/lib/jobs";
+import { mostRanks, startOf } from "@/lib/jobs";
 import type { Incident, Job } from "@/lib/types";
 import type { JobSearch, Tab } from "../search";
 import { marksOf } from "./jobMarks";
@@ -51,7 +51,7 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
         <Charts
           feed={feed}
           view={search}
-          world={job.world_size}
+          world={mostRanks(job)}
           lossUnit={lossUnitOf(job)}
           {...{ project: job.project, jobId: job.id }}
           startedAt={startOf(job)}
@@ -125,7 +125,7 @@ function JobLog({ job, live, search, change }: Pick<ContentProps, "job" | "live"
   return (
     <LogPanel
       jobId={job.id}
-      world={job.world_size}
+      world={mostRanks(job)}
       live={live}
       removal={job.data_removal}
       filter={logFilter(search)}

@@ -5,8 +5,8 @@ import { expect, it } from "vitest";
 import type { LogFilter } from "../api/logs";
 import { LogTools } from "./LogTools";
 
-function Tools() {
-  const [filter, setFilter] = useState<LogFilter>({});
+function Tools({ first = {} }: { first?: LogFilter }) {
+  const [filter, setFilter] = useState<LogFilter>(first);
   const still = { follow: false, onFollow: () => {}, wrap: false, onWrap: () => {}, jump: null, problem: undefined };
   return (
     <MantineProvider>
@@ -32,4 +32,9 @@ it("searches for what is typed, and shows no text that is no longer searched for
   expect(field).toHaveValue("");
   fireEvent.change(field, { target: { value: "OOM" } });
   await waitFor(() => expect(screen.getByRole("status")).toHaveTextContent("OOM"));
+});
+
+it("names the rank whose lines are shown, though the job has become smaller", () => {
+  render(<Tools first={{ rank: 3 }} />);
+  expect(screen.getByLabelText("Filter by rank", { selector: "input" })).toHaveValue("Rank 3");
 });

@@ -2,10 +2,12 @@ import { ActionIcon, Button, Select, Switch, TextInput } from "@mantine/core";
 import { useDebouncedCallback } from "@mantine/hooks";
 import { IconDownload, IconRegex, IconSearch } from "@tabler/icons-react";
 import { useState, type ReactNode } from "react";
+import { ranksToChoose } from "@/lib/jobs";
 import { CONTEXTS, LEVELS, logsDownloadPath, type Level, type LogFilter } from "../api/logs";
 
 interface Props {
   jobId: string;
+  /** The most ranks that the job has had. */
   world: number;
   filter: LogFilter;
   onFilter(change: Partial<LogFilter>): void;
@@ -20,7 +22,7 @@ interface Props {
 
 /** What is shown of a log, and how. */
 export function LogTools({ jobId, world, filter, onFilter, follow, onFollow, wrap, onWrap, jump, problem }: Props) {
-  const ranks = Array.from({ length: world }, (_, rank) => ({ value: String(rank), label: `Rank ${rank}` }));
+  const ranks = ranksToChoose(world, filter.rank).map((rank) => ({ value: String(rank), label: `Rank ${rank}` }));
   return (
     <>
       <SearchField filter={filter} onFilter={onFilter} problem={problem} />

@@ -2,6 +2,7 @@ import { Button, Select } from "@mantine/core";
 import { IconZoomReset } from "@tabler/icons-react";
 import type { ReactNode } from "react";
 import { StateBadge } from "@/components/ui/StateBadge";
+import { ranksToChoose } from "@/lib/jobs";
 import type { StreamStatus } from "@/lib/stream";
 import type { Axis } from "../axes";
 import type { ChartView } from "../view";
@@ -13,6 +14,7 @@ interface Props {
   view: ChartView;
   /** Those that the job's metrics allow. */
   axes: readonly Axis[];
+  /** The most ranks that the job has had. */
   world: number;
   status: StreamStatus;
   /** The last step of what is loaded. */
@@ -23,6 +25,7 @@ interface Props {
 }
 
 export function ChartToolbar({ view, axes, world, status, newestStep, onView, children }: Props) {
+  const ranks = ranksToChoose(world, view.rank);
   const zoomed = view.from !== undefined || view.to !== undefined;
   return (
     <div className={classes.toolbar} role="group" aria-label="Chart settings">
@@ -39,16 +42,13 @@ export function ChartToolbar({ view, axes, world, status, newestStep, onView, ch
         </Button>
       )}
       <div className={classes.end}>
-        {world > 1 && (
+        {ranks.length > 1 && (
           <Select
             aria-label="Rank whose step time is shown"
             w={180}
             value={String(view.rank ?? 0)}
             allowDeselect={false}
-            data={Array.from({ length: world }, (_, rank) => ({
-              value: String(rank),
-              label: `Step time of rank ${rank}`,
-            }))}
+            data={ranks.map((rank) => ({ value: String(rank), label: `Step time of rank ${rank}` }))}
             onChange={(rank) => onView({ rank: Number(rank) || undefined })}
           />
         )}
