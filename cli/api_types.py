@@ -77,6 +77,8 @@ class AutoscaleSettings(Struct, frozen=True, kw_only=True):
     """Price of a node for an hour, in any unit that your pools share: the cheapest pool grows first."""
     device: str = "cuda"
     """Device of the slots of its nodes, which a pool without nodes cannot tell."""
+    discards_checkpoints: bool = False
+    """Drain idle nodes of `ssh` and `kubernetes` although the checkpoints in their own folders are deleted with them. Default: the pool needs a folder for checkpoints that outlives its nodes."""
     idle_seconds: float = 300.0
     """Drain a node that no job has used for so many seconds."""
 
@@ -1697,7 +1699,7 @@ class Job(Struct, frozen=True, kw_only=True):
     as_of_seq: int = 0
     """the events stream continues from here"""
     can_pause: bool = True
-    """by what it runs, whatever its state: a script only with `script.saves_on_sigterm`"""
+    """by what it runs: a script only with `script.saves_on_sigterm`, or while it is queued"""
     can_resize: bool = True
     """by what it runs, whatever its state: a script only with a least or most size: `min_nodes`, `max_nodes`, `min_slots` or `max_slots`"""
     choice: PlanChoice | None = None

@@ -2644,6 +2644,12 @@ export interface components {
              */
             device: "cpu" | "cuda";
             /**
+             * Discards Checkpoints
+             * @description Drain idle nodes of `ssh` and `kubernetes` although the checkpoints in their own folders are deleted with them. Default: the pool needs a folder for checkpoints that outlives its nodes.
+             * @default false
+             */
+            discards_checkpoints: boolean;
+            /**
              * Idle Seconds
              * @description Drain a node that no job has used for so many seconds.
              * @default 300
@@ -5210,7 +5216,7 @@ export interface components {
             as_of_seq: number;
             /**
              * Can Pause
-             * @description by what it runs, whatever its state: a script only with `script.saves_on_sigterm`
+             * @description by what it runs: a script only with `script.saves_on_sigterm`, or while it is queued
              * @default true
              */
             can_pause: boolean;
@@ -5753,7 +5759,7 @@ export interface components {
             archived_at: string | null;
             /**
              * Can Pause
-             * @description by what it runs, whatever its state: a script only with `script.saves_on_sigterm`
+             * @description by what it runs: a script only with `script.saves_on_sigterm`, or while it is queued
              * @default true
              */
             can_pause: boolean;
