@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { generation, job, jobSummary } from "@/testing/fixtures";
-import { mostRanks, percentDone, ranksToChoose, shareOfBar } from "./jobs";
+import { canPause, mostRanks, percentDone, ranksToChoose, shareOfBar } from "./jobs";
 
 describe("a progress bar", () => {
   const { progress } = jobSummary();
@@ -34,4 +34,17 @@ it("offers ranks that are gone since a job has shrunk, and a chosen one in any c
   expect(ranksToChoose(mostRanks(shrunk), 3)).toEqual([0, 1, 2, 3]);
   expect(ranksToChoose(2, 9)).toEqual([0, 1, 9]);
   expect(mostRanks(job({ world_size: 8, generations: [] }))).toBe(8);
+});
+
+describe("pausing", () => {
+  it.each([
+    ["queued", null, true],
+    ["running", null, true],
+    ["stopping", "preempted", true],
+    ["stopping", "resized", true],
+    ["stopping", "completed", false],
+    ["paused", null, false],
+  ] as const)("a job that is %s (%s) can be paused: %s", (state, end_reason, expected) => {
+    expect(canPause(jobSummary({ state, end_reason }))).toBe(expected);
+  });
 });

@@ -31,8 +31,7 @@ export function soFar(words: string, live: boolean): string {
 }
 
 /** A job that stops for other slots, or for another size: it goes back to the queue, where it can be held. */
-const goesBackToQueue = (job: JobSummary) =>
-  job.end_reason === "preempted" || job.end_reason === "resized";
+const goesBackToQueue = (job: JobSummary) => job.end_reason === "preempted" || job.end_reason === "resized";
 
 /** A script that does not say that it saves cannot be paused: the coordinator knows. */
 export function canPause(job: JobSummary): boolean {

@@ -3,7 +3,14 @@ import { parse } from "@/lib/spec/document";
 import { pool } from "@/testing/fixtures";
 import { autoscaleInWords, budgetShare, documentOf, POOL_TEMPLATES } from "./pools";
 
-const autoscale = { device: "cuda" as const, idle_seconds: 300, cost: 0.3, containers: true, budget_node_hours: 500 };
+const autoscale = {
+  device: "cuda" as const,
+  idle_seconds: 300,
+  cost: 0.3,
+  containers: true,
+  discards_checkpoints: true,
+  budget_node_hours: 500,
+};
 
 describe("a pool as a document", () => {
   it("has what is set, and nothing else", () => {

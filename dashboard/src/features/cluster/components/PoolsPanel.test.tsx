@@ -5,7 +5,14 @@ import { me, page, pool } from "@/testing/fixtures";
 import { mockApi, ok, problem, type Routes } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
-const autoscale = { device: "cuda" as const, idle_seconds: 300, cost: 1, containers: false, budget_node_hours: 100 };
+const autoscale = {
+  device: "cuda" as const,
+  idle_seconds: 300,
+  cost: 1,
+  containers: false,
+  discards_checkpoints: false,
+  budget_node_hours: 100,
+};
 const withheld = [{ job_id: "job1", job_name: "big", reason: "lab has used its budget of 100 node-hours" }];
 const grown = pool({ slots: 8, autoscale, node_hours: 100.04, withheld, withheld_count: 3 });
 const schema = {
