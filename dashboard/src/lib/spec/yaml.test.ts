@@ -35,6 +35,11 @@ describe("a value that is written", () => {
     expect(readYaml(setField("name: a\n", ["labels"], LABELS)).toJS()).toEqual({ name: "a", labels: LABELS });
   });
 
+  it("is the same number, whichever it is", () => {
+    const numbers = [0, -0, 1e21, 1e-7, -1.5, 0.1 + 0.2, 2 ** 53, Infinity, -Infinity, NaN];
+    expect(readYaml(toYaml({ numbers })).toJS()).toEqual({ numbers });
+  });
+
   it("has quotes only where it needs them", () => {
     expect(toYaml({ lr: 0.001, big: 1e21, tag: "a b", day: "2020-01-01", is: true, no: null })).toBe(
       'lr: 0.001\nbig: 1e+21\ntag: a b\nday: 2020-01-01\nis: true\n"no": null\n',

@@ -41,6 +41,6 @@ function numberIn(word: string): number {
 
 /** As it was typed (`1e4`, `0x1F`, `yes`, more digits than a number holds), for as long as that means the value. */
 function spelled({ source, value }: Scalar): string {
-  const isAsTyped = source !== undefined && Object.is(meaningOf(source), value);
-  return isAsTyped ? source : String(value).replace("Infinity", ".inf").replace("NaN", ".nan");
+  if (source !== undefined && Object.is(meaningOf(source), value)) return source;
+  return Object.is(value, -0) ? "-0" : String(value).replace("Infinity", ".inf").replace("NaN", ".nan");
 }
