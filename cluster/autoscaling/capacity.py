@@ -61,7 +61,7 @@ class Capacity:
 
     def lacking(self, request: Request, blocks: int, pool: PoolFacts, occupied: Collection[str] = ()) -> int:
         """How many new nodes of this pool would make `blocks` of the job fit."""
-        here = sum(self._blocks_in(request, room.free) for room in self._rooms_of(pool, occupied))
+        here = sum(self._blocks_in(request, room.free) for room in self._rooms_of(pool, {*occupied, *request.leaves_out}))
         per_node = 1 if request.spread else pool.slots // request.slots_per_block
         return -(-max(0, blocks - here) // per_node)
 
@@ -79,7 +79,7 @@ class Capacity:
     ) -> list[tuple[NodeRoomLeft, int]] | None:
         """The nodes that take the blocks, the fullest first, so that whole nodes stay free."""
         left, taken = blocks, list[tuple[NodeRoomLeft, int]]()
-        rooms = [each for each in self._rooms_of(pool, occupied) if coming or each.node is not None]
+        rooms = [each for each in self._rooms_of(pool, {*occupied, *request.leaves_out}) if coming or each.node is not None]
         for room in sorted(rooms, key=lambda each: (each.node is None, each.free)):
             count = min(left, self._blocks_in(request, room.free))
             if count:
