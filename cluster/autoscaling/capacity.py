@@ -26,9 +26,11 @@ class NodeRoomLeft:
         return self.node is None or (self.allows(request) and self.node.id not in occupied)
 
     def allows(self, request: Request) -> bool:
-        """Whether what the node is fits the job, however full it is."""
+        """Whether the node suits the job, however full it is."""
         node = self.node
-        return node is None or request.requirements.obstacle(node.device, node.labels, node.taints) is None
+        if node is None:
+            return True
+        return node.id not in request.leaves_out and request.requirements.obstacle(node.device, node.labels, node.taints) is None
 
     @property
     def unpromised(self) -> int:

@@ -63,6 +63,13 @@ def test_a_pool_grows_for_a_job_that_runs_with_fewer_ranks_than_it_wants() -> No
     }
 
 
+def test_a_node_that_could_not_start_a_job_is_no_room_for_it() -> None:
+    """The job waits for another one, which nothing launched."""
+    decided = look(job(leaves_out=frozenset({"n1"})), nodes=(node("n1"),))
+    assert decided.launches == (LaunchNodes("work", 1, "job a waits for 4 slots"),)
+    assert look(job(leaves_out=frozenset({"n1"})), nodes=(node("n1"), node("n2"))).launches == ()
+
+
 def test_jobs_that_wait_come_before_those_that_want_more() -> None:
     decided = grow(gang(4), pool=replace(POOL, max_nodes=1), pending=(job("waits", 4),))
     assert decided.launches == (LaunchNodes("work", 1, "job waits waits for 4 slots"),)
