@@ -95,6 +95,6 @@ def _attributes_assigned(tree: ast.AST) -> Iterator[ast.Attribute]:
 
 
 def test_no_statement_updates_rows_of_ranks() -> None:
-    """A bulk update would pass the table by."""
-    sources = [path.read_text() for room in ("api", "db") for path in (ROOT / room).rglob("*.py")]
-    assert not any("update(RankRow)" in source for source in sources)
+    """A bulk update would pass the table by. One place has to: in a database that was put back every rank is taken for ended, whatever it was."""
+    modules = [path for room in ("api", "db") for path in (ROOT / room).rglob("*.py")]
+    assert [str(path.relative_to(ROOT)) for path in modules if "update(RankRow)" in path.read_text()] == ["db/fencing.py"]
