@@ -118,10 +118,13 @@ describe("the job page", () => {
 
   it("pauses again with the fresh revision when only the revision changed", async () => {
     let revision = 7;
-    const pause = ({ headers }: { headers: Headers }) =>
-      headers.get("If-Match") === '"8"' ? ok(job({ desired: "pause" })) : problem(412, "stale_revision", "changed");
+    const pause = ({ headers }: { headers: Headers }) => {
+      if (headers.get("If-Match") === '"8"') return ok(job({ desired: "pause" }));
+      revision = 8; // somebody else was a moment faster
+      return problem(412, "stale_revision", "changed");
+    };
     const seen = mockApi({
-      "GET /api/v1/training/jobs/job1": () => ok(job({ revision: revision++ })),
+      "GET /api/v1/training/jobs/job1": () => ok(job({ revision })),
       "PUT /api/v1/training/jobs/job1/pause": pause,
     });
     renderApp("/jobs/job1?tab=spec");
