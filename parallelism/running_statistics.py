@@ -69,10 +69,16 @@ class RunningStatistics:
 
 @contextlib.contextmanager
 def unchanged_statistics(model: nn.Module) -> Iterator[None]:
-    """Leave running statistics as they are, in new memory: a pending backward pass may have saved the tensors of the block."""
-    statistics = RunningStatistics(model)
+    """Leave a model's buffers as they are, in new memory: a pending backward pass may have saved the tensors of the block.
+
+    No state dict tells which of them checkpoints hold: to make one, a sharded model gives up its gathered parameters, and the ranks that make none
+    would gather less often than the others.
+    """
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     yield
-    statistics.rewind_into_copies()
+    for buffer, copy in before:
+        if buffer.shape == copy.shape:  # a cache that has grown stays as it is
+            buffer.data = copy
 
 
 def saved_buffers(model: nn.Module) -> list[Tensor]:
