@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from paceline.distributed import torch_private
-from paceline.parallelism.running_statistics import restore_buffers
+from paceline.parallelism.running_statistics import unchanged_buffers
 
 Contexts = tuple[AbstractContextManager[object], AbstractContextManager[object]]
 
@@ -76,13 +76,3 @@ def keep_or_recompute(context: Any, operation: Callable[..., Any], *inputs: Any,
 def both(outer: AbstractContextManager[object], inner: AbstractContextManager[object]) -> Iterator[None]:
     with outer, inner:
         yield
-
-
-@contextlib.contextmanager
-def unchanged_buffers(module: nn.Module) -> Iterator[None]:
-    """Undo what the block does to the buffers of `module`, such as running statistics."""
-    before = [buffer.clone() for buffer in module.buffers()]
-    try:
-        yield
-    finally:
-        restore_buffers(module, before)

@@ -68,17 +68,18 @@ class RunningStatistics:
 
 
 @contextlib.contextmanager
-def unchanged_statistics(model: nn.Module) -> Iterator[None]:
-    """Leave a model's buffers as they are, in new memory: a pending backward pass may have saved the tensors of the block.
+def unchanged_buffers(module: nn.Module, *, is_pending: bool = False) -> Iterator[None]:
+    """Undo what the block does to the buffers of `module`, such as running statistics. `is_pending`: a backward pass of the block is still to
+    come and may have saved them, so the old values go to new memory.
 
     No state dict tells which of them checkpoints hold: to make one, a sharded model gives up its gathered parameters, and the ranks that make none
     would gather less often than the others.
     """
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    yield
-    for buffer, copy in before:
-        if buffer.shape == copy.shape:  # a cache that has grown stays as it is
-            buffer.data = copy
+    before = [buffer.clone() for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        restore_buffers(module, before, in_new_memory=is_pending)
 
 
 def saved_buffers(model: nn.Module) -> list[Tensor]:
@@ -88,10 +89,14 @@ def saved_buffers(model: nn.Module) -> list[Tensor]:
 
 
 @torch.no_grad()
-def restore_buffers(model: nn.Module, before: Sequence[Tensor]) -> None:
+def restore_buffers(model: nn.Module, before: Sequence[Tensor], *, in_new_memory: bool = False) -> None:
     """Reset the model's buffers to copies that were made of all of them. A cache that has grown since then stays as it is."""
     for buffer, copy in zip(model.buffers(), before, strict=True):
-        if buffer.shape == copy.shape:
+        if buffer.shape != copy.shape:
+            continue
+        if in_new_memory:
+            buffer.data = copy
+        else:
             buffer.copy_(copy)
 
 

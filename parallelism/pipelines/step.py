@@ -27,7 +27,7 @@ from paceline.parallelism.pipelines.schedules import Action, OperationKind
 from paceline.parallelism.pipelines.stage import Stage
 from paceline.parallelism.pipelines.stand_ins import WAY_OUT, ModelCalled, StageInput, StageOutput
 from paceline.parallelism.precision import scaled
-from paceline.parallelism.running_statistics import unchanged_statistics
+from paceline.parallelism.running_statistics import unchanged_buffers
 from paceline.parallelism.tensor_context.sequence import SequenceShard
 
 #: The most sends in flight: a tensor cannot be freed before it is sent.
@@ -201,7 +201,7 @@ class PipelineStep:
     def statistics(self, stage: int, micro_batch: int) -> contextlib.AbstractContextManager[None]:
         """Return the context for a forward pass. A dummy micro-batch, which another pipeline counts, changes no running statistics."""
         is_dummy = micro_batch >= self.counted
-        return unchanged_statistics(self.pipe.stages[stage].outputs) if is_dummy else contextlib.nullcontext()
+        return unchanged_buffers(self.pipe.stages[stage].outputs, is_pending=True) if is_dummy else contextlib.nullcontext()
 
     def inputs_from_before(self, action: Action) -> Tensor:
         """Return the outputs of the stage before, and set the random state to where that stage left it."""
