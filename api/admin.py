@@ -12,7 +12,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from paceline.api.core import identity
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Actor
 from paceline.api.services.identity import accounts
+from paceline.api.services.identity.first_credentials import TOKEN_LIFETIME
 from paceline.api.services.nodes import joining
 from paceline.api.settings import Settings
 from paceline.db import backup
@@ -36,7 +37,6 @@ from paceline.monitoring.files import write_durably
 
 ADMIN_COMMAND = Actor(kind="system", id=ADMIN_COMMAND_ID, name="the administration command")
 EXIT_CODES: dict[type[Exception], int] = {UnsupportedDatabaseError: 2, BackupExistsError: 6, FolderInUseError: 6}
-JOIN_TOKEN_LIFETIME = timedelta(hours=1)
 
 
 async def login_link(session: AsyncSession, arguments: argparse.Namespace, now: datetime) -> dict[str, Any]:
@@ -47,8 +47,8 @@ async def login_link(session: AsyncSession, arguments: argparse.Namespace, now: 
 
 async def api_key(session: AsyncSession, arguments: argparse.Namespace, now: datetime) -> dict[str, Any]:
     user = await identity.first_admin(session, arguments.user, now)
-    for old in await repository.keys_named(session, user.id, arguments.name) if arguments.replace else ():
-        await accounts.revoke_with_descendants(session, old, ADMIN_COMMAND, "replaced", now)
+    if arguments.replace:
+        await accounts.revoke_keys_named(session, user, arguments.name, ADMIN_COMMAND, now)
     key, row = await accounts.create_named_key(session, user, name=arguments.name, role=arguments.role, now=now, expires_at=None)
     message = f"the administration command created API key {row.prefix}... ({row.name}) for {user.name}"
     await accounts.record(session, ADMIN_COMMAND, "key.created", "admin_command", message, row.id, now)
@@ -56,21 +56,21 @@ async def api_key(session: AsyncSession, arguments: argparse.Namespace, now: dat
 
 
 async def join_token(session: AsyncSession, arguments: argparse.Namespace, now: datetime) -> dict[str, Any]:
-    tokens, authority = [], joining.own_authority(arguments.settings)
-    for _ in range(arguments.count):
-        token, _expires = await joining.create_join_token(session, created_by="admin-command", now=now, lifetime=JOIN_TOKEN_LIFETIME)
+    """Make tokens. Raises ValueError where there are more or fewer names than tokens."""
+    tokens, authority = list[str](), joining.own_authority(arguments.settings)
+    names = arguments.names or [str(number) for number in range(1, arguments.count + 1)]
+    if len(names) != arguments.count:
+        raise ValueError(f"--names has {len(names)} names for {arguments.count} tokens; give one for each, as --count says")
+    for name in names:
+        if arguments.unless_present and await repository.present_node(session, name) is not None:
+            tokens.append("")
+            continue
+        token, _expires = await joining.create_join_token(session, created_by="admin-command", now=now, lifetime=TOKEN_LIFETIME)
         tokens.append(joining.pinned(token, arguments.settings.public_url, authority))
     if arguments.into is not None:
-        _write_tokens(arguments.into, arguments.names or [str(number) for number in range(1, len(tokens) + 1)], tokens)
-    return {"token": tokens[0], "tokens": tokens, "expires_at": (now + JOIN_TOKEN_LIFETIME).isoformat()}
-
-
-def _write_tokens(folder: Path, names: Sequence[str], tokens: Sequence[str]) -> None:
-    """Write each token into a file of its own. Raises ValueError where there are more or fewer names than tokens."""
-    if len(names) != len(tokens):
-        raise ValueError(f"--names has {len(names)} names for {len(tokens)} tokens; give one for each, as --count says")
-    for name, token in zip(names, tokens, strict=True):
-        write_durably(folder / Path(name).name, token.encode(), mode=0o600)
+        for name, token in zip(names, tokens, strict=True):
+            write_durably(arguments.into / Path(name).name, token.encode(), mode=0o600)
+    return {"token": tokens[0], "tokens": tokens, "expires_at": (now + TOKEN_LIFETIME).isoformat()}
 
 
 async def migrated(session: AsyncSession, arguments: argparse.Namespace, now: datetime) -> dict[str, Any]:
@@ -143,6 +143,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     token.add_argument("--count", type=int, default=1, choices=range(1, 1001), metavar="1..1000")
     token.add_argument("--into", type=Path, metavar="DIR", help="write each into a file of this folder as well, for its owner only")
     token.add_argument("--names", type=lambda text: text.split(","), metavar="NAME,...", help="of those files (default: 1, 2, ...)")
+    token.add_argument("--unless-present", action="store_true", help="leave the file of a name empty that a node has already")
     token.set_defaults(action=join_token)
     fencing = actions.add_parser("after-restore", help="after pg_restore, before a coordinator starts: end what ran since the backup")
     fencing.set_defaults(action=fenced)

@@ -17,6 +17,7 @@ from paceline.api.core.identity import Caller
 from paceline.api.core.origin import address_of, check_csrf, session_cookie
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.identity import Role
+from paceline.credentials import hash_secret
 from paceline.db.models.nodes import NodeRow
 
 
@@ -66,11 +67,11 @@ async def _find_caller(connection: HTTPConnection) -> Caller | None:
     secret = bearer(connection)
     if secret is not None:
         async with services.control.read() as session:
-            return await identity.caller_of_key(session, identity.hash_secret(secret), services.now())
+            return await identity.caller_of_key(session, hash_secret(secret), services.now())
     cookie = session_cookie(connection)
     if cookie is not None:
         async with services.control.read() as session:
-            caller = await identity.caller_of_session(session, identity.hash_secret(cookie), services.now())
+            caller = await identity.caller_of_session(session, hash_secret(cookie), services.now())
         if caller is not None:
             return caller
     return services.guest.admit(connection)

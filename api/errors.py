@@ -108,6 +108,9 @@ CATALOGUE: Mapping[str, ProblemKind] = {
     "unreadable_spec": ProblemKind(
         409, "The stored spec of the job cannot be read", "Submit the job again with a spec that this version reads."
     ),
+    "unreadable_experiment": ProblemKind(
+        409, "The stored spec of the experiment cannot be read", "Post it under another name, with a spec that this version reads."
+    ),
     "cannot_pause": ProblemKind(
         409, "This job cannot be paused", "Cancel it instead, or let the script save on SIGTERM (`script.saves_on_sigterm`)."
     ),

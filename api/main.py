@@ -22,7 +22,7 @@ from paceline.api.core.vitals import REFUSED, Vitals
 from paceline.api.errors import ProblemError
 from paceline.api.loops import supervisor
 from paceline.api.middleware.compression import Compression
-from paceline.api.middleware.connections import allow_descriptors
+from paceline.api.middleware.connections import DESCRIPTORS
 from paceline.api.middleware.gate import Gate
 from paceline.api.middleware.identity_first import IdentityFirst
 from paceline.api.middleware.methods import HeadAsGet
@@ -31,9 +31,10 @@ from paceline.api.mock import mode
 from paceline.api.problems import install_problem_handlers
 from paceline.api.routing import routes
 from paceline.api.services.history.heavy_reads import HeavyReads
-from paceline.api.services.identity import first_start
+from paceline.api.services.identity import first_credentials, first_start
 from paceline.api.services.identity.failed_sign_ins import FailedSignIns
 from paceline.api.services.ingest import rank_events
+from paceline.api.services.ingest.history_room import HistoryRoom
 from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.ingest.readings import ReadingsWriter
 from paceline.api.services.ingest.uploads import UploadHandler
@@ -49,6 +50,8 @@ from paceline.db.folder_lock import folder_lock
 from paceline.db.migrate import upgrade_all
 from paceline.db.repositories import secrets as secret_rows
 from paceline.db.session import open_databases
+from paceline.extras import pip_install
+from paceline.monitoring.descriptors import allow_descriptors
 from paceline.monitoring.log_file import cap_periodically
 from paceline.version import version
 
@@ -70,7 +73,7 @@ logger = logging.getLogger(__name__)
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Migrate, then start what runs beside the requests; stop it in reverse."""
     settings: Settings = app.state.settings
-    allow_descriptors()
+    allow_descriptors(DESCRIPTORS)
     async with AsyncExitStack() as stack:
         simulation = None
         if settings.mock_db:
@@ -92,6 +95,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             await stack.enter_async_context(_redis_bus(settings.redis_url, services).running())
         await _start_writers(app, services, stack)
         if app.state.with_loops:
+            await first_credentials.accept(services)
             await first_start.welcome(services)
             await stack.enter_async_context(supervisor.run_all(app))
             if simulation is not None:
@@ -132,7 +136,7 @@ def _redis_bus(url: str, services: Services) -> RedisBus:
     try:
         from paceline.api.core.redis_bus import RedisBus
     except ImportError:
-        raise RuntimeError("REDIS_URL is set; the client for it comes with: pip install 'paceline[redis]'") from None
+        raise RuntimeError(f"REDIS_URL is set; the client for it comes with: {pip_install('redis')}") from None
     return RedisBus(url, services.bus)
 
 
@@ -152,7 +156,8 @@ async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack
     app.state.exec_broker = exec_broker = ExecBroker(services)
     app.state.node_writer = node_writer = NodeWriter(services)
     readings = ReadingsWriter(services)
-    app.state.upload_door = UploadHandler(services, writer, progress, rank_events.apply, vitals, readings)
+    apply_event = functools.partial(rank_events.apply, HistoryRoom(services.disk))
+    app.state.upload_door = UploadHandler(services, writer, progress, apply_event, vitals, readings)
     await stack.enter_async_context(vitals.running())
     await stack.enter_async_context(services.last_uses.running())
     await stack.enter_async_context(writer.running())

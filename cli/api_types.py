@@ -144,6 +144,19 @@ class Bubble(Struct, frozen=True, kw_only=True):
     """in which its ranks computed nothing, in the mean; null: no step is done yet"""
 
 
+class BundleChanges(Struct, frozen=True, kw_only=True):
+    """Files by which a bundle differs from another one: of each list the first two hundred."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    """with other content, or executable in one of them only"""
+    count: int
+    """of all files that differ, also those that the lists leave out"""
+    since: str = ""
+    """digest of the bundle that it is compared with"""
+
+
 class Checkpoint(Struct, frozen=True, kw_only=True):
     id: str
     step: int
@@ -401,6 +414,9 @@ class GpuReading(Struct, frozen=True, kw_only=True):
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
     error: str | None = None
+    job_id: str | None = None
+    """of the job whose rank holds the card's slot; null: none does"""
+    job_name: str | None = None
     memory_clock_mhz: float | None = None
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
@@ -411,6 +427,7 @@ class GpuReading(Struct, frozen=True, kw_only=True):
     power_limit_watts: float | None = None
     power_watts: float | None = None
     processes: dict[str, int] = field(default_factory=dict)
+    rank: int | None = None
     sm_clock_mhz: float | None = None
     temperature_celsius: float | None = None
     throttle_reasons: list[str] = field(default_factory=list)
@@ -802,7 +819,6 @@ class PlannedConfiguration(Struct, frozen=True, kw_only=True):
     """estimate for the fullest rank"""
     refusal: str | None = None
     repeats: int = 0
-    step_seconds: float | None = None
 
 
 class PlannedStage(Struct, frozen=True, kw_only=True):
@@ -912,6 +928,15 @@ class RegisteredModel(Struct, frozen=True, kw_only=True):
     """the newest first"""
     created_at: datetime | None = None
     created_by: str = ""
+
+
+class ReplacedExperiment(Struct, frozen=True, kw_only=True):
+    """An experiment that is there already, and would get the grid that is planned."""
+
+    id: str
+    cancels: int = 0
+    """its trials that the new grid lacks and whose jobs have not ended: they would be cancelled"""
+    created_by: Actor | None = None
 
 
 class RotatedKey(Struct, frozen=True, kw_only=True):
@@ -1148,6 +1173,8 @@ class ClusterSummary(Struct, frozen=True, kw_only=True):
     """of all cards that tell theirs; null: none does"""
     memory_total_bytes: int = 0
     memory_used_bytes: int = 0
+    samples_per_second: float = 0.0
+    """of all running jobs; those whose samples have no tokens count here only"""
     tokens_per_second: float = 0.0
     updated_at: datetime | None = None
 
@@ -1253,7 +1280,11 @@ class ExperimentPlan(Struct, frozen=True, kw_only=True):
     """the estimate goes by other jobs of the same model and data, since no trial has ended"""
     errors: list[Any] = field(default_factory=list)
     """what is wrong with the job spec that all begin with"""
+    not_planned: int = 0
+    """the last so many configurations, which the planner was not asked about: a plan of so many takes long"""
     refused: int = 0
+    replaces: ReplacedExperiment | None = None
+    """the experiment of this project and name that would get this grid"""
     seconds: float | None = None
     """estimate with the slots of today; null: no time of a step is known"""
     slot_hours: float | None = None
@@ -1469,6 +1500,7 @@ class NodePool(Struct, frozen=True, kw_only=True):
 
     name: str
     provider: Any
+    """as it is stored, where the pool is unreadable"""
     autoscale: AutoscaleSettings | None = None
     """set: the coordinator decides how many nodes it has"""
     coming: int = 0
@@ -1484,6 +1516,8 @@ class NodePool(Struct, frozen=True, kw_only=True):
     """the coordinator's URL, as its nodes reach it"""
     slots: int | None = None
     spot: bool = False
+    unreadable: str | None = None
+    """why this version cannot read what is stored of the pool: it is left as it is until it is applied again; null: it can"""
     updated_at: datetime | None = None
     withheld: list[WithheldJob] = field(default_factory=list)
     """pending jobs that no node of it is launched for, and why; the first twenty"""
@@ -1657,6 +1691,8 @@ class Analysis(Struct, frozen=True, kw_only=True):
     differences: list[FigureDifference] = field(default_factory=list)
     """at most 300: those that are differences first, then by size"""
     effects: list[Effect] = field(default_factory=list)
+    ended: int = 0
+    """trials that have run and change no more: completed, failed, pruned or cancelled"""
     energy_joules: float | None = None
     """of the cards of all trials that have held slots; null: that of one is unknown"""
     failed: int = 0

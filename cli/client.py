@@ -12,6 +12,7 @@ import ssl
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
@@ -20,7 +21,7 @@ from urllib.parse import quote, unquote, urlsplit
 import httpx
 
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import Job
+from paceline.cli.api_types import ApiKey, Job
 from paceline.cli.errors import ApiProblemError, NotBelievedError, OutcomeUnknownError, UnreachableError, UsageProblem
 from paceline.cli.references import EXPERIMENT, JOB, find_id, is_id, not_found
 from paceline.cli.settings import LOOPBACK, ClientSettings, Setting
@@ -129,9 +130,10 @@ class RestClient:
     def delete(self, path: str, /, revision: int | None = None, **parameters: object) -> Document:
         return self._change("DELETE", path, parameters, revision)
 
-    def create(self, path: str, body: Document, **parameters: object) -> Document:
-        """Send a POST with an Idempotency-Key: repeated while no answer comes, at most ATTEMPTS times."""
-        headers = {"Idempotency-Key": str(uuid.uuid4())}
+    def create(self, path: str, body: Document, *, only_new: bool = False, **parameters: object) -> Document:
+        """Send a POST with an Idempotency-Key: repeated while no answer comes, at most ATTEMPTS times. `only_new`: where the endpoint would
+        change what is there already under this name, the coordinator refuses it as already_exists."""
+        headers = {"Idempotency-Key": str(uuid.uuid4())} | ({"If-None-Match": "*"} if only_new else {})
         return self._repeated("POST", path, json=body, headers=headers, params=_present(parameters))
 
     def _repeated(self, method: str, path: str, **options: Any) -> Document:
@@ -209,9 +211,11 @@ class RestClient:
         return str(matches[0]["id"])
 
     def key(self, reference: str) -> Document:
-        """The key with this id, prefix or name. Raises UsageProblem where several keys that are not revoked have that name."""
+        """The key with this id, prefix or name. Raises UsageProblem where several keys of that name are neither revoked nor expired."""
         live = [key for key in self.pages("/keys") if key["revoked_at"] is None or key["id"] == reference]
         matches = [key for key in live if reference in (key["id"], key["prefix"], key["name"])]
+        if len(matches) > 1:
+            matches = [key for key in matches if not _has_expired(parsed(key, ApiKey))] or matches
         if not matches:
             raise not_found("key", reference, "paceline keys list", (key["name"] for key in live))
         if len(matches) > 1:
@@ -276,6 +280,10 @@ class RestClient:
         return OutcomeUnknownError(
             f"{method} {path} was sent to {self.settings.url}, but no answer came", "look before you repeat it: 'paceline jobs'"
         )
+
+
+def _has_expired(key: ApiKey) -> bool:
+    return key.expires_at is not None and key.expires_at <= datetime.now(UTC)
 
 
 def _pinned(settings: ClientSettings) -> ssl.SSLContext | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from paceline.cli import failures, formats
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import AxisTraffic, BadLoss, Checkpoint, Failure, Goodput, Incident, Job, JobGradients, Performance
+from paceline.cli.api_types import AxisTraffic, BadLoss, Checkpoint, Failure, Goodput, Incident, Job, JobGradients, Node, Performance
+from paceline.cli.gradient_words import gradient_words
 from paceline.cli.job_facts import (
     TIME_LIMIT,
     code_origin,
@@ -43,7 +45,7 @@ def details(client: RestClient, job: Job) -> str:
                 *_headline(job),
                 ("page", client.job_page(job.id)),
                 *_code(job),
-                *_current_state(job),
+                *_current_state(job, _nodes_that_matter(client, job)),
                 *saved,
                 *_performance(performance),
                 *_recorded(job, recorded),
@@ -123,7 +125,7 @@ def _waiting(job: Job) -> Pairs:
     return [(name, text) for name, text in parts if text]
 
 
-def _current_state(job: Job) -> Pairs:
+def _current_state(job: Job, nodes: Mapping[str, Node]) -> Pairs:
     progress = job.progress
     loss = formats.number(progress.loss)
     if progress.not_finite_step is not None:
@@ -140,36 +142,35 @@ def _current_state(job: Job) -> Pairs:
         ("throughput", formats.throughput(progress.tokens_per_second, progress.samples_per_second)),
         ("world", f"{world(job)}, {job.strategy}, generation {job.generation}, {formats.count(job.restarts, 'restart')}"),
         *chosen(job.choice),
-        *_gradients(job),
+        *_gradients(job, nodes),
         *_time_limit(job),
         ("first step", _first_step(job)),
     ]
 
 
-_SUMS = {
-    "auto": "summed in whichever way is measured to be fastest",
-    "ring": "summed over a ring, machine by machine",
-    "hierarchical": "summed within machines, then between them",
-}
-_COMPRESSIONS = {
-    "auto": "compressed where that saves enough",
-    "bf16": "sent as bf16",
-    "fp16": "sent as fp16",
-    "top_k": "the largest {ratio:g} of the elements sent, the rest later",
-    "power_sgd": "matrices sent as factors of rank {rank}, the rest later",
-}
-
-
-def _gradients(job: Job) -> Pairs:
+def _gradients(job: Job, nodes: Mapping[str, Node]) -> Pairs:
     """How replicas sum their gradients, where the job asks for another way than the default."""
     if (job.actual_world_size or job.world_size) == 1:  # one rank sums nothing
         return []
     if job.communication is not None:
         return [("gradients", job.communication.text), ("links", job.communication.links)]
-    asked = (job.spec or {}).get("communication") or {}
-    words = [_SUMS.get(asked.get("algorithm", ""), ""), _COMPRESSIONS.get(asked.get("compression", ""), "").format(**asked)]
-    told = "; ".join(each for each in words if each)
+    asked = _asked_communication(job)
+    told = gradient_words(asked, job.ranks, nodes) if asked else ""
     return [("gradients", told)] if told else []
+
+
+def _asked_communication(job: Job) -> Mapping[str, object]:
+    """Return the spec's `communication` section; empty where the spec has none, or one that this version does not know."""
+    asked = (job.spec or {}).get("communication")
+    return asked if isinstance(asked, Mapping) else {}
+
+
+def _nodes_that_matter(client: RestClient, job: Job) -> dict[str, Node]:
+    """The nodes by id, where it depends on the hosts of the ranks what is done with their gradients."""
+    algorithm = _asked_communication(job).get("algorithm")
+    found = parsed(client.pages("/cluster/nodes"), list[Node]) if algorithm in ("ring", "hierarchical") and job.ranks else []
+    used = {rank.node_id for rank in job.ranks}
+    return {node.id: node for node in found if node.id in used}
 
 
 def _recorded(job: Job, found: JobGradients | None) -> Pairs:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from paceline.cli.errors import OutputError, UsageProblem
 
@@ -28,10 +29,28 @@ def export_format(target: Path, given: str | None, figure: str | None) -> str:
     return chosen
 
 
-def download_export(client: RestClient, experiment_id: str, target: Path, form: str, figure: str | None = None) -> int:
+@dataclass(frozen=True)
+class ExportedFigure:
+    """The figure of an svg or png. `x`, `y` and `value` are of a heat map: its axes and its measure; None: those that tell most."""
+
+    name: str | None = None
+    x: str | None = None
+    y: str | None = None
+    value: str | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        asked = {"figure": self.name, "x": self.x, "y": self.y, "value": self.value}
+        return {name: value for name, value in asked.items() if value is not None}
+
+
+NO_FIGURE = ExportedFigure()
+
+
+def download_export(client: RestClient, experiment_id: str, target: Path, form: str, figure: ExportedFigure = NO_FIGURE) -> int:
     """Write one export to the file `target`. Returns its bytes. Raises OutputError where the file cannot be written."""
-    of_figure = f"&figure={quote(figure, safe='')}" if figure else ""
+    query = urlencode({"format": form, **figure.query}, quote_via=quote)
     try:
-        return client.download(f"/experiments/{experiment_id}/export?format={form}{of_figure}", target)
+        return client.download(f"/experiments/{experiment_id}/export?{query}", target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror}", "name another file") from error

@@ -123,6 +123,12 @@ def plan_report(plan: ExperimentPlan, spec: Mapping[str, Any]) -> str:
     running, most = plan.trials - plan.refused, _most_trials(spec)
     pairs = [
         ("trials", f"{running} to run" + (f", {plan.refused} refused" if plan.refused else "")),
+        (
+            "planned",
+            f"the first {len(plan.configurations) - plan.not_planned} of {plural(len(plan.configurations), 'configuration')}; others may be refused yet"
+            if plan.not_planned
+            else "",
+        ),
         ("budget", f"no more than {plural(most, 'trial')} of them run" if most is not None and most < running else ""),
         ("varied", ", ".join(plan.axes)),
         (
@@ -134,7 +140,7 @@ def plan_report(plan: ExperimentPlan, spec: Mapping[str, Any]) -> str:
         ("slot-hours", formats.significant(plan.slot_hours)),
         *(("error", f"{each['pointer']}: {each['message']}") for each in plan.errors),
     ]
-    headers = ["CONFIGURATION", "RANKS", "REPEATS", "STEP", "MEMORY", "REFUSED BECAUSE"]
+    headers = ["CONFIGURATION", "RANKS", "REPEATS", "MEMORY", "REFUSED BECAUSE"]
     rows = [_planned_row(each) for each in plan.configurations]
     empty = "no configurations before the errors are mended" if plan.errors else "configurations are drawn as the experiment runs"
     return f"{fields([(name, text) for name, text in pairs if text])}\n\n{table(headers, rows, empty=empty)}"
@@ -150,7 +156,7 @@ def _most_trials(spec: Mapping[str, Any]) -> int | None:
 def _planned_row(each: PlannedConfiguration) -> list[str]:
     memory = formats.quantity(each.memory_bytes, "B") if each.memory_bytes is not None else formats.UNKNOWN
     name = (values_text(each.values) or "as given") + (" (baseline)" if each.baseline else "")
-    return [name, str(each.world_size), str(each.repeats), _seconds(each.step_seconds), memory, each.refusal or ""]
+    return [name, str(each.world_size), str(each.repeats), memory, each.refusal or ""]
 
 
 def report(analysis: Analysis, metric: str) -> str:

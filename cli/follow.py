@@ -23,7 +23,8 @@ from paceline.cli.api_types import LogEntry, LogPage
 from paceline.cli.client import RestClient
 from paceline.cli.waiting import PATIENT_RETRIES, patient
 
-POLL_S = 1.0
+#: Between two looks while nothing is announced, soon after what was last: the end of a job follows its last line, and no frame tells of it.
+FIRST_POLL_S, POLL_S = 0.1, 1.0
 OPEN_TIMEOUT_S = 5.0
 PAGE = 2000
 
@@ -118,15 +119,18 @@ class StreamNews:
         self._open_streams = contextlib.ExitStack()
         self._stream: ClientConnection | None = None
         self._refused = False
+        self._seconds = FIRST_POLL_S
 
     def wait(self, after: int) -> None:
-        stream = self._stream or self._open(after)
+        stream, seconds = self._stream or self._open(after), self._seconds
+        self._seconds = min(2 * seconds, POLL_S)
         if stream is None:
-            threading.Event().wait(POLL_S)
+            threading.Event().wait(seconds)
             return
         try:
-            while not _announces(stream.recv(timeout=POLL_S), after):
+            while not _announces(stream.recv(timeout=seconds), after):
                 pass
+            self._seconds = FIRST_POLL_S
         except TimeoutError:
             return
         except (WebSocketException, OSError):

@@ -86,6 +86,11 @@ def since(then: datetime | None, now: datetime | None = None) -> str:
     return "never" if then is None else f"{age(then, now)} ago"
 
 
+def day(moment: datetime) -> str:
+    """The day of a moment, in local time."""
+    return f"{moment.astimezone():%Y-%m-%d}"
+
+
 def steps(done: int, total: int | None) -> str:
     return f"{done:,}/{total:,}" if total else f"{done:,}"
 

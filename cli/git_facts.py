@@ -15,7 +15,8 @@ _NO_COMMIT, _NO_BRANCH = "(initial)", "(detached)"
 
 @dataclass(frozen=True)
 class GitFacts:
-    """A checkout. `uncommitted`: the first hundred files below the folder that differ from the commit, new ones among them."""
+    """A checkout. `uncommitted`: the first hundred files below the folder that differ from the commit, new ones among them; names that are too
+    long for a spec are cut."""
 
     commit: str | None = None
     branch: str | None = None
@@ -48,7 +49,11 @@ def parse_status(text: str) -> GitFacts:
             changed.append(entry.split(" ", fields)[-1])
             if entry[0] == "2":
                 next(entries, None)  # the name that it was renamed from
-    return GitFacts(commit, branch and branch[:MOST_PATH], tuple(name for name in changed[:MOST_CHANGED] if len(name) <= MOST_PATH))
+    return GitFacts(commit, branch and branch[:MOST_PATH], tuple(map(_shortened, changed[:MOST_CHANGED])))
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= MOST_PATH else f"{name[: MOST_PATH - 3]}..."
 
 
 def _unless(value: str, none: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.cli.api_types import DataRemoval, Job
+from paceline.cli.git_facts import MOST_CHANGED
 from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, JobState
 from paceline.monitoring.words import plural
 
@@ -58,7 +59,7 @@ def code_origin(section: dict[str, Any]) -> list[tuple[str, str]]:
         return [("bundle", section["bundle"][:12])]
     branch = f" on {section['branch']}" if section.get("branch") else ""
     dirty = (
-        f", and {plural(len(changed), 'file')} that differed: {', '.join(changed[:3])}{' ...' if len(changed) > 3 else ''}"
+        f", and {plural(len(changed), 'file')}{' or more' if len(changed) >= MOST_CHANGED else ''} that differed: {', '.join(changed[:3])}{' ...' if len(changed) > 3 else ''}"
         if changed
         else ""
     )

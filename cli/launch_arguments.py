@@ -139,7 +139,7 @@ def parse(words: Sequence[str], variables: Mapping[str, str] | None = None) -> L
         if value is None:
             value = "1" if option.is_flag else _value(word, left)
         given[option.name] = (word.partition("=")[0], value)
-    if not left:
+    if not left or not left[0]:
         raise UsageProblem("there is no script to run", _SCRIPT_LAST)
     return _launch(given, left[0], tuple(left[1:]))
 

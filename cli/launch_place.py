@@ -16,9 +16,10 @@ from paceline.monitoring.cards import listed
 from paceline.monitoring.samples import Gpu
 
 _OF_A_SHELL = (".sh", ".bash", ".zsh")
+_PYTHONS = ("python", "python3")
 _SEVERAL_NODES = (
-    "start one with 'paceline up', join each machine with 'paceline worker' (in a Slurm job: srun paceline worker --server URL --token TOKEN),"
-    " and name it with --server"
+    "start one with 'paceline up', join each machine with 'paceline worker' and a token of its own, and name it with --server;"
+    " the batch script that does so in a Slurm job: docs/scripts.md, 'In a Slurm job'"
 )
 
 
@@ -47,6 +48,8 @@ def require_program(launch: Launch, folder: Path) -> None:
     if PurePath(launch.target).suffix in _OF_A_SHELL:
         raise UsageProblem(f"{launch.target} is no Python script", f"write --no-python bash {launch.target}")
     if not (folder / launch.target).exists():
+        if launch.target in _PYTHONS:
+            raise UsageProblem(f"{launch.target} is no script", f"leave out {launch.target}: scripts are run by Python anyway")
         near = near_names(folder / launch.target)
         raise UsageProblem(
             f"there is no script {launch.target}, seen from {folder}" + (f"; there is {', '.join(near)}" if near else ""),

@@ -106,10 +106,16 @@ def _authority(stored: list[tuple[str, str | None]]) -> Setting:
 
 
 def _context(flag: str | None) -> Setting:
-    """The name of the context: typed, from the environment, or the one that `paceline context use` has chosen."""
+    """The name of the context: typed, from the environment, or the stored one."""
+    stored = stored_context()
+    return _choose(flag, "PACELINE_CONTEXT", [(stored.source, stored.value)], DEFAULT_CONTEXT)
+
+
+def stored_context() -> Setting:
+    """The name of the context that `paceline context use` has chosen, whatever was typed now and whatever the environment says."""
     file = _current_file()
     stored: list[tuple[str, str | None]] = [(f"user file {file}", file.read_text().strip())] if file.is_file() else []
-    return _choose(flag, "PACELINE_CONTEXT", stored, DEFAULT_CONTEXT)
+    return _choose(None, None, stored, DEFAULT_CONTEXT)
 
 
 def _of_context(context: Setting, api_key: str | None) -> ClientSettings:
@@ -256,6 +262,11 @@ _HARMLESS_TO_SHARE = ("PACELINE_DASHBOARD", "PACELINE_CACHE", "PACELINE_STORE_EN
 def shell_variables() -> dict[str, str]:
     """A copy of the variables of the shell that the command was typed in."""
     return dict(os.environ)
+
+
+def in_slurm_job() -> bool:
+    """Whether this command was typed in a job of Slurm, whose end is a SIGTERM for all of the job's processes."""
+    return "SLURM_JOB_ID" in os.environ
 
 
 def forget_other_coordinators() -> None:

@@ -90,7 +90,7 @@ class JobSecrets(msgspec.Struct, frozen=True, kw_only=True):
 class EndedJobsQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Asks which of these jobs ended at least so many seconds ago, before the last that they have on a node is removed."""
 
-    job_ids: tuple[Annotated[str, msgspec.Meta(pattern=r"^[\w-]{1,64}$")], ...]
+    job_ids: tuple[Annotated[str, msgspec.Meta(pattern=r"^[\w-]{1,64}\Z")], ...]
     seconds_ago: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 

@@ -6,12 +6,13 @@
     no rank waits in a collective, and most are in one function or on one line  those that are elsewhere differ
     all ranks are at the same place                                             none differs
 
-A rank in `backward` or in `synchronize` may wait for the others in native code, which no Python stack shows, or be at work.
+A rank in `backward`, `synchronize` or `clip_grad_norm_` may wait for the others in native code, which no Python stack shows, or be at work. One in
+`loss.item()` or `.cpu()` is at a line of its own code: `cluster.policy.quiet` compares several looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +35,7 @@ _MAY_WAIT = {
     "torch/autograd/graph.py": ("_engine_run_backward", "backward"),
     "torch/cuda/__init__.py": ("synchronize", "cuda.synchronize"),
     "torch/cuda/streams.py": ("synchronize", "cuda.synchronize"),
+    "torch/nn/utils/clip_grad.py": ("", "clip_grad_norm_"),  # it looks at the norm, which waits for the card
 }
 #: Groups of ranks that are told one by one.
 _MOST_GROUPS = 4
@@ -122,7 +124,7 @@ def _position(frames: Sequence[PythonFrame]) -> StackPosition:
     if call := _awaited(frames):
         return StackPosition("waits", call, where)
     function, call = _MAY_WAIT.get(frames[0].file, ("", ""))
-    if function and frames[0].function.endswith(function):
+    if call and frames[0].function.endswith(function):
         return StackPosition("may_wait", call, where)
     return StackPosition("elsewhere", where=where)
 
@@ -193,6 +195,13 @@ def compare(positions: Mapping[int, StackPosition]) -> Difference:
     return Difference(_listed(positions)) if positions else Difference("it has no ranks")
 
 
+def told_apart(positions: Mapping[int, StackPosition], differs: Collection[int]) -> Difference:
+    """The difference between these ranks and all others, for which they are found to be elsewhere by more than one look at the stacks."""
+    odd = {rank: position for rank, position in positions.items() if rank in differs}
+    rest = {rank: position for rank, position in positions.items() if rank not in differs}
+    return Difference(f"{_listed(odd)} while {_listed(rest)} and {'stays' if len(rest) == 1 else 'stay'} there", tuple(sorted(odd)))
+
+
 def _in_state(positions: Mapping[int, StackPosition], *standings: Standing) -> dict[int, StackPosition]:
     return {rank: position for rank, position in positions.items() if position.standing in standings}
 
@@ -246,6 +255,10 @@ def all_at_work(stacks: Mapping[int, StackSample | None], positions: Mapping[int
     return bool(positions) and all(
         position.standing in ("elsewhere", "may_wait") and is_busy(stacks.get(rank)) for rank, position in positions.items()
     )
+
+
+def has_idle_card(stacks: StackSample | None) -> bool:
+    return stacks is not None and stacks.gpu_percent is not None and stacks.gpu_percent < BUSY_GPU_PERCENT
 
 
 def is_busy(stacks: StackSample | None) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
 
 from paceline.db.copies import SCRATCH, TURN_SECONDS, copy, opened
 from paceline.db.errors import (
@@ -181,18 +182,35 @@ def restore(folder: Path, data: Path, *, force: bool) -> Path | None:
     """
     manifest = read_manifest(folder)
     with folder_lock(data, patience=0.0):
+        drop_fresh(data)
         present = sorted(path for name in FILES for path in data.glob(f"{name}*"))
         if present and not force:
             raise BackupExistsError(f"{data} holds databases already ({present[0].name}); --force moves them aside, or name another --data")
-        fresh = [bring(folder, data, name) for name in manifest.files]
-        for path in fresh:
-            if FILES[path.stem] is CONTROL:
-                fence(path)
-        aside = move_aside(data, present)
-        for path in fresh:
-            path.rename(path.with_suffix(""))
-        sync_folder(data)
+        try:
+            fresh = [bring(folder, data, name) for name in manifest.files]
+            for path in fresh:
+                if FILES[path.stem] is CONTROL:
+                    fence(path)
+            aside = move_aside(data, present)
+            for path in fresh:
+                path.rename(path.with_suffix(""))
+            sync_folder(data)
+        except (sqlite3.OperationalError, OperationalError) as error:
+            free, needed = shutil.disk_usage(data).free, sum(told.bytes for told in manifest.files.values())
+            raise BackupFailedError(
+                f"{data} cannot be written: {error}; the backup has {needed / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free there. "
+                "The databases that were there still are"
+            ) from error
+        finally:
+            drop_fresh(data)
     return aside
+
+
+def drop_fresh(data: Path) -> None:
+    """Delete copies that a restore has brought and not put in place, also those of one that was cut off."""
+    for name in FILES:
+        for path in data.glob(f"{name}{SCRATCH}*"):
+            path.unlink(missing_ok=True)
 
 
 def read_manifest(folder: Path) -> BackupManifest:
@@ -220,7 +238,6 @@ def read_manifest(folder: Path) -> BackupManifest:
 def bring(folder: Path, data: Path, name: str) -> Path:
     """Copy a file into the data folder, under a name that no coordinator opens."""
     path = data / f"{name}{SCRATCH}"
-    path.unlink(missing_ok=True)
     with opened(folder / name, mode="ro") as source:
         copy(source, path)
     return path

@@ -31,25 +31,35 @@ def opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
 
 
 def copy(source: sqlite3.Connection, path: Path) -> None:
-    """Copy a database to one file without a log beside it, fsynced, mode 0600."""
+    """Copy a database to one file without a log beside it, fsynced, mode 0600. What fails leaves no file."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
-        source.backup(target)
-        target.execute("PRAGMA journal_mode=DELETE").fetchone()
-        problems = [row[0] for row in target.execute("PRAGMA quick_check(3)") if row[0] != "ok"]
-    if problems:
-        raise BackupDamagedError(f"the copy of {path.name} is damaged, so the database is: {'; '.join(problems)}; see 'paceline db check'")
-    sync_file(path)
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
+            source.backup(target)
+            target.execute("PRAGMA journal_mode=DELETE").fetchone()
+            problems = [row[0] for row in target.execute("PRAGMA quick_check(3)") if row[0] != "ok"]
+        if problems:
+            raise BackupDamagedError(
+                f"the copy of {path.name.removesuffix(SCRATCH)} is damaged, so the database is: {'; '.join(problems)}; see 'paceline db check'"
+            )
+        sync_file(path)
+    except BaseException:
+        for left in path.parent.glob(f"{path.name}*"):  # with its journal
+            left.unlink(missing_ok=True)
+        raise
 
 
 def copy_before_migration(path: Path, revision: str) -> Path:
     """Copy the control database as `revision` has left it. The migrating process holds the writer's turn, so this is the last state of
-    the old version."""
+    the old version. The copy gets its name when it is whole: of processes that are killed meanwhile half a copy is left at most."""
     folder = path.parent / COPIES
     folder.mkdir(mode=0o700, exist_ok=True)
-    target = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{revision}.db"
+    fresh, target = folder / f"{path.name}{SCRATCH}", folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{revision}.db"
+    for left in folder.glob(f"{fresh.name}*"):
+        left.unlink(missing_ok=True)
     with opened(path) as source:
-        copy(source, target)
+        copy(source, fresh)
+    fresh.rename(target)
     for old in sorted(folder.glob("*.db"))[:-KEPT_COPIES]:
         old.unlink(missing_ok=True)
     sync_folder(folder)

@@ -23,6 +23,7 @@ from paceline.db.base import dump_json, load_json
 from paceline.db.errors import DatabaseAwayError, UnsupportedDatabaseError
 from paceline.db.sqlite_connection import StatementConnection
 from paceline.db.turns import WriterTurns
+from paceline.extras import pip_install
 from paceline.monitoring.files import make_private, sync_file
 
 BUSY_SECONDS = 10.0
@@ -135,7 +136,7 @@ def open_postgres(url: str, *, pool_size: int = 10) -> Database:
         from asyncpg import PostgresError
     except ImportError:
         raise UnsupportedDatabaseError(
-            "DATABASE_URL names a PostgreSQL database; its driver comes with: pip install 'paceline[postgres]'"
+            f"DATABASE_URL names a PostgreSQL database; its driver comes with: {pip_install('postgres')}"
         ) from None
     engine = create_async_engine(
         postgres_url(url),

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from paceline.distributed.abort import GroupAborter, wait_for
 from paceline.distributed.calls import Call, Calls
+from paceline.distributed.exposure import HostWaitClock, WaitClock
 from paceline.distributed.traffic import Traffic, all_reduce_bytes, gather_bytes
 
 
@@ -37,10 +38,13 @@ class AxisGroup:
         aborter: GroupAborter,
         traffic: Traffic,
         calls: Calls | None = None,
+        exposure: WaitClock = HostWaitClock(),
     ) -> None:
-        """`calls`: numbers of this group's calls by themselves, if another thread than the training thread makes them."""
+        """`calls`: numbers of this group's calls by themselves, if another thread than the training thread makes them. `exposure`: measures the training
+        thread's waits.
+        """
         self.axis, self.ranks, self.rank = axis, tuple(ranks), tuple(ranks).index(rank)
-        self._calls = calls or aborter.calls
+        self._calls, self._exposure = calls or aborter.calls, exposure
         self.process_group, self._aborter, self._traffic = process_group, aborter, traffic
         self.waited = 0.0
 
@@ -123,11 +127,11 @@ class AxisGroup:
 
     @contextlib.contextmanager
     def _call(self, kind: str, tensor: Tensor) -> Iterator[Call]:
-        """Number a call and count the seconds of its wait. On a GPU the host does not wait here, but where a value is read."""
-        call, started = self._calls.begin(kind, tensor), time.perf_counter()
+        """Number a call and count the seconds of its wait. On a GPU they are known later (`WaitClock.settle`)."""
+        call, mark = self._calls.begin(kind, tensor), self._exposure.mark()
         with self._calls.awaiting(call):
             yield call
-        self.waited += time.perf_counter() - started
+        self.waited += self._exposure.since(mark)
 
 
 class WaitTimer:
@@ -143,7 +147,7 @@ class WaitTimer:
 
 
 def create_axis_groups(
-    axes: Mapping[str, Sequence[Sequence[int]]], rank: int, aborter: GroupAborter, traffic: Traffic
+    axes: Mapping[str, Sequence[Sequence[int]]], rank: int, aborter: GroupAborter, traffic: Traffic, exposure: WaitClock
 ) -> dict[str, AxisGroup]:
     """Create the process groups of all axes and return this rank's group for each axis.
 
@@ -156,5 +160,5 @@ def create_axis_groups(
             group = dist.group.WORLD if whole else dist.new_group(list(ranks))
             if rank in ranks:
                 assert isinstance(group, dist.ProcessGroup)
-                found[axis] = AxisGroup(axis, ranks, rank, group, aborter, traffic)
+                found[axis] = AxisGroup(axis, ranks, rank, group, aborter, traffic, exposure=exposure)
     return found

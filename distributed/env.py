@@ -16,6 +16,9 @@ ARTIFACTS_FOLDER = "PACELINE_ARTIFACTS"
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 #: The variables of a rank that sees its own card alone and uses LOCAL_RANK as the index of that card.
 VIRTUAL_LOCAL_RANK = {"LOCAL_RANK": "0"}
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+#: Of what a rank gets, the variables that its node's owner knows better than Paceline: those of the agent's own environment stay.
+OWNERS_CHOICE = frozenset({*_INTERFACES, "OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "TORCH_NCCL_ASYNC_ERROR_HANDLING"})
 
 
 class RankCoordinates(Protocol):
@@ -85,7 +88,7 @@ def script_environment(place: RankCoordinates, launch: ScriptLaunch) -> dict[str
         "PYTHONFAULTHANDLER": "1",
     }
     if launch.interface is not None:
-        environment |= {"GLOO_SOCKET_IFNAME": launch.interface, "NCCL_SOCKET_IFNAME": launch.interface}
+        environment |= dict.fromkeys(_INTERFACES, launch.interface)
     if ranks_of_machine(place) > 1:
         environment["OMP_NUM_THREADS"] = "1"
     return environment
@@ -104,17 +107,17 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def export_rank(place: RankCoordinates, interface: str | None, folder: Path) -> None:
+def export_rank(place: RankCoordinates, interface: str | None, folder: Path, former: str | None = None) -> None:
     """Set this process's variables for its libraries: its rank, its folder and its network interface. Call it before each process group
-    is made.
+    is made. An interface that the job or the node's owner has chosen stays. `former`: the interface of the process's place before this one.
 
     torch would end the process on NCCL errors; that is turned off, since survivors are to continue: `distributed.abort` ends their waits.
     """
     os.environ.update(rank_environment(place) | {RANK_FOLDER: str(folder)})
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     if interface is not None:
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
-        os.environ["NCCL_SOCKET_IFNAME"] = interface
+        unchosen = [name for name in _INTERFACES if os.environ.get(name) in (None, former)]
+        os.environ.update(dict.fromkeys(unchosen, interface))
 
 
 def append_python_path(folder: Path) -> None:

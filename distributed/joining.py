@@ -30,7 +30,7 @@ class Membership(StoreAddress, Protocol):
     @property
     def world_size(self) -> int: ...
     @property
-    def node_rank(self) -> int: ...
+    def machine(self) -> str: ...  # equal for the ranks of one machine, however many nodes it has
     @property
     def slot(self) -> int: ...
     @property
@@ -44,7 +44,13 @@ class GenerationGroup(WorldGroup):
         self._store = meet(membership, aborter)
         device = torch.device("cuda", device_index(membership.slot)) if membership.device == "cuda" else torch.device("cpu")
         store = PrefixStore(f"g{membership.generation}", self._store)
-        request = ReductionRequest(algorithms, membership.generation, membership.node_rank, self._store.local_host) if algorithms else None
+        request = (
+            ReductionRequest(
+                algorithms, membership.generation, membership.machine, self._store.local_host, by_backend=device.type == "cuda"
+            )
+            if algorithms
+            else None
+        )
         super().__init__(membership.rank, membership.world_size, device, store, aborter, axes, request)
         self._host_probe_port = HostProbePort(self._store.local_host)
         endpoints = self.all_gather_object((self._host_probe_port.endpoint, aborter.process_probe_port.at(self._store.local_host)))

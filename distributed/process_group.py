@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from paceline.distributed.axis_groups import AxisGroup
+from paceline.distributed.exposure import WaitClock
 from paceline.distributed.reduction import GradientBucket, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.distributed.traffic import WORLD, Sent, Traffic
@@ -41,6 +42,11 @@ class Group(Protocol):
     axis_groups: Mapping[str, AxisGroup]  # by axis of the mesh, for the axes that were asked for; empty in a world of one
     reduction_groups: ReductionGroups | None  # of the replicate axis, for a `Reduction` alone, where they were asked for
     traffic: Traffic  # what this rank sends; `along` below names the axis that it is counted for
+
+    @property
+    def exposure(self) -> WaitClock:
+        """Measures how long this rank's computing stands still for the calls of the training thread."""
+        ...
 
     def sent(self) -> Sent:
         """Return the bytes that this rank has sent since the last call of `sent`."""

@@ -41,6 +41,11 @@ class GradientBucket:
     step: int  # from 1: the step that these gradients belong to
 
 
+def parts_of(values: Tensor, pieces: Sequence[Piece]) -> list[Tensor]:
+    """Return views of `pieces` in a bucket's `values`."""
+    return [values[piece.offset : piece.offset + piece.length] for piece in pieces]
+
+
 #: What a reduction has to remember beyond a step, by the kind of it and by parameter, such as `residual`: {"blocks.0.mlp.weight": (n,)}.
 ReductionState = Mapping[str, Mapping[str, Tensor]]
 

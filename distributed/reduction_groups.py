@@ -21,6 +21,7 @@ from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.collectives.placement import Hierarchy, hierarchy, ring_order
 from paceline.distributed.collectives.ring import Ring
 from paceline.distributed.collectives.sockets import connect
+from paceline.distributed.collectives.within import GroupWithin, RingWithin, WithinMachine
 from paceline.distributed.probes import family_of
 from paceline.distributed.timeouts import COLLECTIVE_SECONDS
 from paceline.distributed.traffic import Traffic
@@ -35,8 +36,9 @@ class ReductionRequest:
 
     algorithms: frozenset[Algorithm]  # any of these may be used
     generation: int
-    node: int  # number of the machine
+    machine: str  # that this rank is on: two ranks are on one if these are equal
     host: str  # address of the machine in the gang's network
+    by_backend: bool = False  # sum within machines by process groups, as NCCL needs it, and over no ring
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,13 @@ class ReductionGroups:
 
     replicas: AxisGroup  # all of them
     ring: Ring | None = None  # through all of them, machine by machine, where it was asked for, or a hierarchy that there is not
-    local: Ring | None = None  # through those of this machine, in a hierarchy
+    local: WithinMachine | None = None  # those of this machine, in a hierarchy
     peers: AxisGroup | None = None  # those that have this rank's place on the other machines, in a hierarchy
 
     def close(self) -> None:
-        for ring in (self.ring, self.local):
-            if ring is not None:
-                ring.close()
+        for each in (self.ring, self.local):
+            if each is not None:
+                each.close()
 
 
 class _Builder:
@@ -61,10 +63,12 @@ class _Builder:
         self._rank, self._request, self._store, self._aborter, self._traffic = rank, request, store, aborter, traffic
         self._calls = Calls()
 
-    def nodes(self) -> dict[int, int]:
-        """Return the machine of every rank."""
-        self._store.set(f"node/{self._rank}", str(self._request.node))
-        return {rank: int(self._store.get(f"node/{rank}")) for rank in range(dist.get_world_size())}
+    def machines(self) -> dict[int, int]:
+        """Return the machine of every rank, numbered in the order of their first ranks."""
+        self._store.set(f"machine/{self._rank}", self._request.machine)
+        found = [self._store.get(f"machine/{rank}") for rank in range(dist.get_world_size())]
+        numbers = {machine: number for number, machine in enumerate(dict.fromkeys(found))}
+        return {rank: numbers[machine] for rank, machine in enumerate(found)}
 
     def axis_group(self, ranks: Sequence[int]) -> AxisGroup | None:
         """Create a process group, and return it if this rank is in it."""
@@ -87,6 +91,14 @@ class _Builder:
             )
         return Ring(order, self._rank, self._request.generation, transport)
 
+    def within(self, nodes: Sequence[Sequence[int]]) -> WithinMachine | None:
+        """Connect the ranks of each machine, and return those of this one."""
+        if self._request.by_backend:
+            group = _first(self.axis_group(ranks) for ranks in nodes)
+            return None if group is None else GroupWithin(group)
+        ring = _first(self.ring("local", ranks) for ranks in nodes)
+        return None if ring is None else RingWithin(ring)
+
 
 def create_reduction_groups(
     axes: Mapping[str, Sequence[Sequence[int]]], rank: int, request: ReductionRequest, store: Store, aborter: GroupAborter, traffic: Traffic
@@ -95,24 +107,23 @@ def create_reduction_groups(
     if AXIS not in axes:
         return None
     builder = _Builder(rank, request, store, aborter, traffic)
-    node_of = builder.nodes() if request.algorithms != {"backend"} else {}
+    node_of = builder.machines() if request.algorithms != {"backend"} else {}
     found = None
     for ranks in axes[AXIS]:
         replicas = builder.axis_group(ranks)
         layout = hierarchy(ranks, node_of) if "hierarchical" in request.algorithms else None
         peers = _first(builder.axis_group(each) for each in layout.peers) if layout else None
+        local = builder.within(layout.nodes) if layout else None
+        ring = builder.ring("all", ring_order(ranks, node_of)) if _needs_ring(request, layout) else None
         if replicas is not None:
-            found = ReductionGroups(replicas, *_rings(builder, ranks, node_of, request, layout), peers)
+            found = ReductionGroups(replicas, ring, local, peers)
     return found
 
 
-def _rings(
-    builder: _Builder, ranks: Sequence[int], node_of: Mapping[int, int], request: ReductionRequest, layout: Hierarchy | None
-) -> tuple[Ring | None, Ring | None]:
-    """Return the ring through all replicas and the one through those of this machine, as far as they are needed."""
+def _needs_ring(request: ReductionRequest, layout: Hierarchy | None) -> bool:
+    """Whether sums go over a ring through all replicas: it was asked for, or a hierarchy that there is not."""
     instead = {"hierarchical"} if layout is None else set()
-    through_all = builder.ring("all", ring_order(ranks, node_of)) if request.algorithms & ({"ring"} | instead) else None
-    return through_all, _first(builder.ring("local", each) for each in layout.nodes) if layout else None
+    return not request.by_backend and bool(request.algorithms & ({"ring"} | instead))
 
 
 def _first(found: Iterable[T | None]) -> T | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from paceline.distributed.axis_groups import AxisGroup
+from paceline.distributed.exposure import HostWaitClock
 from paceline.distributed.process_group import PointToPoint
 from paceline.distributed.reduction import GradientBucket, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
@@ -27,7 +28,7 @@ class SoloGroup:
     reduction_groups: ReductionGroups | None = None
 
     def __init__(self) -> None:
-        self.traffic = Traffic()
+        self.traffic, self.exposure = Traffic(), HostWaitClock()
 
     def sent(self) -> Sent:
         return NOTHING

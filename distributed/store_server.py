@@ -107,7 +107,9 @@ class Namespace:
 class StoreServer:
     """Serves the namespaces of generations from `admit` to `retire`."""
 
-    def __init__(self) -> None:
+    def __init__(self, descriptors: int = 2 * MAX_CONNECTIONS) -> None:
+        """Make a server that is not started. `descriptors`: what this process may have, of which connections take half at most."""
+        self._descriptors = descriptors
         self._namespaces: dict[str, dict[int, Namespace]] = {}
         self._former: dict[str, dict[int, str]] = {}  # by job, the tokens of generations that are over
         self._unauthenticated = 0
@@ -161,7 +163,8 @@ class StoreServer:
         await namespace.notify()
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._unauthenticated >= MAX_UNAUTHENTICATED or len(self._connections) >= MAX_CONNECTIONS:
+        most, unauthenticated = min(MAX_CONNECTIONS, self._descriptors // 2), min(MAX_UNAUTHENTICATED, self._descriptors // 4)
+        if self._unauthenticated >= unauthenticated or len(self._connections) >= most:
             writer.transport.abort()
             return
         task = asyncio.current_task()

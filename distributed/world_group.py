@@ -20,6 +20,7 @@ from paceline.distributed.abort import ABORTED, GroupAborter, wait_for
 from paceline.distributed.axis_groups import AxisGroup, create_axis_groups
 from paceline.distributed.calls import Call, point_to_point_call
 from paceline.distributed.errors import GenerationOverError
+from paceline.distributed.exposure import exposure_on
 from paceline.distributed.frames import bytes_of, gather_objects, padded
 from paceline.distributed.process_group import Axes, PointToPoint
 from paceline.distributed.reduction import GradientBucket, Reduction
@@ -45,6 +46,7 @@ class WorldGroup:
     ) -> None:
         self.rank, self.world_size = rank, world_size
         self._aborter, self._device, self.traffic = aborter, device, Traffic((*axes, WORLD))
+        self.exposure = exposure_on(device)
         dist.init_process_group(
             backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             store=store,
@@ -54,7 +56,7 @@ class WorldGroup:
             device_id=device if device.type == "cuda" else None,
         )
         # Before `complete_rendezvous`: their sockets belong to the group and must be known to the aborter.
-        self.axis_groups: Mapping[str, AxisGroup] = create_axis_groups(axes, self.rank, aborter, self.traffic)
+        self.axis_groups: Mapping[str, AxisGroup] = create_axis_groups(axes, self.rank, aborter, self.traffic, self.exposure)
         self.reduction_groups = (
             create_reduction_groups(axes, self.rank, reductions, store, aborter, self.traffic) if reductions is not None else None
         )
@@ -184,7 +186,9 @@ class WorldGroup:
         if all(operation.tensor.device.type == "cpu" for transfer in transfers for operation in transfer.operations):
             self._aborter.wait(works)
         else:
+            mark = self.exposure.mark()
             wait_for(works)
+            self.exposure.since(mark)
 
     def wait_for_future(self, work: concurrent.futures.Future[Any]) -> None:
         self._aborter.wait_for_future(work)

@@ -72,13 +72,14 @@ def read_variable(text: str | None) -> CardChoice:
     return CardChoice(VARIABLE, text, tuple(names))
 
 
-def choose(cards: Sequence[Gpu], option: CardChoice | None, visible: CardChoice) -> tuple[Gpu, ...]:
+def choose(cards: Sequence[Gpu], option: CardChoice | None, visible: CardChoice, unread: str | None = None) -> tuple[Gpu, ...]:
     """Return the cards that are meant, in the order of slots: those of `option` (None: all), of which `visible` must not hide any.
-    Cards in MIG mode are left out where no card is named (see `left_out`), and refused where they are named. Raises CardChoiceError."""
-    seen = _named(visible, cards)
+    Cards in MIG mode are left out where no card is named (see `left_out`), and refused where they are named. `unread`: why the driver does not
+    describe other cards, if there are such. Raises CardChoiceError."""
+    seen = _named(visible, cards, unread)
     if option is None or option.names is None:
         return _whole(visible, seen, cards)
-    meant = _whole(option, _named(option, cards), cards)
+    meant = _whole(option, _named(option, cards, unread), cards)
     hidden = [card for card in meant if card not in seen]
     if hidden:
         raise CardChoiceError(
@@ -88,12 +89,16 @@ def choose(cards: Sequence[Gpu], option: CardChoice | None, visible: CardChoice)
     return meant
 
 
-def left_out(cards: Sequence[Gpu], option: CardChoice | None, visible: CardChoice) -> str | None:
-    """Return why `choose` leaves cards out that the machine has and nobody has hidden, and the way out. None: it leaves out none."""
+def left_out(cards: Sequence[Gpu], option: CardChoice | None, visible: CardChoice, unread: str | None = None) -> str | None:
+    """Return why `choose` leaves cards out that the machine has and nobody has hidden, and the way out. `unread`: as in `choose`. None: it leaves
+    out none."""
     split = [card for card in cards if card.mig]
-    if not split or visible.names is not None or (option is not None and option.names is not None):
+    if visible.names is not None or (option is not None and option.names is not None):
         return None
-    return f"{_is_split(split)}, and offered by no slot: {_WHY_WHOLE}; {_unsplit(split)} and start the agent again"
+    reasons = [f"{unread}: offered by no slot, look at nvidia-smi"] if unread is not None else []
+    if split:
+        reasons.append(f"{_is_split(split)}, and offered by no slot: {_WHY_WHOLE}; {_unsplit(split)} and start the agent again")
+    return "; ".join(reasons) or None
 
 
 def limited(cards: Sequence[Gpu], slots: int | None) -> int:
@@ -132,17 +137,17 @@ def _unsplit(cards: Sequence[Gpu]) -> str:
     return f"turn it off (sudo nvidia-smi -i {','.join(str(card.index) for card in cards)} -mig 0)"
 
 
-def _named(choice: CardChoice, cards: Sequence[Gpu]) -> tuple[Gpu, ...]:
+def _named(choice: CardChoice, cards: Sequence[Gpu], unread: str | None) -> tuple[Gpu, ...]:
     if choice.names is None:
         return tuple(cards)
-    found = [_one(name, choice, cards) for name in choice.names]
+    found = [_one(name, choice, cards, unread) for name in choice.names]
     if len(set(found)) < len(found):
         twice = next(card for card in found if found.count(card) > 1)
         raise CardChoiceError(f"{choice}: {listed([twice])} is named twice; name each card once")
     return tuple(found)
 
 
-def _one(name: str, choice: CardChoice, cards: Sequence[Gpu]) -> Gpu:
+def _one(name: str, choice: CardChoice, cards: Sequence[Gpu], unread: str | None) -> Gpu:
     matching = [card for card in cards if (card.index == int(name) if name.isdecimal() else card.uuid.startswith(name))]
     if len(matching) == 1:
         return matching[0]
@@ -154,10 +159,11 @@ def _one(name: str, choice: CardChoice, cards: Sequence[Gpu]) -> Gpu:
             "card, or say --gpus none for CPU slots"
         )
     what = f"GPU {name}" if name.isdecimal() else name
+    why = f"; {unread}" if unread is not None else ""
     if not cards:
-        raise CardChoiceError(f"{choice}: there is no {what}, nor any other NVIDIA GPU here; {_without(choice)}")
+        raise CardChoiceError(f"{choice}: there is no {what}, nor any other NVIDIA GPU here{why}; {_without(choice)}")
     count = "; for a number of cards: --slots" if choice.source == OPTION and name.isdecimal() else ""
-    raise CardChoiceError(f"{choice}: there is no {what}; there {_are(len(cards))}: {listed(cards)}{count}")
+    raise CardChoiceError(f"{choice}: there is no {what}; there {_are(len(cards))}: {listed(cards)}{why}{count}")
 
 
 def _without(choice: CardChoice) -> str:

@@ -50,10 +50,12 @@ class Appender:
     def __init__(self, path: Path) -> None:
         self._descriptor = open_to_append(path)
 
-    def read(self, start: int = 0) -> bytes:
-        """Return the content from byte `start` to the end."""
+    def read(self, start: int = 0, most: int | None = None) -> bytes:
+        """Return the content from byte `start` to the end, or at least the first `most` bytes of it."""
         content = bytearray()
-        while piece := os.pread(self._descriptor, _READ_BYTES, start + len(content)):
+        while most is None or len(content) < most:
+            if not (piece := os.pread(self._descriptor, _READ_BYTES, start + len(content))):
+                break
             content += piece
         return bytes(content)
 
@@ -66,7 +68,7 @@ class Appender:
         """Hold the file's exclusive lock within the block. Raises BlockingIOError after LOCK_SECONDS. Without effect on a file system that
         has no locks."""
         deadline = time.monotonic() + LOCK_SECONDS
-        while not self._try_lock():
+        while not try_lock(self._descriptor):
             if time.monotonic() > deadline:
                 raise BlockingIOError(errno.EAGAIN, f"another process has been writing for {LOCK_SECONDS:g} s")
             time.sleep(_LOCK_POLL_SECONDS)
@@ -75,16 +77,6 @@ class Appender:
         finally:
             with contextlib.suppress(OSError):  # no locks on this file system
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-
-    def _try_lock(self) -> bool:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-        return True
 
     def __enter__(self) -> Self:
         return self
@@ -116,6 +108,18 @@ class Appender:
         os.close(descriptor)
 
 
+def try_lock(descriptor: int) -> bool:
+    """Take the exclusive lock of an open file, until it is closed. False: another process holds it. True on a file system that has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
 def open_to_append(path: Path, mode: int = 0o666) -> int:
     """Open a plain file for reading and appending, and create it if it is not there: its descriptor. Symbolic links are not followed, and a pipe is never
     waited for. Raises UnfitFileError, or another OSError."""
@@ -130,6 +134,25 @@ def open_to_append(path: Path, mode: int = 0o666) -> int:
         raise UnfitFileError(f"{path} is no plain file")
     os.set_blocking(descriptor, True)  # for the programs that inherit it
     return descriptor
+
+
+@contextlib.contextmanager
+def opened_in_place(path: Path) -> Iterator[int]:
+    """Open a plain file, which is there, to change bytes in the middle of it: its descriptor. Links are not followed, and a pipe is never waited for.
+    Raises UnfitFileError, or another OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UnfitFileError(f"{path} is no plain file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def ends_at(found: os.stat_result | None, offset: int) -> bool:
+    """Whether a plain file, of which these are the facts, has nothing behind byte `offset`. False where there are none, or where it is anything
+    else: what opens it tells why it cannot be read."""
+    return found is not None and stat.S_ISREG(found.st_mode) and found.st_size <= offset
 
 
 def open_file(path: Path, owner: int | None = None, dir_fd: int | None = None) -> BinaryIO:

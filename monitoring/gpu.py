@@ -57,7 +57,7 @@ def open_gpus() -> GpuSampler:
         raise NoGpuError(f"NVML: {error}") from error
     if not sampler.gpus:
         sampler.close()
-        raise NoGpuError(NO_GPU)
+        raise NoGpuError(NO_GPU if sampler.unread is None else f"NVML: {sampler.unread}")
     return sampler
 
 
@@ -73,17 +73,20 @@ class _Card:
 
 
 class GpuSampler:
-    """NVML must have been initialized: use `open_gpus`."""
+    """Reads the cards that NVML describes; `unread` says why it does not describe others, as one that has fallen off the bus. NVML must have been
+    initialized: use `open_gpus`."""
 
     def __init__(self) -> None:
-        self.gpus = tuple(_describe(index) for index in range(pynvml.nvmlDeviceGetCount()))
+        self.gpus, self.unread = _describe_all()
         self.versions = {"driver": pynvml.nvmlSystemGetDriverVersion(), "cuda": _cuda_version()}
         self._traffic = {gpu.index: TrafficMeter() for gpu in self.gpus}
         self._cards: dict[int, _Card] = {}
         self._cards_read_at = -math.inf
+        self._gone: set[str] = set()
 
     def restrict(self, gpus: Sequence[Gpu]) -> None:
-        """Read these cards only, in this order; without any, close NVML."""
+        """Read these cards only, in this order; without any, close NVML. One that NVML has not described has an error as its sample."""
+        self._gone = {gpu.uuid for gpu in gpus} - {gpu.uuid for gpu in self.gpus}
         self.gpus = tuple(gpus)
         if not gpus:
             self.close()
@@ -96,6 +99,8 @@ class GpuSampler:
 
     def _sample(self, gpu: Gpu) -> GpuSample:
         """One card's failure is its own sample's error; the others are read on."""
+        if gpu.uuid in self._gone:
+            return GpuSample(index=gpu.index, uuid=gpu.uuid, error="GPU is gone")
         try:
             if gpu.index not in self._cards:
                 self._cards[gpu.index] = _read_seldom(gpu.index)
@@ -106,6 +111,17 @@ class GpuSampler:
 
     def close(self) -> None:
         pynvml.nvmlShutdown()
+
+
+def _describe_all() -> tuple[tuple[Gpu, ...], str | None]:
+    """The cards that NVML describes, and why it does not describe the others."""
+    found, unread = list[Gpu](), list[str]()
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            found.append(_describe(index))
+        except pynvml.NVMLError as error:
+            unread.append(f"GPU {index} cannot be read ({error})")
+    return tuple(found), "; ".join(unread) or None
 
 
 def _describe(index: int) -> Gpu:

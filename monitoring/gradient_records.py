@@ -17,6 +17,8 @@ from msgspec import Meta
 #: memory once they are decoded.
 MAX_RECORD_BYTES = 64 << 20
 MAX_DIMENSIONS = 64
+#: Parameters of one record: what a spec may ask for at most. One whose text is short takes twenty times as much memory as that.
+MAX_PARAMETERS = 100_000
 MAX_BINS = 1024
 
 
@@ -38,8 +40,8 @@ class RecordedGradients(msgspec.Struct, frozen=True, kw_only=True):
     """Gradients of one rank in one step. `unused`: chosen parameters that backward has not reached. `edges`: of the bins, without the infinite ones."""
 
     step: int
-    parameters: tuple[ParameterRecord, ...]
-    unused: tuple[str, ...]
+    parameters: Annotated[tuple[ParameterRecord, ...], Meta(max_length=MAX_PARAMETERS)]
+    unused: Annotated[tuple[str, ...], Meta(max_length=MAX_PARAMETERS)]
     edges: Annotated[tuple[float, ...], Meta(max_length=MAX_BINS + 1)]
 
 
@@ -51,13 +53,21 @@ def compress(record: RecordedGradients) -> bytes:
     return gzip.compress(msgspec.json.encode(record), compresslevel=5, mtime=0)
 
 
-def decompress(content: bytes) -> tuple[RecordedGradients, int]:
-    """Return the record in `content`, and its bytes before it was compressed. Raises DamagedRecordError."""
+def decompress(content: bytes) -> bytes:
+    """Return the JSON text of the record in `content`. Raises DamagedRecordError."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         text = unpacker.decompress(content, MAX_RECORD_BYTES)
-        if not unpacker.eof:
-            raise DamagedRecordError(f"it is cut off, or has more than {MAX_RECORD_BYTES:,} bytes")
-        return msgspec.json.decode(text, type=RecordedGradients), len(text)
-    except (zlib.error, msgspec.MsgspecError) as error:
+    except zlib.error as error:
+        raise DamagedRecordError(str(error)) from error
+    if not unpacker.eof:
+        raise DamagedRecordError(f"it is cut off, or has more than {MAX_RECORD_BYTES:,} bytes")
+    return text
+
+
+def decode(text: bytes) -> RecordedGradients:
+    """Return the record whose JSON text this is. Raises DamagedRecordError."""
+    try:
+        return msgspec.json.decode(text, type=RecordedGradients)
+    except msgspec.MsgspecError as error:
         raise DamagedRecordError(str(error)) from error

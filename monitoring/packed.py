@@ -99,15 +99,26 @@ def unpack_record(data: bytes, wanted: Callable[[Place], bool] | None = None) ->
                 yield time, place, value
 
 
+def values_of(data: bytes, wanted: Callable[[Place], bool] | None = None) -> list[tuple[float, Place, int]] | None:
+    """The values of a packed record, as `unpack_record` yields them; None where it cannot be read as a whole."""
+    try:
+        return list(unpack_record(data, wanted))
+    except ValueError:
+        return None
+
+
 def columns_of(data: bytes) -> tuple[list[float], dict[str, dict[str, list[float | None]]]]:
-    """The times of a packed record, and by subject and metric one value for each of them, in the metric's unit; None: not read."""
+    """The times of a packed record, and by subject and metric one value for each of them, in the metric's unit; None: not read. Metrics that are not in
+    the list are left out. Raises ValueError where the record is damaged."""
     document = _inflate(data)
     times = [round(value * _TIME_STEP, 2) for value in accumulate(document.axis)]
     columns: dict[str, dict[str, list[float | None]]] = {}
     for name, subjects in document.columns.items():
         for subject, (differences, mask) in subjects.items():
-            step = metrics_of(subject)[name].step
-            values = (round(value * step, 3) for value in accumulate(differences))
+            metric = metrics_of(subject).get(name)
+            if metric is None:
+                continue
+            values = (round(value * metric.step, 3) for value in accumulate(differences))
             columns.setdefault(subject, {})[name] = [next(values) if there else None for there in mask or [1] * len(times)]
     return times, columns
 
@@ -141,6 +152,14 @@ def unpack_buckets(data: bytes, wanted: Callable[[Place], bool] | None = None) -
             values = zip(present, accumulate(sums), accumulate(minima), accumulate(maxima), strict=True)
             buckets[place] = {number: ReadingBucket(count, *rest) for (number, count), *rest in values}
     return buckets
+
+
+def buckets_of(data: bytes, wanted: Callable[[Place], bool] | None = None) -> Buckets | None:
+    """The buckets of a packed row, as `unpack_buckets` returns them; None where it cannot be read as a whole."""
+    try:
+        return unpack_buckets(data, wanted)
+    except ValueError:
+        return None
 
 
 def roll_up(values: Iterable[tuple[float, Place, int]], seconds: int, buckets: Buckets) -> None:

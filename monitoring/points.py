@@ -194,7 +194,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The news of one rank since the last acknowledgement; each list is in `seq` order without holes."""
+    """The news of one rank since the last acknowledgement; each list is in `seq` order without holes.
+
+    `metrics_gone` and `events_gone`: the list begins right behind this number, and the agent has nothing up to it any more. It had all of that
+    acknowledged once; a coordinator that was restored from an older copy passes over what it lacks. 0: nothing is gone, or it does not matter here."""
 
     job_id: str
     generation: int
@@ -202,6 +205,8 @@ class RankBatch(msgspec.Struct, frozen=True, kw_only=True):
     metrics: list[MetricRecord] = []
     logs: list[LogLine] = []
     events: list[RankEvent] = []
+    metrics_gone: int = 0
+    events_gone: int = 0
 
 
 class HighWater(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,3 +232,5 @@ class UploadReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     acknowledged: list[HighWater]
     #: The highest `seq` of the readings' spool that the coordinator holds. None: the upload had none, or it is of a version without them.
     readings: int | None = None
+    #: Whether records that are gone are passed over. Until a coordinator says so, an agent keeps all that it may be asked for again.
+    passes_gone: bool = False

@@ -63,6 +63,8 @@ NETWORK_METRICS: Mapping[str, ReadingMetric] = {"sent_bytes_per_second": _RATE, 
 
 _BY_POWER = frozenset({"software_power_cap", "hardware_power_brake"})
 _BY_HEAT = frozenset({"software_thermal_slowdown", "hardware_thermal_slowdown"})
+#: NVML sets `hardware_slowdown` together with these, which are its causes.
+_CAUSES_OF_SLOWDOWN = frozenset({"hardware_thermal_slowdown", "hardware_power_brake"})
 
 Values = Mapping[str, Mapping[str, float]]  # subject -> metric -> value
 
@@ -136,8 +138,9 @@ def _throttles(sample: GpuSample) -> dict[str, float]:
     if sample.sm_clock_mhz is None:
         return {}  # a card that does not tell its clocks does not tell what holds them down either
     reasons = set(sample.throttle_reasons)
+    explained = {"applications_clocks_setting"} | ({"hardware_slowdown"} if reasons & _CAUSES_OF_SLOWDOWN else set())
     return {
         "throttled_by_power": float(bool(reasons & _BY_POWER)),
         "throttled_by_heat": float(bool(reasons & _BY_HEAT)),
-        "throttled_otherwise": float(bool(reasons - _BY_POWER - _BY_HEAT - {"applications_clocks_setting"})),
+        "throttled_otherwise": float(bool(reasons - _BY_POWER - _BY_HEAT - explained)),
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +48,7 @@ from paceline.cli.errors import (
 from paceline.cli.follow import LogFilter, follow_log, newest_log, stored_log
 from paceline.cli.job_facts import TERMINAL_STATES
 from paceline.cli.job_folder import in_its_folder
+from paceline.cli.readings_stream import NodeReading, follow_readings
 from paceline.cli.settings import resolve
 from paceline.cli.waiting import wait_for_state
 from paceline.cluster.states import JobState
@@ -61,6 +62,7 @@ __all__ = [
     "Client",
     "JobEndedError",
     "MetricPoint",
+    "NodeReading",
     "OutcomeUnknownError",
     "UnreachableError",
     "UsageProblem",
@@ -244,6 +246,10 @@ class Client(JobMethods, ExperimentMethods):
         """Return the newest reading of every GPU."""
         return parsed(self._rest.get("/cluster/gpu-status"), GpuStatus).gpus
 
+    def follow_readings(self, node: str | None = None) -> Generator[NodeReading]:
+        """Yield the readings of a node, or of all nodes, as they come, until the caller stops. A lost connection costs none."""
+        return follow_readings(self._rest, None if node is None else self._rest.node_id(node))
+
     def _put(self, job: str, verb: str, body: Any = None) -> Job:
         return parsed(self._rest.put(f"/training/jobs/{self._rest.job_id(job)}/{verb}", None, body), Job)
 
@@ -348,6 +354,7 @@ class AsyncClient:
     cluster = _awaited(Client.cluster)
     nodes = _awaited(Client.nodes)
     gpus = _awaited(Client.gpus)
+    follow_readings = _iterated(Client.follow_readings)
     plan_experiment = _awaited(Client.plan_experiment)
     submit_experiment = _awaited(Client.submit_experiment)
     experiments = _awaited(Client.experiments)

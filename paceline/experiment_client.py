@@ -14,7 +14,7 @@ from paceline.cli.api_types import Experiment, ExperimentAnalysis, ExperimentPla
 from paceline.cli.client import RestClient
 from paceline.cli.documents import KEYED_BY_PATH, parse_spec, read_spec
 from paceline.cli.errors import UsageProblem, WaitTimedOutError
-from paceline.cli.experiment_exports import download_export, export_format
+from paceline.cli.experiment_exports import ExportedFigure, download_export, export_format
 from paceline.cli.experiment_progress import AT_REST, POLL_SECONDS
 from paceline.cli.job_folder import in_its_folder
 from paceline.cli.waiting import patient
@@ -91,14 +91,26 @@ class ExperimentMethods:
         """Return the newest analysis. Raises ApiProblemError where there is none yet."""
         return parsed(self._rest.get(f"{self._experiment_path(experiment)}/analysis"), ExperimentAnalysis)
 
-    def export_experiment(self, experiment: str, file: str | Path, *, figure: str | None = None) -> Path:
+    def export_experiment(
+        self,
+        experiment: str,
+        file: str | Path,
+        *,
+        figure: str | None = None,
+        x: str | None = None,
+        y: str | None = None,
+        value: str | None = None,
+    ) -> Path:
         """Write the newest analysis to `file` and return its path; its suffix is the format: html, md, csv, json, or svg and png of a `figure`.
+
+        `x`, `y` and `value` are of the figure `heatmap`: the axes across and down, such as `world_size`, and the measure, such as
+        `samples_per_second`. Left out, those are taken that tell most.
 
         Raises UsageProblem for another suffix, and for svg and png without a figure.
         """
         target = Path(file)
         form = export_format(target, None, figure)
-        download_export(self._rest, self._rest.experiment_id(experiment), target, form, figure)
+        download_export(self._rest, self._rest.experiment_id(experiment), target, form, ExportedFigure(figure, x, y, value))
         return target
 
     def _experiment_path(self, experiment: str) -> str:

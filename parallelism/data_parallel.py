@@ -9,7 +9,6 @@ the annotations of the hook, so annotations are not postponed in this file.
 """
 
 import contextlib
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -51,7 +50,8 @@ class Prepared(Protocol):
     def finish_step(self) -> float:
         """Make gradients global, right after the last backward. Collective.
 
-        Returns the seconds that this rank only waited for other ranks, in here or since the last bucket was handed over.
+        Returns the seconds that this rank only waited for other ranks, in here or since the last bucket was handed over. On a GPU they are known later
+        (`WaitClock.settle`).
         """
         ...
 
@@ -190,7 +190,7 @@ class Replicated(AxisParallelModel):
         self._device_ids = [device] if device.type == "cuda" else None
         self._asks_static = options.static_graph
         self.reducer = reducer
-        self.last_bucket_at = 0.0
+        self.last_bucket = group.exposure.mark()
         self.awaits_buckets = False  # of the step's last backward, which hands them over
         self._wrap(static=False)
 
@@ -242,7 +242,7 @@ class Replicated(AxisParallelModel):
                 "the loss computes gradients without a call of the model that it is given, as by one of its methods or its `module`, and they are not "
                 "summed over the ranks; call it as model(...), or leave out `reproducible: false` and `communication`"
             )
-        return max(0.0, time.perf_counter() - self.last_bucket_at)
+        return self.group.exposure.since(self.last_bucket)
 
 
 def reduce_bucket(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
@@ -251,7 +251,7 @@ def reduce_bucket(state: Replicated, bucket: GradBucket) -> torch.futures.Future
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
             assert isinstance(parameter, nn.Parameter)
             state.observe_gradient(parameter, gradient)
-    state.last_bucket_at, state.awaits_buckets = time.perf_counter(), False
+    state.last_bucket, state.awaits_buckets = state.group.exposure.mark(), False
     return state.reducer.start(bucket)
 
 

@@ -13,7 +13,6 @@ user's own is, must fit the host.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
@@ -51,9 +50,9 @@ class FullySharded(AxisParallelModel):
     def finish_step(self) -> float:
         """Sum gradients over the replicas and the context ranks. Backward has summed them over the shards and the tensor axis."""
         show_gradients(self.observe_gradient, self.module.parameters())
-        started = time.perf_counter()
+        mark = self.group.exposure.mark()
         self._reducer.sum(self.module.parameters())
-        return time.perf_counter() - started
+        return self.group.exposure.since(mark)
 
 
 def shard_in_units(

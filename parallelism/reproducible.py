@@ -37,7 +37,7 @@ class Reproducible(WholeModel):
     """
 
     def __init__(self, model: nn.Module, group: Group) -> None:
-        self.module, self._alone = model, group.world_size == 1
+        self.module, self._group, self._alone = model, group, group.world_size == 1
         self._statistics = RunningStatistics(model)
         self._parameters = trainable(model.parameters())
         self._tree = TreeExchange(group)
@@ -88,7 +88,7 @@ class Reproducible(WholeModel):
 
     def finish_step(self) -> float:
         show_sums(self.observe_gradient, self._parameters, self._tree.own_sums)
-        started = time.perf_counter()
+        mark = self._group.exposure.mark()
         sums = self._tree.finish_step()
         ended = time.perf_counter()
         if self._began and not self._alone:
@@ -96,7 +96,7 @@ class Reproducible(WholeModel):
         for parameter, sum_ in zip(self._parameters, sums, strict=False):
             parameter.grad = laid_out_as(parameter, sum_)
         self._statistics.apply(sums[len(self._parameters) :], self._tree.leaves)
-        return 0.0 if self._alone else time.perf_counter() - started
+        return 0.0 if self._alone else self._group.exposure.since(mark)
 
     def sync_buffers(self) -> None:
         """Do nothing: every rank applies the same changes to its buffers."""
@@ -145,12 +145,12 @@ class ReproducibleShards(FullySharded):
 
     def finish_step(self) -> float:
         show_sums(self.observe_gradient, self._parameters, self._tree.own_sums)
-        started = time.perf_counter()
+        mark = self.group.exposure.mark()
         sums = self._tree.finish_step()
         for parameter, sum_ in zip(self._parameters, sums, strict=False):
             parameter.grad = as_sharded(parameter, sum_)
         self._statistics.apply(sums[len(self._parameters) :], self._assignment.micro_batches)
-        return time.perf_counter() - started
+        return self.group.exposure.since(mark)
 
     def sync_buffers(self) -> None:
         """Do nothing: every rank applies the same changes to its buffers."""

@@ -10,11 +10,12 @@
 #
 # On several machines run the same line on each, with NNODES (how many), NODE_RANK (0, 1, ...) and MASTER_ADDR (the address of the one with
 # NODE_RANK=0); MASTER_PORT is a free port there, 29500 by default. Without NNODES, but with both of the others, GPUS are those of all machines
-# together: each has GPUS_PER_NODE of them, by default as many as this one. PYTHON is the interpreter, by default the repository's own.
+# together, more than this one has: each has GPUS_PER_NODE of them, by default as many as this one. PYTHON is the interpreter, by default the
+# repository's own.
 set -euo pipefail
 
 usage() {
-    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 
@@ -49,6 +50,7 @@ if [[ -z "${NNODES:-}" && -n "${MASTER_ADDR:-}${NODE_RANK:-}" ]]; then
     [[ "$here" != 0 || -n "${GPUS_PER_NODE:-}" ]] || refuse "this machine has no GPU to tell how GPUS=$gpus are shared out; set GPUS_PER_NODE to the ranks of each machine, or NNODES to the number of machines"
     require_number GPUS_PER_NODE "$here" 1 "set it to the ranks of each machine"
     ((gpus % here == 0)) || refuse "GPUS=$gpus, of all machines together, cannot be shared out with $here on each; give a multiple of $here, or set NNODES and give those of this machine"
+    ((gpus > here)) || refuse "GPUS=$gpus are all on this machine, which has $here, and MASTER_ADDR=$MASTER_ADDR speaks of several; give the GPUs of all machines together, or set NNODES to the number of machines (1: this one alone)"
     NNODES=$((gpus / here)) gpus=$here
 fi
 nodes=${NNODES:-1}

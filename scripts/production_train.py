@@ -5,7 +5,8 @@
     scripts/launch_training.sh 4 ddp 32 scripts/production_train.py --config examples/cifar10_resnet.yaml
 
 Started again with the same --checkpoint-dir, it goes on where it was, whatever --resume names. What is trained comes from --config, a job spec
-with a built-in model or an entrypoint, or from --model and --data. Options that are given win over the spec.
+with a built-in model or an entrypoint, or from --model and --data. Options that are given win over the spec. What only a job can do for a spec
+is refused where the numbers depend on it, and told of where they do not.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # last: in a checkout
 
 import paceline
 from paceline.training.builtin import builtin_task
+from paceline.training.data.sampler import evaluation_indices
 from paceline.training.entrypoint import load_entrypoint
 from paceline.training.errors import TrainingError
 from paceline.training.models.mlp.presets import PRESETS as MLPS
@@ -33,9 +35,11 @@ from paceline.training.models.resnet.presets import PRESETS as RESNETS
 from paceline.training.optim.optimizers import build_optimizer, set_learning_rates
 from paceline.training.own_loop.batches import TaskLoss
 from paceline.training.own_loop.foreign import is_foreign, read_foreign
+from paceline.training.own_loop.job_spec import refusals, told
 from paceline.training.own_loop.loader import ShardedLoader
 from paceline.training.own_loop.saves import newest_first
 from paceline.training.own_loop.trainer import Trainer
+from paceline.training.schema.parallelism import OF_SHARDING
 from paceline.training.schema.training import TrainingLength
 from paceline.training.spec import text
 from paceline.training.spec.job import JobSpec
@@ -58,6 +62,12 @@ class Run:
     epochs: int | None
     updates: int | None  # one of the two is given
     clip: float | None
+    eval_every: int | None  # updates between evaluations; None: at the ends of epochs only
+    eval_samples: int | None  # None: all
+    save_every: int | None  # updates between checkpoints; None: at the ends of epochs only
+
+    def is_turn(self, every: int | None, update: int) -> bool:
+        return every is not None and update % every == 0
 
     def left(self, per_update: int, samples: int, trained: int) -> int:
         """Return the updates that are left after `trained` samples, which others may have cut into updates of another size; `samples` are those
@@ -84,6 +94,8 @@ def train(options: argparse.Namespace) -> None:
         raise SystemExit("error: a stream has no samples by number to share out in epochs; submit the spec as a job")
     trainer = trainer_of(task.model, run, options)
     leads = paceline.world().rank == 0
+    if leads and options.config and (others := told(run.spec)):
+        print(f"for jobs alone: {', '.join(others)}", flush=True)
     if leads and trainer.strategy is not None:
         print(f"strategy {trainer.strategy.name}: {trainer.strategy.reason}", flush=True)
     optimizer = build_optimizer(run.spec.optimizer, trainer.model) if task.optimizer is None else task.optimizer(trainer.model)
@@ -110,7 +122,8 @@ def train(options: argparse.Namespace) -> None:
 def fit(
     trainer: Trainer, optimizer: torch.optim.Optimizer, loader: ShardedLoader, task: Task, run: Run, peaks: Sequence[float], *, saves: bool
 ) -> None:
-    """Train to the end, with an evaluation and a checkpoint after each epoch. `peaks`: the learning rates that the schedule scales."""
+    """Train to the end, with an evaluation and a checkpoint after each epoch, and as often as the spec says. `peaks`: the learning rates that the
+    schedule scales."""
     leads, criterion = paceline.world().rank == 0, TaskLoss(task.loss)
     per_update = loader.per_step * run.accumulation
     epoch, done = loader.epoch, loader.samples // per_update
@@ -124,15 +137,18 @@ def fit(
         if leads and (done == 1 or done % BATCHES_BETWEEN_LINES == 0):
             rate = trainer.performance_metrics()["samples_per_second"]
             print(f"update {done}/{total} (step {update.step}): loss {update.loss:.5f}, {rate:.0f} samples/s", flush=True)
-        if loader.epoch > epoch or done == total:
-            epoch = loader.epoch
-            measured = evaluate(trainer, task, loader.batch_size)
-            if leads:
-                print(f"epoch {epoch}: loss {update.loss:.5f}", flush=True)
+        ends = loader.epoch > epoch or done == total
+        saves_now = saves and (ends or run.is_turn(run.save_every, done))
+        if ends and leads:
+            print(f"epoch {loader.epoch}: loss {update.loss:.5f}", flush=True)
+        epoch = loader.epoch
+        measured: dict[str, float] = {}
+        if ends or saves_now or run.is_turn(run.eval_every, done):  # what is saved says how good it is
+            measured = evaluate(trainer, task, loader.batch_size, run.eval_samples)
             if leads and measured:
                 paceline.log(update.step, **measured)
-            if saves:
-                trainer.save_checkpoint(optimizer, metrics={"loss": update.loss} | measured, loader=loader)
+        if saves_now:
+            trainer.save_checkpoint(optimizer, metrics={"loss": update.loss} | measured, loader=loader)
         if done == total:
             break
 
@@ -142,17 +158,19 @@ def endless(loader: ShardedLoader) -> Iterator[Any]:
         yield from loader
 
 
-def evaluate(trainer: Trainer, task: Task, batch_size: int) -> dict[str, float]:
-    """Return means over the held-out data, eval_loss first; empty where the task has none. All ranks make equally many passes."""
+def evaluate(trainer: Trainer, task: Task, batch_size: int, samples: int | None) -> dict[str, float]:
+    """Return means over the held-out data, or the `samples` of it that a job would take, eval_loss first; empty where the task has none. All
+    ranks make equally many passes."""
     held_out = task.evaluation
     if held_out is None:
         return {}
-    place, total = paceline.world(), len(held_out)
+    chosen = evaluation_indices(len(held_out), samples)
+    place, total = paceline.world(), len(chosen)
     every = batch_size * place.world_size
     sums: dict[str, float] = {}
     with trainer.evaluation() as model:
         for first in range(place.rank * batch_size, -(-total // every) * every, every):
-            indices = torch.arange(first, min(first + batch_size, total)) if first < total else torch.zeros(1, dtype=torch.int64)
+            indices = chosen[first : first + batch_size] if first < total else chosen[:1]
             weight = len(indices) if first < total else 0
             batch = tuple(part.to(trainer.device) for part in held_out.batch(indices, None))
             loss, means = task.loss(model, batch)
@@ -190,17 +208,14 @@ def named_checkpoint(options: argparse.Namespace, saved: list[Path]) -> Path | N
 
 
 def trainer_of(model: nn.Module, run: Run, options: argparse.Namespace) -> Trainer:
-    parallelism = run.spec.parallelism.model_dump(exclude_unset=True)
-    strategy: Any = options.strategy or (parallelism if options.config else "ddp")
-    if isinstance(strategy, dict) and run.spec.parallelism.is_auto:
-        strategy = "auto"
+    spec = run.spec
     return Trainer(
         model,
-        strategy=strategy,
+        strategy=strategy_of(spec, options.strategy),
         mixed_precision=run.spec.precision if options.mixed_precision is None else options.mixed_precision,
         gradient_accumulation_steps=run.accumulation,
         gradient_clip_val=run.clip,
-        activation_checkpointing=options.activation_checkpointing or "none",
+        activation_checkpointing=options.activation_checkpointing or spec.parallelism.activation_checkpointing,
         cpu_offload=options.cpu_offload,
         checkpoint_dir=options.checkpoint_dir,
         keep_last=run.spec.checkpoint.keep_last,
@@ -208,7 +223,16 @@ def trainer_of(model: nn.Module, run: Run, options: argparse.Namespace) -> Train
         best_metric=run.spec.checkpoint.metric,
         best_mode=run.spec.checkpoint.mode,
         log_dir=options.log_dir,
+        seed=spec.training.seed if spec.training else 0,
     )
+
+
+def strategy_of(spec: JobSpec, option: str | None) -> str | dict[str, Any]:
+    """Return the strategy that is asked for, with what the spec says besides. An option in its place keeps only what it has a meaning for."""
+    if (option or spec.parallelism.strategy) == "auto":
+        return "auto"
+    given = spec.parallelism.model_dump(exclude_unset=True) | ({"strategy": option} if option else {})
+    return given if given.get("strategy") == "fsdp" else {name: value for name, value in given.items() if name not in OF_SHARDING}
 
 
 def task_of(spec: JobSpec) -> Task:
@@ -228,9 +252,8 @@ def read_run(options: argparse.Namespace) -> Run:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise SystemExit(f"error: --{name.replace('_', '-')} {value} is less than 1")
-    if spec.initial_weights is not None or spec.compile:
-        what = "initial_weights" if spec.initial_weights is not None else "compile"
-        raise SystemExit(f"error: {what} of the spec is for jobs; submit it, or leave that out")
+    if problems := refusals(spec):
+        raise SystemExit(f"error: {'; '.join(problems)}")
     batch_size, accumulation = portions(options, training, paceline.world().world_size)
     return Run(
         spec=spec,
@@ -239,6 +262,9 @@ def read_run(options: argparse.Namespace) -> Run:
         epochs=options.epochs or (training.epochs if training else None),
         updates=None if options.epochs or training is None else training.steps,
         clip=options.gradient_clip if options.gradient_clip is not None else training.gradient_clip_norm if training else None,
+        eval_every=training.eval_every_steps if training else None,
+        eval_samples=training.eval_samples if training else None,
+        save_every=spec.checkpoint.every_steps,
     )
 
 
@@ -265,7 +291,8 @@ def default_document(options: argparse.Namespace) -> dict[str, Any]:
         "model": {"kind": kind, "preset": options.model},
         "data": data,
         "optimizer": {"kind": "adamw", "lr": options.lr or 1e-3},
-        "training": {"epochs": options.epochs or 5, "gradient_clip_norm": None},
+        "training": {"epochs": options.epochs or 5, "gradient_clip_norm": None, "eval_every_steps": None, "eval_samples": None},
+        "checkpoint": {"every_steps": None},
     }
 
 
@@ -273,7 +300,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_argument_group("what is trained")
     what.add_argument(
-        "--config", help="a job spec (YAML or JSON): its model, data, optimizer, schedule, precision, training and checkpoint"
+        "--config", help="a job spec (YAML or JSON): its model, data, optimizer, schedule, parallelism, precision, training and checkpoint"
     )
     what.add_argument("--model", default="mlp-small", choices=[*MLPS, *RESNETS], help="without --config (default: %(default)s)")
     what.add_argument("--data", default="digits", choices=["digits", "mnist", "cifar10"], help="without --config (default: %(default)s)")
@@ -297,7 +324,10 @@ def arguments() -> argparse.Namespace:
     how.add_argument("--activation-checkpointing", nargs="?", const="full", metavar="WHAT", help="full or selective; without a value full")
     how.add_argument("--cpu-offload", action="store_true", help="parameters and optimizer state in the host's memory (fsdp)")
     files = parser.add_argument_group("files")
-    files.add_argument("--checkpoint-dir", help="save here after each epoch, and go on from what is here; a folder that every rank sees")
+    files.add_argument(
+        "--checkpoint-dir",
+        help="save here after each epoch and at the spec's checkpoint.every_steps, and go on from what is here; a folder that every rank sees",
+    )
     files.add_argument(
         "--resume",
         metavar="PATH",

@@ -11,6 +11,7 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +50,16 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="only what takes a few seconds")
     quick = arguments.parse_args().quick
-    chosen = [check for check in CHECKS if check.quick or not quick]
-    with ThreadPoolExecutor(AT_A_TIME) as workers:
-        failed = [check.name for check, worked in zip(chosen, workers.map(passes, chosen), strict=True) if not worked]
+    failed = failing([check for check in CHECKS if check.quick or not quick])
     if failed:
-        print(f"checks failed: {', '.join(failed)}")
+        print(f"checks failed: {', '.join(check.name for check in failed)}")
     return 1 if failed else 0
+
+
+def failing(checks: Sequence[Check]) -> list[Check]:
+    """Run the checks and show how each ended; those that failed."""
+    with ThreadPoolExecutor(AT_A_TIME) as workers:
+        return [check for check, worked in zip(checks, workers.map(passes, checks), strict=True) if not worked]
 
 
 def passes(check: Check) -> bool:

@@ -1,4 +1,4 @@
-"""What the tests need besides Python: PostgreSQL, Redis, Chromium. For each: what runs already, else a private instance of what is
+"""What the tests need besides Python: PostgreSQL, Redis, Chromium, promtool. For each: what runs already, else a private instance of what is
 installed, else an installation with apt (as root on Debian), else None, and the tests that need it are skipped."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from scripts.steps import StepError, run, say
+from scripts.steps import CACHE, StepError, run, say
 
 HOST = "127.0.0.1"
 POSTGRES_PORT, REDIS_PORT = 5432, 6379
@@ -30,6 +30,27 @@ def chromium() -> str | None:
     """The path of a Chromium."""
     named = os.environ.get("PACELINE_TEST_CHROMIUM")
     return named or _installed("chromium", lambda: _first_on_path(CHROMIUM_NAMES))
+
+
+def promtool() -> str | None:
+    """The path of Prometheus' promtool. It is taken out of Debian's package, which is not installed: that would start a server."""
+    folder = CACHE / "prometheus"
+    program = folder / "usr" / "bin" / "promtool"
+    named = os.environ.get("PACELINE_TEST_PROMTOOL") or shutil.which("promtool")
+    if not named and not program.exists() and _may_install():
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            run("apt: reading package lists for prometheus", ["apt-get", "update"])
+            run("apt: fetching prometheus", ["apt-get", "download", "prometheus"], cwd=folder)
+            run("unpacking prometheus", ["dpkg-deb", "-x", max(folder.glob("*.deb")), folder])
+        except StepError as error:
+            say(str(error))
+    return named or (str(program) if program.exists() else None)
+
+
+def sshd() -> str | None:
+    """The path of OpenSSH's server. It is not fetched: as root it needs the account that its package makes (`apt-get install openssh-server`)."""
+    return os.environ.get("PACELINE_TEST_SSHD") or shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin")
 
 
 @contextlib.contextmanager
@@ -113,7 +134,7 @@ def _wait_until(answers: Callable[[], bool], process: subprocess.Popen[bytes], n
 def _installed(package: str, find: Callable[[], str | None]) -> str | None:
     """Where the program is; installed first where that is possible."""
     found = find()
-    if found is not None or not (os.geteuid() == 0 and Path("/etc/debian_version").exists() and shutil.which("apt-get")):
+    if found is not None or not _may_install():
         return found
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     try:
@@ -122,6 +143,10 @@ def _installed(package: str, find: Callable[[], str | None]) -> str | None:
     except StepError as error:
         say(str(error))
     return find()
+
+
+def _may_install() -> bool:
+    return os.geteuid() == 0 and Path("/etc/debian_version").exists() and shutil.which("apt-get") is not None
 
 
 def postgres_programs() -> str | None:

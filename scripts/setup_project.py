@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from scripts.steps import ROOT, Stamp, StepError, run, say
@@ -33,6 +34,7 @@ DOCUMENTED = (
     "GLOSSARY.md",
     "SECURITY.md",
     "examples/README.md",
+    "cluster/simulation/README.md",
     "api",
     "cli",
     "training/schema",
@@ -55,10 +57,14 @@ def main() -> int:
 
 def set_up(dev: bool) -> None:
     _virtual_environment()
-    _packages(dev)
-    _project()
+    node = _node()
+    with ThreadPoolExecutor(1) as beside:
+        modules = beside.submit(_dashboard_modules, node)
+        _packages(dev)
+        _project()
+        modules.result()
     _documentation()
-    _dashboard()
+    _dashboard_build(node)
     _database()
 
 
@@ -88,25 +94,27 @@ def _project() -> None:
         stamp.set()
 
 
+def documentation() -> tuple[Path, Stamp]:
+    """Return the folder of the documentation site, and the stamp that is fresh if the site is built from the present sources."""
+    return DASHBOARD / "public" / "docs", Stamp("documentation", [ROOT / name for name in DOCUMENTED], _venv_version())
+
+
 def _documentation() -> None:
     """Build the site that the coordinator serves at /docs; the dashboard's build takes it along."""
-    site = DASHBOARD / "public" / "docs"
-    stamp = Stamp("documentation", [ROOT / name for name in DOCUMENTED], _venv_version())
+    site, stamp = documentation()
     if not stamp.fresh(site / "index.html"):
         run("building the documentation", [PYTHON, "-m", "scripts.docs_site"])
         stamp.set()
 
 
-def _dashboard() -> None:
-    lock = DASHBOARD / "package-lock.json"
-    if not lock.exists():
-        say("no dashboard in this checkout; skipping it")
-        return
-    node = _node()
-    modules = Stamp("dashboard-modules", [lock, DASHBOARD / "package.json"], node)
-    if not modules.fresh(DASHBOARD / "node_modules"):
+def _dashboard_modules(node: str) -> None:
+    stamp = Stamp("dashboard-modules", [DASHBOARD / "package-lock.json", DASHBOARD / "package.json"], node)
+    if not stamp.fresh(DASHBOARD / "node_modules"):
         run("installing the dashboard's packages", ["npm", "ci", "--no-audit", "--no-fund"], cwd=DASHBOARD)
-        modules.set()
+        stamp.set()
+
+
+def _dashboard_build(node: str) -> None:
     build = Stamp("dashboard-build", _dashboard_sources(), node)
     if not build.fresh(DASHBOARD / "dist" / "index.html"):
         run("building the dashboard", ["npm", "run", "build"], cwd=DASHBOARD)

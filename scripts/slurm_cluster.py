@@ -43,7 +43,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_min_interval=0,sched_interval=1,bf_interval=1,batch_sched_delay=0,max_rpc_cnt=0
 ReturnToService=2
 KillWait={kill_wait}
-MinJobAge=2
+MinJobAge={min_job_age}
 InactiveLimit=0
 OverTimeLimit=0
 SlurmdParameters=config_overrides
@@ -69,6 +69,7 @@ class SlurmCluster:
     first_port: int  # it takes this port, and one more for each slurmd
     nodes: int = 3
     kill_wait: int = 20
+    min_job_age: int = 2  # seconds for which a job that has ended is still told of
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -83,7 +84,12 @@ class SlurmCluster:
         nodes = "\n".join(NODE.format(number=number, port=self.first_port + number) for number in range(1, self.nodes + 1))
         (self.folder / "slurm.conf").write_text(
             CONFIGURATION.format(
-                port=self.first_port, munge=self.folder / "munge/socket", folder=self.folder, kill_wait=self.kill_wait, nodes=nodes
+                port=self.first_port,
+                munge=self.folder / "munge/socket",
+                folder=self.folder,
+                kill_wait=self.kill_wait,
+                min_job_age=self.min_job_age,
+                nodes=nodes,
             )
         )
         self._run("/usr/sbin/slurmctld", "-D")
@@ -97,8 +103,11 @@ class SlurmCluster:
         return done.stdout if done.returncode == 0 else ""
 
     def stop(self) -> None:
-        """Cancel all jobs and end every daemon."""
+        """Cancel all jobs, wait for their end, and end every daemon: a job's slurmstepd outlives that of slurmd."""
         self.command("scancel", "--user", "root", "--signal=KILL", "--full")
+        deadline = time.monotonic() + END_SECONDS
+        while self.command("squeue", "--noheader").strip() and time.monotonic() < deadline:
+            time.sleep(0.05)
         for process in reversed(self._processes):
             process.send_signal(signal.SIGTERM)
         for process in reversed(self._processes):

@@ -28,7 +28,10 @@ def say(message: str) -> None:
 
 
 def run(title: str, command: Sequence[str | Path], cwd: Path = ROOT, environment: dict[str, str] | None = None) -> None:
-    """Run a long command: its output goes to a log, a line of progress to the terminal every few seconds; its end is shown if it fails."""
+    """Run a long command: its output goes to a log, a line of progress to the terminal every few seconds; its end is shown if it fails.
+
+    Each line names the command, since another may run beside it.
+    """
     say(title)
     log = CACHE / "logs" / f"{'-'.join(title.lower().split()[:4])}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -43,14 +46,14 @@ def run(title: str, command: Sequence[str | Path], cwd: Path = ROOT, environment
         text=True,
         errors="replace",
     ) as process:
-        tail = _follow(process, log, began)
+        tail = _follow(process, title, log, began)
     if process.returncode != 0:
         sys.stdout.write("".join(tail))
         raise StepError(f"{title}: exit {process.returncode}; everything it said is in {log.relative_to(ROOT)}")
-    print(f"    done in {time.monotonic() - began:.1f} s", flush=True)
+    print(f"    done in {time.monotonic() - began:.1f} s: {title}", flush=True)
 
 
-def _follow(process: subprocess.Popen[str], log: Path, began: float) -> list[str]:
+def _follow(process: subprocess.Popen[str], title: str, log: Path, began: float) -> list[str]:
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     assert process.stdout is not None
     threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
@@ -69,7 +72,7 @@ def _follow(process: subprocess.Popen[str], log: Path, began: float) -> list[str
                 tail = [*tail[-TAIL_LINES:], line]
             if time.monotonic() - shown >= PROGRESS_INTERVAL_S:
                 shown = time.monotonic()
-                print(f"    {shown - began:4.0f} s  {_newest(tail)}", flush=True)
+                print(f"    {shown - began:4.0f} s  {title}: {_newest(tail)}", flush=True)
 
 
 def _newest(lines: list[str]) -> str:

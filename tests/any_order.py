@@ -6,6 +6,7 @@ to the test.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,10 +18,9 @@ from sqlalchemy import select, update
 from paceline.api.core.context import Services
 from paceline.api.core.last_uses import LastUses
 from paceline.api.errors import ProblemError
-from paceline.api.loops import housekeeping
-from paceline.api.loops.nodes import NodeWatch
-from paceline.api.loops.retention import Retention
-from paceline.api.loops.scheduler import Scheduler
+from paceline.api.loops.launches import LaunchKeeper
+from paceline.api.loops.lease_loop import LeaseLoop
+from paceline.api.loops.supervisor import loops_of
 from paceline.api.schemas.common import Actor
 from paceline.api.services.jobs import jobs
 from paceline.api.services.lifecycle import job_lifecycle
@@ -36,8 +36,12 @@ from paceline.db.models.nodes import NodeRow
 from paceline.db.session import open_sqlite
 from paceline.training.link import RankPlace
 from tests import factories
+from tests.any_data import AnyData, ReadsHere
 from tests.factories import START
+from tests.fake_provisioner import FakeProvisioner
 
+#: A turn of a loop takes some milliseconds; one that takes so long has no end.
+TURN_SECONDS = 60.0
 USER = Actor(kind="user", id="u", name="ada")
 Key = tuple[str, int, int]
 
@@ -93,12 +97,25 @@ class AnyCluster:
         control, metrics = (open_sqlite(data / name, synchronous="OFF") for name in ("paceline.db", "metrics.db"))
         settings = Settings(data=data, database_url=None, redis_url=None)
         self.services = replace(Services(settings, control, metrics, LastUses(control)), now=lambda: self.now)
+        self.services.uptime.monotonic = lambda: (self.now - START).total_seconds()  # else each step were one of the clock
         self.now: datetime = START
         self.agents: list[Agent] = []
         self.jobs: list[str] = []
-        self._watch, self._scheduler, self._retention = NodeWatch(self.services), Scheduler(self.services), Retention(self.services)
+        self.data = AnyData(self)
+        self.provider = FakeProvisioner()
+        self._reads = ReadsHere(self.services)
+        self.loops = self._all_loops()
+
+    def _all_loops(self) -> list[LeaseLoop]:
+        """Every loop of a coordinator. Nodes are asked for at a provider in this process."""
+        loops = loops_of(self.services, self._reads)
+        (launching,) = [each for each in loops if each.name == "launches"]
+        keeper: LaunchKeeper = launching.step.__self__  # type: ignore[attr-defined]
+        keeper.factory = self.provider.factory
+        return loops
 
     async def close(self) -> None:
+        self._reads.close()
         await self.services.control.close()
         await self.services.metrics.close()
 
@@ -130,16 +147,22 @@ class AnyCluster:
             if refused.status >= 500:
                 raise
 
-    async def step(self, seconds: float) -> None:
-        """Each loop takes a turn; connected agents have just been heard of."""
+    async def step(self, seconds: float, first: int = 0) -> None:
+        """Each loop takes a turn, this one first; connected agents have just been heard of."""
         self.now += timedelta(seconds=seconds)
         async with self.services.write() as session:
             alive = [agent.node_id for agent in self.agents if agent.connected]
             await session.execute(update(NodeRow).where(NodeRow.id.in_(alive)).values(heartbeat_at=self.now))
-        await self._watch.step_once(self.now)
-        await self._scheduler.step_once(self.now)
-        await self._retention.step_once(self.now)
-        await housekeeping.step_once(self.services, self.now)
+        first %= len(self.loops)
+        for loop in (*self.loops[first:], *self.loops[:first]):
+            await self.take_turn(loop)
+
+    async def take_turn(self, loop: LeaseLoop) -> None:
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await loop.step_once(self.now)
+        except TimeoutError as error:
+            raise AssertionError(f"a turn of the {loop.name} loop has no end") from error
 
     async def talk(self, agent: Agent, on_arrival: RankState) -> None:
         """One round between an agent and the coordinator."""

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,7 +24,7 @@ from paceline.api.main import create_app
 from paceline.api.settings import Settings
 from paceline.db.migrate import upgrade_all
 from paceline.db.session import open_databases
-from tests import factories, published_parity, release_only, shared_statements
+from tests import factories, published_parity, release_only, shared_statements, without_torch
 from tests.private_redis import PrivateRedis
 
 if TYPE_CHECKING:
@@ -50,6 +50,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from tests.scheduling import order
 
         order(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    without_torch.skip_where_it_is_missing(collector, report)
+    return report
 
 
 def pytest_collection_finish() -> None:
@@ -111,6 +118,13 @@ def redis_url() -> str:
     except (OSError, redis.RedisError) as error:
         _lacking(f"NO REDIS at {REDIS}: {error}; set PACELINE_TEST_REDIS")
     return REDIS
+
+
+@pytest.fixture
+def promtool() -> str:
+    """The path of Prometheus' program that checks metrics and rules."""
+    program = os.environ.get("PACELINE_TEST_PROMTOOL") or shutil.which("promtool")
+    return program or _lacking("NO PROMTOOL: install Prometheus, or set PACELINE_TEST_PROMTOOL")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core import identity
 from paceline.api.services.specs.node_facets import card_of
 from paceline.cluster.states import Intent, JobState, NodeState, RankState
+from paceline.credentials import NODE_PREFIX, hash_secret, new_secret
 from paceline.db.base import new_id
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.identity import UserRow
@@ -50,12 +51,12 @@ async def create_node(
     session: AsyncSession, *, name: str = "node-a", state: NodeState = NodeState.READY, **columns: Any
 ) -> tuple[NodeRow, str]:
     """(node, its credential)."""
-    credential = identity.new_secret(identity.NODE_PREFIX)
+    credential = new_secret(NODE_PREFIX)
     defaults: dict[str, Any] = {
         "name": name,
         "state": state,
         "state_since": START,
-        "credential_hash": identity.hash_secret(credential),
+        "credential_hash": hash_secret(credential),
         "address": "127.0.0.1",
         "store_port": 29500,
         "slots": 2,

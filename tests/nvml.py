@@ -57,6 +57,11 @@ class FakeMachine:
         stated = Path(real.origin).with_name("version.py").read_text()
         (package / "version.py").write_text(f"{stated}\ncuda = '13.0'\n")
 
+    def lose(self, card: int) -> None:
+        """Let a card fall off the bus: NVML says of it that it is lost."""
+        with (self.folder / "state").open("a") as state:
+            state.write(f"{card}.lost 1\n")
+
     @property
     def environment(self) -> dict[str, str]:
         """Variables of a process that runs on this machine."""

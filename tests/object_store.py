@@ -18,6 +18,7 @@ from moto.server import ThreadedMotoServer
 BUCKET = "bucket"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
 HOLD_SECONDS = 60.0
+SLOW_SECONDS = 0.3
 #: The server reads who asks, and checks no signature.
 SIGNED = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 
@@ -35,7 +36,7 @@ class Request:
 
 
 #: What a fault answers for a request that it concerns: "fail" (503), "forbid" (403), "forget" (200, and nothing is done), "damage" (another byte in the answer),
-#: "drop" (the connection ends before the store is asked), "hold" (until `release`); None lets it pass.
+#: "drop" (the connection ends before the store is asked), "hold" (until `release`), "slow" (a moment before each MiB of the answer); None lets it pass.
 Fault = Callable[[Request], str | None]
 
 
@@ -151,11 +152,11 @@ def _handler(store: FaultyStore, host: str, port: int) -> type[BaseHTTPRequestHa
             store.after(request)
             if fault == "damage" and content:
                 content = content[:-1] + bytes([content[-1] ^ 1])
-            self._answer(status, headers, content)
+            self._answer(status, headers, content, SLOW_SECONDS if fault == "slow" else 0.0)
 
         do_PUT = do_POST = do_DELETE = do_HEAD = do_GET
 
-        def _answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
+        def _answer(self, status: int, headers: dict[str, str], content: bytes, wait_seconds: float = 0.0) -> None:
             self.send_response(status)
             skipped = ("content-length", "connection", "transfer-encoding", "server", "date")
             for name, value in headers.items():
@@ -164,8 +165,9 @@ def _handler(store: FaultyStore, host: str, port: int) -> type[BaseHTTPRequestHa
             length = headers.get("Content-Length") or headers.get("content-length") if self.command == "HEAD" else str(len(content))
             self.send_header("Content-Length", length or "0")
             self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
+            for start in range(0, len(content) if self.command != "HEAD" else 0, 1 << 20):
+                store.released.wait(wait_seconds)
+                self.wfile.write(content[start : start + (1 << 20)])
 
         log_message = _say_nothing  # type: ignore[assignment]
 

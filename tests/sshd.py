@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,19 +16,32 @@ import pytest
 from tests.ports import free_port
 from tests.waiting import wait_until
 
-SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+SSHD = os.environ.get("PACELINE_TEST_SSHD") or shutil.which("sshd") or "/usr/sbin/sshd"
 needs_sshd = pytest.mark.skipif(not Path(SSHD).exists(), reason="NO SSHD: Debian's package openssh-server is not installed")
 
 
 @dataclass(frozen=True)
+class HostKey:
+    """One key of a server: its fingerprint, and its public half as known_hosts has it."""
+
+    fingerprint: str
+    public: str
+
+
+@dataclass(frozen=True)
 class SshServer:
-    """Where it listens, what it shows, and the key that it lets in."""
+    """Where it listens, the keys by which it is known, and the key that it lets in."""
 
     address: str
     port: int
-    fingerprint: str
+    host_keys: Mapping[str, HostKey]
     key_file: Path
     home: Path
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint that docs/nodes.md has people compare."""
+        return self.host_keys["ed25519"].fingerprint
 
     @property
     def host(self) -> dict[str, object]:
@@ -35,29 +49,40 @@ class SshServer:
         return {"host": self.address, "port": self.port, "user": getpass.getuser(), "host_key": self.fingerprint}
 
 
-def make_key(path: Path) -> str:
+#: Debian's servers have a key of each of these kinds.
+HOST_KEY_KINDS = ("rsa", "ecdsa", "ed25519")
+
+
+def make_key(path: Path, kind: str = "ed25519") -> str:
     """Make a key. Returns its fingerprint."""
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(path)], check=True)
     return subprocess.run(["ssh-keygen", "-lf", str(path)], check=True, capture_output=True, text=True).stdout.split()[1]
 
 
+def _host_key(path: Path, kind: str) -> HostKey:
+    fingerprint = make_key(path, kind)
+    return HostKey(fingerprint, " ".join(path.with_suffix(".pub").read_text().split()[:2]))
+
+
 @contextmanager
-def ssh_server(folder: Path, address: str) -> Iterator[SshServer]:
-    """A context in which a server runs."""
+def ssh_server(folder: Path, address: str, kinds: Sequence[str] = HOST_KEY_KINDS) -> Iterator[SshServer]:
+    """A context in which a server with a host key of each kind runs."""
     home = folder / "home"
     home.mkdir(parents=True)
-    fingerprint, _ = make_key(folder / "host_key"), make_key(folder / "user_key")
+    make_key(folder / "user_key")
+    host_keys = {kind: _host_key(folder / f"ssh_host_{kind}_key", kind) for kind in kinds}
     if getpass.getuser() == "root":
         Path("/run/sshd").mkdir(exist_ok=True)
     port = free_port()
-    lines = [f"Port {port}", f"ListenAddress {address}", f"HostKey {folder}/host_key", f"AuthorizedKeysFile {folder}/user_key.pub"]
+    lines = [f"Port {port}", f"ListenAddress {address}", f"AuthorizedKeysFile {folder}/user_key.pub"]
+    lines += [f"HostKey {folder}/ssh_host_{kind}_key" for kind in kinds]
     lines += ["StrictModes no", "UsePAM no", "PasswordAuthentication no", "PermitRootLogin yes", "PidFile none", f"SetEnv HOME={home}"]
     (folder / "sshd_config").write_text("\n".join(lines) + "\n")
     log = folder / "sshd.log"
     server = subprocess.Popen([SSHD, "-D", "-f", str(folder / "sshd_config"), "-E", str(log)])
     try:
         wait_until(lambda: log.exists() and "listening" in log.read_text(), "the SSH server listens", seconds=20)
-        yield SshServer(address, port, fingerprint, folder / "user_key", home)
+        yield SshServer(address, port, host_keys, folder / "user_key", home)
     finally:
         server.terminate()
         server.wait(20)

@@ -19,19 +19,18 @@ NAMED_AFTER_WHAT_THEY_SHOW = ("training/test_*.py", "*/test_parity*.py")
 COVERS = {
     "training/spec/test_syntax.py": "training/spec/syntax_values",
     "cluster/provisioners/test_ray.py": "cluster/provisioners/ray_agent",
+    "cluster/provisioners/test_settings.py": "cluster/provisioners/agent_options",
     "api/test_serve_tls.py": "api/core/certificates",
     "api/core/test_redis_bus.py": "api/core/bus",
     "api/loops/test_autoscaler.py": "api/services/scheduling/scaling_facts",
     "api/loops/test_autoscaler_nodes.py": "api/services/nodes/expected_nodes",
     "api/loops/test_launches.py": (
-        "api/routes/provisioning api/services/lifecycle/launch_lifecycle api/services/nodes/pools "
+        "api/routes/provisioning api/services/lifecycle/launch_lifecycle "
         "api/schemas/nodes cluster/provisioners/registry db/models/provisioning db/repositories/provisioning"
     ),
-    "e2e/test_ssh_nodes.py": "cluster/provisioners/ssh/wheel cli/commands/pools cli/node_launches",
-    "api/loops/test_isolation.py": "api/core/troubles",
-    "api/loops/test_storage.py": (
-        "api/services/storage/aging api/services/storage/keeping api/services/storage/removals db/repositories/aged"
-    ),
+    "e2e/test_ssh_nodes.py": "cluster/provisioners/ssh/host_environments cluster/provisioners/ssh/wheel cli/commands/pools cli/node_launches",
+    "api/services/lifecycle/test_isolation.py": "api/core/troubles",
+    "api/loops/test_storage.py": "api/services/storage/removals db/repositories/aged",
     "api/middleware/test_gate.py": "api/middleware/spec_body",
     "api/middleware/test_methods.py": "api/routing",
     "api/services/artifacts/test_downloads.py": "api/routes/files api/services/artifacts/folders",
@@ -65,9 +64,7 @@ COVERS = {
     "api/services/identity/test_oidc.py": "api/routes/oidc api/services/identity/provider_users",
     "api/services/experiments/test_slot_use.py": "api/services/experiments/metric_totals",
     "api/services/experiments/test_trial_facts.py": "db/repositories/trial_records db/repositories/trial_slots",
-    "api/test_experiment_reports.py": (
-        "api/services/experiments/analysis api/services/experiments/analysis_process db/repositories/experiment_analyses"
-    ),
+    "api/test_experiment_reports.py": ("api/services/experiments/analysis db/repositories/experiment_analyses"),
     "api/services/bundles/test_bundles.py": "api/routes/bundles api/services/bundles/folders db/repositories/bundles",
     "api/services/history/test_heatmap.py": "db/repositories/rank_series",
     "api/services/checkpoints/test_contents.py": "api/routes/heavy",
@@ -85,10 +82,10 @@ COVERS = {
     "api/test_media.py": "api/schemas/media api/services/artifacts/media_offers api/services/history/media_event_files",
     "api/test_checkpoints.py": "api/services/checkpoints/checkpoints api/services/jobs/setting_back db/repositories/checkpoints",
     "api/test_dashboard.py": "api/core/context",
-    "api/test_errors.py": "api/problems",
+    "api/test_errors.py": "api/field_errors api/problems",
     "api/test_events.py": "api/core/paging api/services/lifecycle/events db/repositories/events",
     "api/test_experiments.py": (
-        "api/services/experiments/earlier_jobs api/services/experiments/experiments api/services/experiments/plan "
+        "api/services/experiments/earlier_jobs api/services/experiments/experiments "
         "api/services/experiments/trial_jobs db/repositories/experiments"
     ),
     "api/test_experiments_again.py": "api/services/experiments/trial_rows",
@@ -107,7 +104,7 @@ COVERS = {
     "api/test_logs.py": "api/services/history/log_pages db/repositories/logs",
     "api/test_metrics.py": "api/services/history/curves db/repositories/metrics",
     "api/test_nodes.py": (
-        "api/services/lifecycle/node_lifecycle api/services/nodes/cluster api/services/nodes/joining api/services/nodes/nodes"
+        "api/services/lifecycle/node_lifecycle api/services/nodes/cluster api/services/nodes/nodes"
         " db/repositories/nodes db/repositories/slots"
     ),
     "api/test_notifications.py": (
@@ -129,18 +126,17 @@ COVERS = {
     "paceline/bundles/test_listing.py": "paceline/bundles/ignoring",
     "paceline/test_client.py": "cli/curves",
     "cli/test_main.py": "cli/app cli/errors cli/session",
-    "cluster/agent/curves/test_reader.py": (
-        "cluster/agent/curves/event_files cluster/agent/curves/recorded_steps cluster/agent/curves/trainer_state"
-    ),
+    "cluster/agent/curves/test_reader.py": "cluster/agent/curves/event_files cluster/agent/curves/trainer_state",
     "cluster/agent/ranks/test_rank_table.py": "cluster/agent/ranks/ranks",
     "cluster/agent/test_account.py": "cluster/agent/curves/main",
-    "cluster/agent/test_main.py": "cluster/agent/client cluster/agent/join cluster/agent/loop",
+    "cluster/agent/test_main.py": "cluster/agent/actions cluster/agent/client cluster/agent/join cluster/agent/loop",
     "cluster/agent/test_served_stores.py": "cluster/agent/store_processes",
     "cluster/agent/test_spawner.py": (
         "cluster/agent/rank_process cluster/agent/ranks/live_rank cluster/agent/ranks/reaped_ranks cluster/agent/spawner_link cluster/agent/supervisor"
     ),
     "cluster/agent/test_stacks.py": "cluster/agent/processes",
     "cluster/agent/upload/test_spool.py": "cluster/agent/upload/parcel",
+    "cluster/experiments/test_cost_predictor.py": "cluster/experiments/analysis/predictor",
     "cluster/experiments/test_grid.py": "cluster/experiments/cells cluster/experiments/spec cluster/experiments/values",
     "cluster/experiments/analysis/test_differences.py": (
         "cluster/experiments/analysis/comparisons cluster/experiments/analysis/difference_words"
@@ -150,12 +146,13 @@ COVERS = {
     "cluster/policy/test_decide.py": "cluster/policy/decisions cluster/policy/recovery cluster/policy/views",
     "cluster/simulation/test_readings.py": "cluster/simulation/machines",
     "cluster/simulation/test_cluster.py": (
-        "cluster/simulation/agent cluster/simulation/gang cluster/simulation/job_model cluster/simulation/node_ranks cluster/simulation/ranks"
+        "cluster/simulation/agent cluster/simulation/gang cluster/simulation/job_model cluster/simulation/ranks"
     ),
     "cluster/policy/test_placement.py": "cluster/policy/reasons cluster/policy/room",
     "cli/test_questions.py": "cli/commands/sessions",
     "contracts/test_wire.py": "cluster/protocol monitoring/points training/link",
     "e2e/test_mock.py": "api/mock/director api/mock/mode cluster/simulation/main",
+    "db/test_backup.py": "db/copies",
     "db/test_migrate.py": (
         "db/migrations/control/control_0001_first_schema db/migrations/control/control_0017_experiments "
         "db/migrations/control/control_0020_order_among_jobs db/migrations/control/control_0024_notifications db/migrations/control/control_0026_models "
@@ -179,7 +176,6 @@ COVERS = {
     "integration/test_jobs.py": "api/loops/placing",
     "integration/test_nodes.py": "api/loops/nodes api/services/jobs/notices",
     "integration/test_quiet.py": "api/services/scheduling/stacks",
-    "monitoring/test_recorder.py": "monitoring/spool",
     "parallelism/pipelines/test_deferred_weight_grads.py": "parallelism/pipelines/stage",
     "parallelism/pipelines/test_order.py": "parallelism/pipelines/schedules",
     "parallelism/planning/test_auto.py": "parallelism/planning/auto_words",
@@ -192,12 +188,12 @@ COVERS = {
     "parallelism/test_data_parallel.py": "parallelism/apply",
     "parallelism/test_parity_fsdp.py": "parallelism/fully_sharded",
     "parallelism/test_reproducible.py": ("parallelism/flat_buffer parallelism/running_statistics parallelism/tree_exchange"),
-    "distributed/compression/test_top_k.py": "distributed/compression/power_sgd distributed/compression/compressible distributed/compression/casts distributed/reduction",
+    "distributed/compression/test_top_k.py": "distributed/compression/compressible distributed/compression/casts distributed/reduction",
     "integration/test_experiments.py": "api/services/experiments/extension",
     "distributed/test_reduction_groups.py": "distributed/collectives/reductions",
     "distributed/collectives/test_ring.py": "distributed/collectives/sockets distributed/collectives/arrays distributed/collectives/queues",
     "training/test_auto_communication.py": "training/gradient_sums",
-    "training/test_compressed_jobs.py": "parallelism/communication/reducers training/saving/unsent",
+    "training/test_compressed_jobs.py": "training/saving/unsent",
     "test_paceline.py": "paceline/__init__",
     "training/data/test_tokens.py": "training/data/token_set",
     "training/models/test_catalog.py": "training/models/gpt/model training/models/resnet/config training/models/resnet/imagenet training/models/resnet/model",
@@ -210,7 +206,7 @@ COVERS = {
     "paceline/test_logged_media.py": "training/own_loop/recorders",
     "training/reporting/test_profiling.py": "monitoring/artifacts",
     "training/saving/test_checkpoint.py": "training/saving/manifest",
-    "training/saving/test_object_storage.py": "paceline/objects/client paceline/objects/node_copies training/saving/object_manifests training/saving/storage",
+    "training/saving/test_object_storage.py": "paceline/objects/node_copies training/saving/object_manifests training/saving/storage",
     "training/saving/test_saves.py": "training/saving/checkpoint_directory training/saving/uncommitted",
     "training/saving/test_weights.py": "training/saving/export",
     "training/spec/test_job.py": "training/schema/training training/spec/conflicts training/spec/consistency training/spec/derived",
@@ -223,7 +219,6 @@ COVERS = {
     "training/test_fall_back.py": "training/restoring training/state_handoff",
     "training/test_pipeline_jobs.py": "training/steps/pipelined",
     "training/test_trainer.py": "training/reporting/telemetry training/state",
-    "training/test_warm_start.py": "cluster/agent/ranks/launch",
     "training/test_watchdog_ranks.py": "training/watchdog/stack_location",
 }
 

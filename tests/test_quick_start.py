@@ -1,5 +1,5 @@
 """The lines of README.md's section "By hand", as they stand there. What they would take from the network must be here already: pip and npm
-are told to look no further, and pytest only collects."""
+are told to look no further. Of pytest's lines all tests are collected, and those of one module run."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ def test_the_section_has_the_lines_that_people_know() -> None:
         "pip install -r requirements.txt",
         "python -m uvicorn api.main:app --reload --host 0.0.0.0 --port 8000",
         "cd dashboard && npm install && npm run dev",
+        "MOCK_DB=true python -m uvicorn api.main:app --reload --port 8000",
         "pytest tests/api/ -v --cov=api --cov-report=html",
         "pytest tests/distributed/ -v",
         "cd dashboard && npm run test",
@@ -88,12 +89,15 @@ def test_the_requirements_have_all_that_the_lines_need() -> None:
     assert {"pytest", "pytest-cov", "pytest-asyncio", "uvicorn", "torch"} <= names
 
 
-@pytest.mark.parametrize("word", ["tests/api/", "tests/distributed/"])
-def test_pytest_takes_the_line(word: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("word", "module"), [("tests/api/", "test_constants"), ("tests/distributed/", "test_frames")])
+def test_pytest_takes_the_line(word: str, module: str, tmp_path: Path) -> None:
     command = line(word).replace("--cov-report=html", f"--cov-report=html:{tmp_path}/html")
-    done = run(f"COVERAGE_FILE={tmp_path}/coverage {command} --collect-only -q -p no:cacheprovider")
+    done = run(f"COVERAGE_FILE={tmp_path}/coverage {command} -k {module} -p no:cacheprovider")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-    assert int(re.search(r"(\d+) tests collected", done.stdout)[1]) > 50  # type: ignore[index]
+    passed, left_out = re.search(r"(\d+) passed.*, (\d+) deselected", done.stdout).groups()  # type: ignore[union-attr]
+    assert int(passed) > 0
+    assert int(left_out) > 50
+    assert ("--cov" in command) is (tmp_path / "html" / "index.html").is_file()
 
 
 def test_the_dashboards_tests_run(tmp_path: Path) -> None:
@@ -106,7 +110,7 @@ def test_the_dashboards_tests_run(tmp_path: Path) -> None:
 def test_the_printed_link_signs_in_where_the_dashboard_is_served(tmp_path: Path) -> None:
     """`npm run dev` is at another port here than 3000, which may be taken; it passes on what the browser would ask for at port 3000."""
     port, served = free_port(), free_port()
-    coordinator = line("uvicorn").replace("0.0.0.0", "127.0.0.1").replace("8000", str(port))
+    coordinator = line("0.0.0.0").replace("0.0.0.0", "127.0.0.1").replace("8000", str(port))
     dashboard = line("npm run dev").replace("npm install", "npm install --offline --dry-run") + f" -- --port {served} --strictPort"
     here = {"PACELINE_DATA": str(tmp_path / "data"), "PACELINE_DASHBOARD": str(tmp_path / "nothing"), "DATABASE_URL": ""}
     with running(coordinator, tmp_path / "coordinator.log", **here) as printed:
@@ -120,6 +124,25 @@ def test_the_printed_link_signs_in_where_the_dashboard_is_served(tmp_path: Path)
                 answer = browser.post("/api/v1/auth/login", json={"token": token})
                 assert answer.json()["role"] == "admin", answer.text
                 assert browser.get("/api/v1/auth/me").json()["name"] == "admin"
+
+
+def test_a_cluster_to_look_at_is_typed_as_it_stands_and_leaves_nothing(tmp_path: Path) -> None:
+    """The printed address was the coordinator's own, which says 503 where no dashboard is built."""
+    port, served = free_port(), free_port()
+    mock = line("MOCK_DB").replace("8000", str(port))
+    dashboard = line("npm run dev").replace("npm install", "npm install --offline --dry-run") + f" -- --port {served} --strictPort"
+    with running(mock, tmp_path / "mock.log", PACELINE_DASHBOARD=str(tmp_path / "nothing")) as printed:
+        wait_until(lambda: "No sign-in from this machine" in printed.read_text(), "the address", seconds=START_SECONDS)
+        said = printed.read_text()
+        assert "No sign-in from this machine: http://localhost:3000, while npm run dev is at work" in said
+        folder = Path(re.search(r"a database in (\S+) that is gone", said)[1])  # type: ignore[index]
+        assert folder.is_dir()
+        with running(dashboard, tmp_path / "dashboard.log", PACELINE_URL=f"http://127.0.0.1:{port}") as log:
+            wait_until(lambda: f":{served}/" in plain(log.read_text()), "npm run dev", seconds=START_SECONDS)
+            with httpx.Client(base_url=f"http://127.0.0.1:{served}", timeout=LINE_SECONDS) as browser:
+                assert browser.get("/api/v1/auth/me").json()["name"] == "guest"
+                assert browser.get("/api/v1/cluster/nodes").status_code == 200
+    wait_until(lambda: not folder.exists(), "the database to go", seconds=START_SECONDS)
 
 
 # --- what is too old is refused in a sentence

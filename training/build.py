@@ -71,8 +71,8 @@ class JoinedGeneration:
         self.state.unsent_next = with_inherited(self.reducer.state(), self.taken_over)
 
     def hand_over_unsent(self, *, leaves: bool) -> None:
-        """Give what ranks that leave have not sent to one that stays. Shards are left out: they go by the checkpoint. Collective."""
-        if self.spec.communication.leaves_out and "shard" not in self.group.axis_groups:
+        """Give what ranks that leave have not sent to one that stays. Collective."""
+        if self.spec.communication.leaves_out:
             self.taken_over = inherited(self.group, self.reducer.state(), leaves=leaves)
 
     def close(self) -> None:

@@ -235,6 +235,7 @@ def exchange(tensors: Tensors, group: Group, transfers: Sequence[StateTransfer])
             different = sorted(tensor_names(tensors["optimizer"]) ^ with_tensors)
             if different:
                 raise StateTransferError(f"of this rank and rank {each.source} the optimizer of one alone keeps {', '.join(different[:3])}")
+    received = []
     for kind, parts in by_type(tensors).items():
         flat = flatten(parts, kind)
         for each in transfers:
@@ -242,7 +243,9 @@ def exchange(tensors: Tensors, group: Group, transfers: Sequence[StateTransfer])
                 group.send(flat, each.target)
             else:
                 group.receive(flat, each.source)
-                unflatten(flat, parts)
+                received.append((flat, parts))
+    for flat, parts in received:  # not before all have come: a rank that loses its source between two keeps its own step whole
+        unflatten(flat, parts)
     for each in transfers:
         if each.target == group.rank:
             put_numbers(told[each.source][0], tensors)

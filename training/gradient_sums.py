@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.distributed.collectives.options import Algorithm
+from paceline.distributed.collectives.options import ALGORITHMS, Algorithm
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import LOSSY, CompressionOptions
 from paceline.distributed.compression.remainder import WithRemainder
@@ -109,11 +109,12 @@ def agreed_trial(spec: JobSpec, world: RankPlace, state: TrainState, group: Grou
 
 def _begin(spec: JobSpec, world: RankPlace, state: TrainState, group: Group, groups: ReductionGroups) -> CommunicationTrial:
     asked, options = spec.communication, derived.communication_options(spec)
-    kinds = tuple(kind for kind in COMPRESSIONS if kind not in LOSSY or spec.precision != "fp16")
-    found = choices(asked.algorithm, asked.compression, offered_by(groups, world.device), kinds)
+    kinds = tuple(kind for kind in COMPRESSIONS if kind not in LOSSY or (asked.lossy and spec.precision != "fp16"))
+    found = choices(asked.algorithm, asked.compression, offered_by(group, groups), kinds)
     gradients = gradient_bytes(state, options, shards=group.axis_groups["shard"].size if "shard" in group.axis_groups else 1)
     largest = gradients.compressible + gradients.whole
-    costs, links = probe(group, groups, found, options.compression, state.device, largest=largest, machines=world.node_count)
+    machines = len(set(group.all_gather_object(world.machine)))
+    costs, links = probe(group, groups, found, options.compression, state.device, largest=largest, machines=machines)
     dense_steps = options.compression.dense_steps if any(each.is_lossy for each in found) else 0
     has_buckets = spec.parallelism.strategy == "ddp" and asked.bucket_mb is None
     bucket_sizes = [
@@ -122,11 +123,11 @@ def _begin(spec: JobSpec, world: RankPlace, state: TrainState, group: Group, gro
     return CommunicationTrial(predicted_sums(costs, gradients), dense_steps, groups.replicas.size, links, bucket_sizes)
 
 
-def offered_by(groups: ReductionGroups, device: str) -> tuple[Algorithm, ...]:
-    """Return the algorithms that these machines have. On GPUs NCCL decides."""
-    if device == "cuda":
-        return ("backend",)
-    return ("backend", *(("ring",) if groups.ring else ()), *(("hierarchical",) if groups.local and groups.peers else ()))
+def offered_by(group: Group, groups: ReductionGroups) -> tuple[Algorithm, ...]:
+    """Return the algorithms that all ranks have, whose replicas may lie differently on the machines. Collective."""
+    own = ("backend", *(("ring",) if groups.ring else ()), *(("hierarchical",) if groups.local and groups.peers else ()))
+    everyones = group.all_gather_object(own)
+    return tuple(each for each in ALGORITHMS if all(each in of_rank for of_rank in everyones))
 
 
 def gradient_bytes(state: TrainState, options: CommunicationOptions, shards: int) -> GradientBytes:

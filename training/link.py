@@ -8,7 +8,7 @@ only copy of anything: metrics, events and logs are files in the rank's folder (
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -16,8 +16,10 @@ from paceline.monitoring.lines import encode_line
 from paceline.monitoring.points import MAX_STEP
 from paceline.training.errors import UnreadableSpecError
 from paceline.training.rank_folder import RankFolder
-from paceline.training.spec.job import JobSpec
 from paceline.training.spec.stored import SpecField, spec_from_json, spec_to_json
+
+if TYPE_CHECKING:
+    from paceline.training.spec.job import JobSpec
 
 #: Any code in the rank's process may write to its link and its result: a number that no database can hold is not decoded.
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
@@ -55,7 +57,13 @@ class RankPlace(msgspec.Struct, frozen=True, kw_only=True):
     parked: bool = False  # no place yet: build everything, then wait for one. `rank` counts on from world_size
     restarts: int = 0  # of the job after a fault, before this generation: torchrun's TORCHELASTIC_RESTART_COUNT
     node_count: int = 0  # nodes of the generation; 0: from a coordinator that does not say
+    hostname: str | None = None  # of the node, which other nodes may share; the agent fills it in. None: it does not tell
     at_boundary: bool = False  # its ranks come from a generation that is well: they leave that one after a step they agree on
+
+    @property
+    def machine(self) -> str:
+        """The machine that this rank is on: a host, however many nodes it has; a node where the host is not known."""
+        return self.hostname or f"node {self.node_rank}"
 
     @property
     def process(self) -> ProcessIdentity:

@@ -51,10 +51,10 @@ def run_script(order: RankOrder, command: Sequence[str]) -> int | None:
     program = UserProgram.parse(command)
     if why_not_warm(program) is not None:
         return None
-    folder, rank = RankFolder.at(Path(order.folder)), order.world.rank
+    folder, world = RankFolder.at(Path(order.folder)), order.world
 
     def report(error: BaseException) -> None:
-        result = Result(outcome="failed", step=0, failure=describe_script(error, rank))
+        result = Result(outcome="failed", step=0, failure=describe_script(error, world.rank, world_size=world.world_size))
         with contextlib.suppress(OSError):  # a full disk, or the script has removed its folder: its output tells
             write_durably(folder.result, msgspec.json.encode(result))
 
@@ -62,6 +62,6 @@ def run_script(order: RankOrder, command: Sequence[str]) -> int | None:
 
 
 def last_words(error: BaseException, order: RankOrder, step: int) -> Result:
-    report = describe(error, order.world.rank, step)
+    report = describe(error, order.world.rank, step, world_size=order.world.world_size)
     print(f"ERROR {report.message}" if is_the_users(report) else report.traceback, file=sys.stderr, flush=True)
     return Result(outcome="failed", step=step, failure=report)

@@ -133,7 +133,7 @@ class RankProcess:
         except BadLossError:
             raise  # every rank ends by itself, even if another was faster
         except Exception as error:
-            failure = describe(error, self.order.world.rank, state.step)
+            failure = describe(error, self.order.world.rank, state.step, world_size=self.order.world.world_size)
             if not derived.closes_up(self.spec) or not (failure.kind == "peer_lost" or aborter.aborted.is_set()):
                 raise
         else:
@@ -181,11 +181,11 @@ class RankProcess:
 
     def _join_generation(self, order: RankOrder) -> None:
         """Take the place of `order`. Everything written from now on goes there; the old place is complete before the agent hears of it."""
-        was_leader, before = self.order.world.rank == 0, self.folder
+        was_leader, before, former = self.order.world.rank == 0, self.folder, self.order.world.interface
         self.telemetry.close()
         self.order = order
         redirect(before, self.folder)
-        env.export_rank(order.world, order.world.interface, self.folder.path)
+        env.export_rank(order.world, order.world.interface, self.folder.path, former)
         self.telemetry = self._open_telemetry(order, was_leader=was_leader)
         self.link.enter(order.world)
 

@@ -17,6 +17,7 @@ import importlib
 import io
 import multiprocessing.process
 import os
+import pkgutil
 import runpy
 import signal
 import sys
@@ -41,12 +42,14 @@ ACTS_AT_START = (
     *("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH", "ATEN_"),
     *("NPY_", "NUMPY_", "SYMPY_", "TQDM_"),  # of what comes with torch
 )
+#: Python takes the encoding of its text from these when it starts; the others of a locale act when a program asks for them.
+_OF_ENCODING = frozenset({"LANG", "LC_ALL", "LC_CTYPE"})
 _ACTS_LATER = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "TORCHELASTIC_RUN_ID"})
 
 
 def acts_at_start(variable: str) -> bool:
     """Return whether a variable has no effect on an interpreter that has imported torch already."""
-    return variable.startswith(ACTS_AT_START) and variable not in _ACTS_LATER
+    return variable in _OF_ENCODING or (variable.startswith(ACTS_AT_START) and variable not in _ACTS_LATER)
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,15 @@ class UserProgram:
         raise ValueError(f"not the command line of a Python program: {' '.join(command)}")
 
     @property
+    def is_on_path(self) -> bool:
+        """Whether it is a folder or a zip file, whose `__main__` is run."""
+        return not self.is_module and pkgutil.get_importer(self.target) is not None
+
+    @property
     def first_on_path(self) -> str:
         """First entry of `sys.path`, as Python sets it for this program."""
+        if self.is_on_path:
+            return os.path.join(os.getcwd(), self.target)
         return os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.target))
 
 
@@ -204,6 +214,9 @@ def _execute(program: UserProgram) -> None:
     sys.modules["__main__"] = main
     if program.is_module:
         runpy._run_module_as_main(program.target)  # type: ignore[attr-defined]  # what `python -m` itself calls
+        return
+    if program.is_on_path:
+        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]  # what `python FOLDER` itself calls
         return
     path = os.path.abspath(program.target)
     main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))

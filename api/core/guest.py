@@ -8,13 +8,17 @@ sends it; programs send neither Origin nor Sec-Fetch-Site, which every browser d
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from fastapi.requests import HTTPConnection
+from typing import TYPE_CHECKING
 
 from paceline.api.core.identity import Caller
 from paceline.api.core.loopback import host_name, is_loopback
 from paceline.api.core.origin import check_csrf, same_origin
 from paceline.api.settings import LOOPBACK_NAMES
+
+if TYPE_CHECKING:
+    from fastapi.requests import (
+        HTTPConnection,  # this is imported beside `Services`, also by worker processes, which have no use for fastapi
+    )
 
 #: A proxy says by these that somebody else asks.
 _OF_A_PROXY = ("forwarded", "x-forwarded-for", "x-real-ip", "via")

@@ -1,12 +1,7 @@
-"""Identities of callers: sessions, API keys, login links, node credentials. Plain functions, session first.
-
-Secrets are random, shown once and kept as SHA-256; a fast hash suffices because there is nothing to guess from.
-"""
+"""Identities of callers: sessions, API keys, login links, node credentials. Plain functions, session first."""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, cast
@@ -16,16 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Actor, RequestActor
 from paceline.api.schemas.identity import Role
+from paceline.credentials import KEY_PREFIX, hash_secret, new_secret
 from paceline.db.models.identity import ApiKeyRow, LoginLinkRow, SessionRow, UserRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import identity as repository
 
 RANKING: dict[str, int] = {"viewer": 0, "member": 1, "admin": 2}
 LOGIN_LINK_LIFETIME = timedelta(minutes=15)
-KEY_PREFIX = "pk_"
-NODE_PREFIX = "pn_"
-JOIN_PREFIX = "pj_"
-
 
 SignedInBy = Literal["login_link", "api_key", "oidc"]
 
@@ -59,14 +51,6 @@ SYSTEM = Actor(kind="system", id="coordinator", name="coordinator")
 
 def node_actor(node: NodeRow) -> Actor:
     return Actor(kind="node", id=node.id, name=node.name)
-
-
-def new_secret(prefix: str = "") -> str:
-    return prefix + secrets.token_urlsafe(32)
-
-
-def hash_secret(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def weaker(one: str, other: str) -> Role:
@@ -186,9 +170,10 @@ async def create_api_key(
     now: datetime,
     expires_at: datetime | None,
     parent: ApiKeyRow | None = None,
+    key: str | None = None,
 ) -> tuple[str, ApiKeyRow]:
-    """A new API key: (the key, shown once; its row)."""
-    key = new_secret(KEY_PREFIX)
+    """A new API key, or that which was made beforehand: (the key, shown once; its row)."""
+    key = key or new_secret(KEY_PREFIX)
     row = ApiKeyRow(
         hash=hash_secret(key),
         prefix=key[: len(KEY_PREFIX) + 6],

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic
 
-from paceline.api.core import bus, identity
+from paceline.api.core import bus
 from paceline.api.core.admission import Admission
 from paceline.cluster.protocol import RankKey
+from paceline.credentials import hash_secret
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import identity as repository
 from paceline.db.repositories import rank_marks
@@ -51,7 +52,7 @@ class NodeIdentities:
 
     async def find(self, secret: str) -> NodeRow | None:
         """The node that this credential belongs to, as it was at most KEPT_SECONDS ago; gone ones included."""
-        digest = identity.hash_secret(secret)
+        digest = hash_secret(secret)
         known = self._known.get(digest)
         if known is not None and monotonic() - known.since < KEPT_SECONDS:
             return known.node

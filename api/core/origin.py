@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hmac
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-from fastapi.requests import HTTPConnection
-from starlette.responses import Response
 
 from paceline.api.errors import ProblemError
 
+if TYPE_CHECKING:
+    from fastapi.requests import HTTPConnection
+    from starlette.responses import Response
+
 SECURE_COOKIE = "__Host-paceline"  # the prefix makes browsers insist on Secure, Path=/ and no Domain
-#: Over http. Cookies of 127.0.0.1 are the same for all its ports: the port in the name keeps the stacks of one machine apart.
-PLAIN_COOKIE = "paceline_session"
+PLAIN_COOKIE = "paceline_session"  # over http
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_HEADER = "x-csrf-token"
 
@@ -47,10 +48,10 @@ def is_secure(connection: HTTPConnection) -> bool:
 
 
 def cookie_name(connection: HTTPConnection) -> str:
-    if is_secure(connection):
-        return SECURE_COOKIE
+    """The name of the session cookie. All ports of a host share its cookies: the port in the name keeps the coordinators of one machine apart."""
+    name = SECURE_COOKIE if is_secure(connection) else PLAIN_COOKIE
     port = connection.headers.get("host", "").rpartition(":")[2]  # as the browser knows it
-    return f"{PLAIN_COOKIE}_{port}" if port.isdecimal() and port.isascii() else PLAIN_COOKIE
+    return f"{name}_{port}" if port.isdecimal() and port.isascii() else name
 
 
 def session_cookie(connection: HTTPConnection) -> str | None:
@@ -85,4 +86,8 @@ def check_csrf(request: HTTPConnection, token: str) -> None:
             "csrf", f"an unsafe request from {request.headers.get('origin', 'another site')} was refused; use the dashboard itself"
         )
     if not hmac.compare_digest(request.headers.get(CSRF_HEADER, "").encode(), token.encode()):
-        raise ProblemError("csrf", "send the csrf_token of GET /api/v1/auth/me as X-CSRF-Token, or use an API key")
+        raise ProblemError(
+            "csrf",
+            "this is not the token of the browser's present session: try again, or reload the page. Programs send the csrf_token of "
+            "GET /api/v1/auth/me as X-CSRF-Token, or use an API key",
+        )

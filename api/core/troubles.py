@@ -14,12 +14,12 @@ FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 22.0
 #: A loop whose steps fail this often in a row, one right after the other, is told of as failing.
 MANY_FAILURES = 3
 
-Kind = Literal["job", "node", "experiment"]
+Kind = Literal["job", "node", "experiment", "pool"]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One job, node or experiment, as a loop takes its turn at it. A new `version` is tried at once."""
+    """One job, node, experiment or pool, as a loop takes its turn at it. A new `version` is tried at once."""
 
     kind: Kind
     id: str
@@ -53,6 +53,10 @@ class Troubles:
     def has_failed(self, task: str, subject: Subject) -> bool:
         """Whether the subject failed when it was last tried."""
         return (task, subject.kind, subject.id) in self._held_up
+
+    def failed(self, task: str) -> set[str]:
+        """The ids of the subjects that failed when they were last tried."""
+        return {id for each, _, id in self._held_up if each == task}
 
     def note(self, task: str, subject: Subject, error: str, now: datetime) -> bool:
         """Note a failure. Returns whether that is new: the subject did not fail before, or with another error."""

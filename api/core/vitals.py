@@ -25,8 +25,9 @@ LAG_INTERVAL_SECONDS = 0.25
 #: From a well-behaved loop's millisecond to the ten seconds after which agents are unreachable.
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-#: Why a record is acknowledged and not kept: its rank is not held by the node that sent it; it cannot be stored.
-UNKNOWN_RANK, REFUSED = DROPPED = ("unknown_rank", "refused")
+#: Why a record is acknowledged and not kept: its rank is not held by the node that sent it; it cannot be stored; the coordinator was restored from
+#: an older copy, and the node had the record no more.
+UNKNOWN_RANK, REFUSED, GONE = DROPPED = ("unknown_rank", "refused", "gone")
 SQLITE_FILES = ("paceline.db", "paceline.db-wal", "metrics.db", "metrics.db-wal")
 
 

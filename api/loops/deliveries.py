@@ -9,6 +9,7 @@ from datetime import datetime
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services
+from paceline.api.loops.due_looks import DueLooks
 from paceline.api.services.notifications import deliveries
 from paceline.db.repositories import notifications as rows
 
@@ -22,13 +23,14 @@ class Courier:
     """Keeps nothing from step to step: a delivery that is due and claimed by nobody is sent, whoever made it."""
 
     services: Services
+    looks: DueLooks
 
     async def step_once(self, now: datetime) -> None:
         """Send what is due of each channel, a few messages each."""
+        if not (await self.looks.look(now)).deliveries:
+            return
         async with self.services.control.read() as session:
             due = await rows.due_channels(session, now)
-        if not due:
-            return
         turns = asyncio.Semaphore(CHANNELS_AT_ONCE)
         results = await asyncio.gather(*(self._serve(channel_id, turns, now) for channel_id in due), return_exceptions=True)
         failures = [error for error in results if isinstance(error, BaseException)]

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
-from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import gang_lifecycle, job_lifecycle
+from paceline.api.services.lifecycle.isolation import PhaseTurns
 from paceline.api.services.scheduling import earlier_generations
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot, join_failures, load, lock_ranks, still_free, subject_of
 from paceline.api.services.specs.job_views import gang_view, node_views
@@ -53,11 +53,14 @@ class Elasticity:
     services: Services
     _at_rest: Situation | None = None
 
-    async def step_once(self, now: datetime) -> None:
+    async def step_once(self, now: datetime, known: Sequence[JobSnapshot] | None = None) -> None:
+        """Take one step. `known`: all jobs that may move by themselves, where they were read a moment ago."""
         turns = PhaseTurns(self.services, "let it grow or shrink", now)
+        looks = PhaseTurns(self.services, "see whether it starts again", now)
         async with self.services.control.read() as session:
-            known = await load(session, self.services.uptime.since)
-            self.services.troubles.forget_all_but(turns.task, {each.job.id for each in known})
+            known = await load(session, self.services.uptime.since) if known is None else known
+            for phase in (turns, looks):
+                self.services.troubles.forget_all_but(phase.task, {each.job.id for each in known})
             steady = [each for each in sorted(known, key=_turn) if await turns.look(each.subject, each.can_change_members)]
             if not steady:
                 return
@@ -73,7 +76,8 @@ class Elasticity:
             earlier = await earlier_generations.read(session, waiting, present, now)
         requests = [request for job in waiting if (request := await turns.look(subject_of(job), partial(earlier.request_of, job)))]
         by_id = {each.job.id: each for each in steady}
-        plans = plan_gangs(situation.gangs, requests, nodes, now, restarting=any(each.is_restarting for each in known))
+        restarting = [each for each in known if await looks.look(each.subject, partial(_restarts, each))]
+        plans = plan_gangs(situation.gangs, requests, nodes, now, restarting=bool(restarting))
         done = [
             await turns.take(by_id[plan.job_id].subject, partial(_carry_out, self.services, by_id[plan.job_id], plan, now))
             for plan in plans
@@ -91,6 +95,10 @@ async def _gangs(
     changes = await generation_rows.resized_since(session, job_ids, now - timedelta(seconds=RECENT_SECONDS))
     found = {each.job.id: await turns.look(each.subject, partial(_gang, each, devices, failures, changes)) for each in steady}
     return {job_id: gang for job_id, gang in found.items() if gang is not None}
+
+
+def _restarts(known: JobSnapshot) -> bool:
+    return known.is_restarting
 
 
 def _turn(known: JobSnapshot) -> tuple[int, datetime, str]:

@@ -12,14 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core import bus
 from paceline.api.core.context import Services, nudge_after_commit
 from paceline.api.core.identity import SYSTEM
-from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import job_lifecycle
+from paceline.api.services.lifecycle.isolation import PhaseTurns
 from paceline.api.services.scheduling import stacks
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load_locked, load_quiet
 from paceline.api.services.specs.job_views import suspicion_of
 from paceline.cluster.policy import quiet
 from paceline.cluster.policy.quiet import PATIENCE_SECONDS, KeepReading, ReportHang, RequestStacks, StackReading, Suspicion, WithdrawReport
-from paceline.cluster.stacks import all_at_work, compare, in_words, main_frames
+from paceline.cluster.stacks import all_at_work, compare, has_idle_card, in_words, main_frames
 from paceline.cluster.states import JobState, RankState
 from paceline.db.models.jobs import RankRow
 from paceline.db.repositories import stacks as stack_rows
@@ -27,13 +27,14 @@ from paceline.db.repositories import stacks as stack_rows
 
 async def step_once(services: Services, now: datetime) -> None:
     """Advance each job with something to do, in one transaction each."""
+    looks, turns = PhaseTurns(services, "look whether it hangs", now), PhaseTurns(services, "find out whether it hangs", now)
     async with services.control.read() as session:
         known = await load_quiet(session)
-        due = [each for each in known if await _next(session, each, now) is not None]
-    turns = PhaseTurns(services, "find out whether it hangs", now)
+        due = [each for each in known if await looks.take(each.subject, partial(_next, session, each, now)) is not None]
     for each in due:
         await turns.take(each.subject, partial(_advance_job, services, each.job.id, now))
-    services.troubles.forget_all_but(turns.task, {each.job.id for each in known})
+    for phase in (looks, turns):
+        services.troubles.forget_all_but(phase.task, {each.job.id for each in known})
 
 
 async def _advance_job(services: Services, job_id: str, now: datetime) -> None:
@@ -79,9 +80,14 @@ async def _stack_reading(session: AsyncSession, known: JobSnapshot, suspicion: S
     answers = {rank.rank: stacks.answer_of(found.get(rank.rank), since) for rank in known.members}
     positions = stacks.positions_of(known.members, answers)
     complete = all(answers[rank.rank] is not None for rank in known.members if rank.state is RankState.RUNNING)
-    difference = compare(positions)
-    odd = answers.get(difference.ranks[0]) if difference.ranks else None
-    return StackReading(difference, all_at_work(answers, positions), complete, positions, in_words(main_frames(odd)) if odd else "")
+    return StackReading(
+        compare(positions),
+        all_at_work(answers, positions),
+        complete,
+        positions,
+        {rank: in_words(main_frames(answer)) for rank, answer in answers.items() if answer is not None},
+        [rank for rank, answer in answers.items() if has_idle_card(answer)],
+    )
 
 
 async def _carry_out(session: AsyncSession, known: JobSnapshot, action: quiet.QuietAction, now: datetime) -> None:

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from paceline.api.core.context import Services
-from paceline.api.loops.isolation import each_phase
 from paceline.api.services.jobs import secrets
+from paceline.api.services.lifecycle.isolation import each_phase
 from paceline.db.repositories import idempotency, identity, notifications, provisioning
 
 INTERVAL_SECONDS = 600.0

@@ -9,8 +9,8 @@ from itertools import groupby
 
 from paceline.api.core.context import Services
 from paceline.api.core.troubles import Subject
-from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.history import culprits
+from paceline.api.services.lifecycle.isolation import PhaseTurns
 from paceline.db.models.incidents import IncidentRow
 from paceline.db.models.jobs import RankRow
 from paceline.db.repositories import incidents as incident_rows

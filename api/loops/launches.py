@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
+from paceline.api.loops.due_looks import DueLooks
 from paceline.api.services.lifecycle import launch_lifecycle
 from paceline.api.services.nodes import joining, launches, nodes
 from paceline.api.settings import provider_secret
@@ -61,6 +62,7 @@ class LaunchKeeper:
     """Keeps nothing from step to step but the calls that are under way."""
 
     services: Services
+    looks: DueLooks
     factory: ProvisionerFactory = make_provisioner
     _calls: set[asyncio.Task[None]] = field(default_factory=set)
     _asking: set[str] = field(default_factory=set)  # launches that a provider is being asked for: what was started is known in a moment
@@ -85,9 +87,8 @@ class LaunchKeeper:
             await asyncio.wait(self._calls, timeout=STEP_SECONDS)
 
     async def _claimed(self, now: datetime) -> list[ClaimedLaunch]:
-        async with self.services.control.read() as session:
-            if not await rows.has_due(session, now):
-                return []
+        if not (await self.looks.look(now)).launches:
+            return []
         async with self.services.write() as session:
             return await self._claim(session, now)
 
@@ -166,7 +167,7 @@ class LaunchKeeper:
                 session, created_by=row.requested_by, now=self.services.now(), lifetime=launches.TOKEN_LIFETIME, launch_id=row.id
             )
         shown = joining.pinned(token, row.server, joining.own_authority(self.services.settings))
-        return WantedNode(row.name, row.pool or "", row.server, shown, row.labels, row.slots)
+        return WantedNode(row.name, row.pool or "", row.server, shown, row.labels, row.slots, row.id)
 
     async def _refused(self, each: ClaimedLaunch, error: ProvisionerError) -> None:
         await self._change(each, partial(_note_refused, error=error, asked=each.view.asked))

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 6.0
 #: How many intervals of a slow loop its lease lasts: its holder renews it at its next turn, else every replica would take a turn in each interval.
 LEASE_INTERVALS = 1.5
+#: Loops with an interval of at most this many seconds take their turns at the same moments: what they ask together costs a question (`due_looks`).
+LONGEST_TOGETHER_SECONDS = 2.0
 #: After each step a loop rests as long as the step took, and this long at most.
 LONGEST_REST_SECONDS = 0.1
 
@@ -98,7 +100,7 @@ class LeaseLoop:
             return retry_seconds(self._failures)
         self._failures = 0
         self.services.troubles.note_loop(self.name, 0)
-        return self.interval_seconds
+        return seconds_to_turn(self.interval_seconds, time.monotonic())
 
     async def _hold_lease(self, now: datetime) -> bool:
         """Renew the lease when a third of it has passed. With SQLite this is the only process: a lease from before a crash is ours, and
@@ -126,6 +128,15 @@ class LeaseLoop:
         async with self.services.write() as session:
             await leases.release(session, self.name, self.holder)
         self._held_until = None
+
+
+def seconds_to_turn(interval_seconds: float, now: float) -> float:
+    """The seconds until the next turn of a loop that has just taken one. `now` is monotonic. Short intervals end at multiples of themselves, but
+    for what would be less than a quarter of one: a timer may be early."""
+    if interval_seconds > LONGEST_TOGETHER_SECONDS:
+        return interval_seconds
+    left = interval_seconds - now % interval_seconds
+    return left if left >= interval_seconds / 4 else left + interval_seconds
 
 
 async def run_until_stopped(loops: list[LeaseLoop], stop: asyncio.Event, timeout_seconds: float) -> None:

@@ -17,8 +17,8 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.core.troubles import Subject
 from paceline.api.core.uptime import Uptime
-from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import node_lifecycle
+from paceline.api.services.lifecycle.isolation import PhaseTurns
 from paceline.api.services.nodes import notices
 from paceline.cluster.states import NodeState
 from paceline.cluster.waiting import AHEAD, waited

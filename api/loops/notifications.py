@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from paceline.api.core.context import Services
-from paceline.api.errors import ProblemError
-from paceline.api.loops.isolation import each_phase
+from paceline.api.loops.due_looks import DueLooks
 from paceline.api.services.history.heavy_reads import HeavyReads
+from paceline.api.services.lifecycle.isolation import each_phase
 from paceline.api.services.notifications import facts, looks
 
 INTERVAL_SECONDS = 2.0
@@ -22,6 +22,7 @@ QUEUE_AND_DISK_EVERY, GOODPUT_EVERY = timedelta(seconds=10), timedelta(minutes=1
 class NotificationWatch:
     services: Services
     reads: HeavyReads
+    due: DueLooks
     _looked_at: datetime | None = None
     _goodput_at: datetime | None = None
     _goodput: looks.GoodputLook = field(init=False)
@@ -32,22 +33,22 @@ class NotificationWatch:
     async def step_once(self, now: datetime) -> None:
         """Take one step. A part that fails holds up no other."""
         phases = [self._read_events]
-        if self._looked_at is None or now - self._looked_at >= QUEUE_AND_DISK_EVERY:
+        if _is_due(self._looked_at, QUEUE_AND_DISK_EVERY, now):
             self._looked_at = now
             phases += [partial(looks.at_queue, self.services), partial(looks.at_disk, self.services)]
-        if self._goodput_at is None or now - self._goodput_at >= GOODPUT_EVERY:
+        if _is_due(self._goodput_at, GOODPUT_EVERY, now):
             self._goodput_at = now
-            phases.append(self._look_at_goodput)
+            phases.append(self._goodput.look)
         await each_phase(phases, now)
 
     async def _read_events(self, now: datetime) -> None:
+        if not (await self.due.look(now)).events:
+            return
         for _ in range(MOST_TRANSACTIONS):
             if not await facts.read_events(self.services, now):
                 return
 
-    async def _look_at_goodput(self, now: datetime) -> None:
-        try:
-            await self._goodput.look(now)
-        except ProblemError as error:
-            if error.code != "busy":  # users' questions come first: the next look tries again
-                raise
+
+def _is_due(last: datetime | None, every: timedelta, now: datetime) -> bool:
+    """Whether it is time for the next look. So it is once the clock was set back: the last look may lie a day ahead."""
+    return last is None or not timedelta(0) <= now - last < every

@@ -15,13 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services
-from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import gang_lifecycle, incidents, job_lifecycle
 from paceline.api.services.lifecycle.gang_lifecycle import Start
+from paceline.api.services.lifecycle.isolation import PhaseTurns
 from paceline.api.services.scheduling import earlier_generations
 from paceline.api.services.scheduling.assignments import restore_candidates
 from paceline.api.services.scheduling.earlier_generations import EarlierGenerations
-from paceline.api.services.scheduling.job_snapshots import free_slots, load_all_locked, load_recovering, subject_of
+from paceline.api.services.scheduling.job_snapshots import JobSnapshot, free_slots, load_all_locked, load_recovering, subject_of
 from paceline.api.services.specs.job_views import node_views
 from paceline.api.services.specs.stored_specs import why_unreadable
 from paceline.cluster.policy.placement import NodeView, Placement, PlacementReason, QueuedGang, Request, place
@@ -56,9 +56,11 @@ class Placing:
     _nothing_fits: Waiting | None = None
 
     async def step_once(self, now: datetime) -> None:
+        looks = PhaseTurns(self.services, "see whether it waits for slots", now)
         async with self.services.control.read() as session:
             known = await load_recovering(session, self.services.uptime.since)
-            recovering = [each.job for each in known if each.wants_slots(now) and each.decide(now) is None]
+            self.services.troubles.forget_all_but(looks.task, {each.job.id for each in known})
+            recovering = [each.job for each in known if await looks.look(each.subject, partial(_waits, each, now))]
             queue = await job_rows.queue_mark(session)
             if not queue and not recovering:
                 return
@@ -96,6 +98,11 @@ class Placing:
         for first in range(0, len(news), BATCH):
             await _set_pending_reasons(self.services, news[first : first + BATCH], now)
         return complete and not placed and not earlier.leaves_out
+
+
+def _waits(known: JobSnapshot, now: datetime) -> bool:
+    """Whether nothing is left to decide about a recovering job but where it goes on."""
+    return known.wants_slots(now) and known.decide(now) is None
 
 
 async def _requests(turns: PhaseTurns, jobs: Sequence[JobRow], earlier: EarlierGenerations) -> tuple[list[Request], list[QueuedGang], bool]:

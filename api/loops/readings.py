@@ -18,12 +18,15 @@ REFRESH_EVERY = timedelta(minutes=5)
 class ReadingsKeeper:
     services: Services
     pass_seconds: float = PASS_SECONDS
-    _next_at: datetime | None = None
+    _done_at: datetime | None = None
 
     async def step_once(self, now: datetime) -> None:
-        if self._next_at is not None and now < self._next_at:
+        pace = DeletionPace.of(self.pass_seconds)
+        if self._done_at is not None and timedelta(0) <= now - self._done_at < REFRESH_EVERY:  # less than none: the clock was set back
+            if failed := self.services.troubles.failed(readings.turns_at(self.services, now).task):
+                await readings.roll_up_all(self.services, pace, now, failed)
             return
-        if await readings.roll_up_all(self.services, DeletionPace.of(self.pass_seconds)):
-            self._next_at = now + REFRESH_EVERY
+        if await readings.roll_up_all(self.services, pace, now):
+            self._done_at = now
         else:
             self.services.bus.publish(bus.READING_ROLLUPS)  # there is more to do: the next step begins at once

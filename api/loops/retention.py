@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,18 +11,30 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.core.troubles import Subject
-from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.checkpoints.checkpoints import not_finite_since, policy_of, views_of
 from paceline.api.services.lifecycle import checkpoint_lifecycle
+from paceline.api.services.lifecycle.isolation import PhaseTurns
 from paceline.api.services.specs.stored_specs import why_unreadable
 from paceline.cluster.history.retention import to_delete
 from paceline.cluster.states import CheckpointState, NodeState
+from paceline.db.models.checkpoints import CheckpointRow
+from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.objects.location import is_url
 
 INTERVAL_SECONDS = 30.0
+#: An agent tries to delete from an object store for so long, before another one gets it.
+TURN = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class CheckpointHolder:
+    """The node that is to delete a checkpoint, and since when."""
+
+    node_id: str
+    since: datetime
 
 
 @dataclass
@@ -31,6 +43,7 @@ class Retention:
 
     services: Services
     _looked_at: dict[str, checkpoint_rows.Mark] = field(default_factory=dict)
+    _holders: dict[str, CheckpointHolder] = field(default_factory=dict)  # by checkpoint that is being deleted
 
     async def step_once(self, now: datetime) -> None:
         async with self.services.control.read() as session:
@@ -43,8 +56,25 @@ class Retention:
             if deleted_some is False:  # None: it raised, and is looked at again
                 self._looked_at[job_id] = marks[job_id]
         self.services.troubles.forget_all_but(turns.task, marks)
+        self._holders = {each.id: self._holders.get(each.id, CheckpointHolder(each.node_id, now)) for each in orphans}
         if orphans:
-            await _reassign(self.services)
+            await self._reassign(now)
+
+    async def _reassign(self, now: datetime) -> None:
+        """Give deletions of gone nodes to ready ones; where a node does not see the folder, there is nothing left. What is in an object store any node
+        with its credentials may delete: a lost one is not waited for, and ready ones get it in turn, since an agent does not say that it has none."""
+        async with self.services.write() as session:
+            nodes = {node.id: node for node in await node_rows.present(session)}
+            ready = sorted(node.id for node in nodes.values() if node.state is NodeState.READY)
+            for checkpoint in await checkpoint_rows.being_deleted(session):
+                holder = self._holders.get(checkpoint.id)
+                if holder is None or holder.node_id != checkpoint.node_id:
+                    self._holders[checkpoint.id] = holder = CheckpointHolder(checkpoint.node_id, now)
+                is_over = now - holder.since >= TURN and is_url(checkpoint.directory)
+                following = next((each for each in ready if each > holder.node_id), ready[0] if ready else holder.node_id)
+                if following != holder.node_id and (is_over or _has_left(nodes.get(holder.node_id), checkpoint)):
+                    await checkpoint_lifecycle.reassign_deletion(session, checkpoint, following)
+                    self._holders[checkpoint.id] = CheckpointHolder(following, now)
 
 
 async def step_once(services: Services, now: datetime) -> None:
@@ -84,14 +114,5 @@ async def _retire(session: AsyncSession, job_id: str, now: datetime) -> None:
         await checkpoint_lifecycle.move(session, checkpoint, CheckpointState.DELETING, SYSTEM, why, now)
 
 
-async def _reassign(services: Services) -> None:
-    """Give deletions of gone nodes to ready ones; where a node does not see the folder, there is nothing left. What is in an object store any node
-    may delete, so that a lost one is not waited for."""
-    async with services.write() as session:
-        nodes = {node.id: node for node in await node_rows.present(session)}
-        ready = next((node.id for node in nodes.values() if node.state is NodeState.READY), None)
-        for checkpoint in await checkpoint_rows.being_deleted(session):
-            holder = nodes.get(checkpoint.node_id)
-            is_idle = holder is not None and is_url(checkpoint.directory) and holder.state in (NodeState.LOST, NodeState.UNREACHABLE)
-            if (holder is None or is_idle) and ready is not None:
-                await checkpoint_lifecycle.reassign_deletion(session, checkpoint, ready)
+def _has_left(node: NodeRow | None, checkpoint: CheckpointRow) -> bool:
+    return node is None or (is_url(checkpoint.directory) and node.state in (NodeState.LOST, NodeState.UNREACHABLE))

@@ -36,7 +36,7 @@ class RollupKeeper:
             if newest <= made:
                 self._waits_since = None
                 return False
-            self._waits_since = self._waits_since or now
+            self._waits_since = min(self._waits_since or now, now)  # later than now: the clock was set back
             if newest - made >= WINDOW_RECORDS or now - self._waits_since >= LONGEST_WAIT:
                 return True
             return await rollups.tail_size(session, made) >= WINDOW_CHARACTERS

@@ -1,5 +1,5 @@
 """Moves jobs along: decides for each its next state, places those that want slots, then lets gangs grow and shrink. Jobs share
-transactions unless the members of their generations change; a job that raises is held up alone (`isolation.py`)."""
+transactions unless the members of their generations change; a job that raises is held up alone (`lifecycle/isolation.py`)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from paceline.api.core import bus
 from paceline.api.core.context import Services
 from paceline.api.loops import hangs, incident_causes
 from paceline.api.loops.elasticity import Elasticity
-from paceline.api.loops.isolation import Look, PhaseTurns, each_phase
 from paceline.api.loops.placing import Placing
 from paceline.api.services.history import culprits
 from paceline.api.services.lifecycle import gang_lifecycle, incidents
+from paceline.api.services.lifecycle.isolation import Look, Phase, PhaseTurns, each_phase
 from paceline.api.services.scheduling.assignments import restore_candidates
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load, load_all_locked, load_among, still_free
 from paceline.api.services.specs.job_views import suspicion_of
 from paceline.cluster.policy.decisions import Decision, Regroup, Restart, Stop, Transition
 from paceline.cluster.policy.placement import NodeShare
 from paceline.cluster.states import EndReason, JobState
+from paceline.db.repositories import experiments as experiment_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories.open_work import OpenWork, open_work
 
 logger = logging.getLogger(__name__)
 #: One step follows a job through at most this many states, and moves at most so many jobs; the rest waits for the next step, which comes
@@ -37,6 +39,8 @@ MAX_PASSES, MOST_MOVES = 5, 256
 UNFAILED = (JobState.RUNNING, JobState.RESIZING, JobState.QUEUED, JobState.COMPLETED, JobState.CANCELLED)
 
 
+#: What a scheduler that knows nothing yet takes to be there.
+EVERYTHING = OpenWork(*(True for _ in OpenWork._fields))
 #: Decisions that jobs may share a transaction for: they lock nothing but the jobs and the nodes of their open ranks.
 KEEPS_MEMBERS = (Transition, Stop, Restart)
 
@@ -48,36 +52,51 @@ class Scheduler:
     services: Services
     _placing: Placing = field(init=False)
     _elasticity: Elasticity = field(init=False)
-    #: Whether a whole step went well since there is nothing left to look after.
-    _at_rest: bool = field(default=False, init=False)
+    #: What the last step had to do, if it went well; each phase is run once more after that, to forget what it has noted of jobs.
+    _done: OpenWork = field(default=EVERYTHING, init=False)
+    #: All jobs that may move by themselves, where the present step has moved none.
+    _unmoved: Sequence[JobSnapshot] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._placing, self._elasticity = Placing(self.services), Elasticity(self.services)
 
     async def step_once(self, now: datetime) -> None:
-        """Run all five phases, whichever of them fails. Where nothing is open a single query tells so."""
+        """Run the phases that have anything to do, whichever of them fails. A single query tells which."""
         await self._discount_clock_step()
         async with self.services.control.read() as session:
-            is_any_open = await job_rows.any_open(session)
-        if self._at_rest and not is_any_open:
-            return
-        self._at_rest = False
-        phases = (
-            partial(hangs.step_once, self.services),
-            partial(advance_all, self.services),
-            self._placing.step_once,
-            self._elasticity.step_once,
-        )
-        await each_phase((*phases, partial(incident_causes.step_once, self.services)), now)
-        self._at_rest = not is_any_open
+            work = await open_work(session)
+        wanted, self._done = OpenWork(*(is_now or was for is_now, was in zip(work, self._done, strict=True))), EVERYTHING
+        self._unmoved = None
+        phases: list[Phase] = [partial(hangs.step_once, self.services)] if wanted.quiet else []
+        if any(wanted):
+            phases += [self._advance, partial(self._place, wanted), self._grow, partial(self._settle, wanted)]
+        await each_phase(phases, now)
+        self._done = work
+
+    async def _advance(self, now: datetime) -> None:
+        self._unmoved = await advance_all(self.services, now)
+
+    async def _place(self, wanted: OpenWork, now: datetime) -> None:
+        if wanted.waiting or self._unmoved is None:
+            self._unmoved = None  # as placing may move some
+            await self._placing.step_once(now)
+
+    async def _grow(self, now: datetime) -> None:
+        await self._elasticity.step_once(now, self._unmoved)
+
+    async def _settle(self, wanted: OpenWork, now: datetime) -> None:
+        if wanted.unsettled or self._unmoved is None:
+            await incident_causes.step_once(self.services, now)
 
     async def _discount_clock_step(self) -> None:
-        """Take a step of the clock, or a suspend of the machine, from the times that jobs have held slots: no such time has passed."""
+        """Take a step of the clock, or a suspend of the machine, from the times that jobs have held slots and experiments were running: no such
+        time has passed."""
         uptime = self.services.uptime
         if step := uptime.clock_step:
-            logger.warning("the clock was set by %+.0f s, or the machine was suspended; no time_limit counts that", step)
+            logger.warning("the clock was set by %+.0f s, or the machine was suspended; no time_limit and no wall_time counts that", step)
             async with self.services.write() as session:
                 await job_rows.discount_held_time(session, step)
+                await experiment_rows.discount_running_time(session, step)
             uptime.clock_step -= step
 
 
@@ -86,17 +105,22 @@ async def step_once(services: Services, now: datetime) -> None:
     await Scheduler(services).step_once(now)
 
 
-async def advance_all(services: Services, now: datetime) -> None:
-    """Follow jobs from state to state: first all of them, then those that have moved."""
+async def advance_all(services: Services, now: datetime) -> Sequence[JobSnapshot] | None:
+    """Follow jobs from state to state: first all of them, then those that have moved. Returns all of them where nothing was to be decided
+    about any."""
     among, left = None, MOST_MOVES
     for _ in range(MAX_PASSES):
-        moving = (await _moving(services, now, among))[:left]
+        known, moving = await _look(services, now, among)
+        if not moving and among is None:
+            return known
+        moving = moving[:left]
         if not await _advance(services, moving, now):
-            return
+            return None
         among, left = {each.known.job.id for each in moving}, left - len(moving)
         if left == 0:
             services.bus.nudge([bus.SCHEDULER])
-            return
+            return None
+    return None
 
 
 @dataclass(frozen=True)
@@ -107,8 +131,10 @@ class MovingJob:
     decision: Decision | None
 
 
-async def _moving(services: Services, now: datetime, among: Collection[str] | None = None) -> list[MovingJob]:
-    """The jobs, or those `among` these, that something is decided about, as they are now."""
+async def _look(
+    services: Services, now: datetime, among: Collection[str] | None = None
+) -> tuple[Sequence[JobSnapshot], Sequence[MovingJob]]:
+    """(the jobs that may move by themselves, or those `among` these, as they are now; those that something is decided about)."""
     async with services.control.read() as session:
         up_since = services.uptime.since
         known = await (load(session, up_since) if among is None else load_among(session, among, up_since))
@@ -116,7 +142,7 @@ async def _moving(services: Services, now: datetime, among: Collection[str] | No
     if among is None:
         services.troubles.forget_all_but(turns.task, {each.job.id for each in known})
     looks: list[tuple[JobSnapshot, Look[Decision]]] = [(each, turns.peek(each.subject, partial(each.decide, now))) for each in known]
-    return [MovingJob(each, look.result) for each, look in looks if look.is_wanted]
+    return known, [MovingJob(each, look.result) for each, look in looks if look.is_wanted]
 
 
 def _turns(services: Services, now: datetime) -> PhaseTurns:

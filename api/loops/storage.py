@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.services.bundles import bundles
 from paceline.api.services.lifecycle import events
+from paceline.api.services.lifecycle.isolation import each_part
 from paceline.api.services.storage import aging, removals
 from paceline.api.services.storage.keeping import PASS_SECONDS, DeletionPace, Sweep
 from paceline.cluster.history.storage import KeepPolicy
@@ -32,26 +34,20 @@ class StorageKeeper:
     _told_low: bool = False
 
     async def step_once(self, now: datetime) -> None:
-        """Make one pass of a few seconds at most; the rest is left for the next. A part that fails holds up no other, and is raised at
-        the end. Nothing is deleted by its age until the clock has been steady for an hour: to one that is months ahead everything is old."""
+        """Make one pass of a few seconds at most; the rest is left for the next. A job whose data cannot be deleted holds up no other, nor does
+        a part that fails. Nothing is deleted by its age until the clock has been steady for an hour: to one that is months ahead everything is
+        old."""
         sweep, policy = Sweep(self.services, now, DeletionPace.of(self.pass_seconds)), self.services.settings.keep
-        failed: list[Exception] = []
-        for part in (
-            self._report_disk(now),
-            removals.carry_out(sweep),
-            self._by_age(sweep, policy),
-            aging.by_size(sweep, policy),
-            self._hourly(sweep, policy),
-            sweep.record_losses(),
-            self._shrink(sweep),
-        ):
-            try:
-                await part
-            except Exception as error:
-                logger.exception("a part of the storage loop failed; the others go on")
-                failed.append(error)
-        if failed:
-            raise failed[0]
+        parts = (
+            partial(self._report_disk, now),
+            partial(removals.carry_out, sweep),
+            partial(self._by_age, sweep, policy),
+            partial(aging.by_size, sweep, policy),
+            partial(self._hourly, sweep, policy),
+            sweep.record_losses,
+            partial(self._shrink, sweep),
+        )
+        await each_part(parts)
         if sweep.pace.over:
             self.services.bus.publish(bus.STORAGE)  # there is more to do: the next pass begins at once
 
@@ -69,12 +65,20 @@ class StorageKeeper:
         self._hourly_due |= await aging.mark_arrival(self.services, sweep.now, policy)
         if not self._hourly_due:
             return
-        await aging.old_events(sweep, policy)
-        await aging.old_ranks(sweep, policy)
-        await aging.old_artifacts(sweep, policy)
-        await bundles.drop_unused(self.services, sweep.now)
-        await removals.remove_late_data(self.services)
+        parts = (
+            partial(aging.old_events, sweep, policy),
+            partial(aging.old_checkpoints, sweep, policy),
+            partial(aging.old_ranks, sweep, policy),
+            partial(aging.old_artifacts, sweep, policy),
+            partial(self._drop_bundles, sweep),
+            partial(removals.remove_late_data, self.services),
+        )
+        await each_part(parts)
         self._hourly_due = sweep.pace.over
+
+    async def _drop_bundles(self, sweep: Sweep) -> None:
+        while await bundles.drop_unused(self.services, sweep.now) and not sweep.pace.over:
+            pass
 
     async def _report_disk(self, now: datetime) -> None:
         disk = self.services.disk.state()

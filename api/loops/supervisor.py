@@ -26,6 +26,7 @@ from paceline.api.loops import (
     scheduler,
     storage,
 )
+from paceline.api.loops.due_looks import DueLooks
 from paceline.api.loops.lease_loop import LeaseLoop, run_until_stopped
 from paceline.api.services.history.heavy_reads import HeavyReads
 
@@ -34,32 +35,36 @@ STOP_SECONDS = 5.0
 
 
 def loops_of(services: Services, reads: HeavyReads) -> list[LeaseLoop]:
-    watch = nodes.NodeWatch(services)
+    watch, due = nodes.NodeWatch(services), DueLooks(services)
     keeper = storage.StorageKeeper(services)
     return [
         LeaseLoop(
             "scheduler", services, scheduler.Scheduler(services).step_once, SCHEDULER_SECONDS, (bus.SCHEDULER,), waits_for_agents=True
         ),
         LeaseLoop(
-            "experiments", services, experiments.ExperimentKeeper(services).step_once, experiments.INTERVAL_SECONDS, (bus.EXPERIMENTS,)
+            "experiments", services, experiments.ExperimentKeeper(services, due).step_once, experiments.INTERVAL_SECONDS, (bus.EXPERIMENTS,)
         ),
-        LeaseLoop("analyses", services, analyses.Analyst(services, reads).step_once, analyses.INTERVAL_SECONDS),
+        LeaseLoop("analyses", services, analyses.Analyst(services, reads, due).step_once, analyses.INTERVAL_SECONDS),
         LeaseLoop("nodes", services, watch.step_once, nodes.INTERVAL_SECONDS),
         LeaseLoop(
             "launches",
             services,
-            launches.LaunchKeeper(services).step_once,
+            launches.LaunchKeeper(services, due).step_once,
             launches.INTERVAL_SECONDS,
             (bus.LAUNCHES,),
             waits_for_agents=True,
         ),
-        LeaseLoop("autoscaler", services, autoscaler.Autoscaler(services).step_once, autoscaler.INTERVAL_SECONDS, waits_for_agents=True),
+        LeaseLoop(
+            "autoscaler", services, autoscaler.Autoscaler(services, due).step_once, autoscaler.INTERVAL_SECONDS, waits_for_agents=True
+        ),
         LeaseLoop("retention", services, retention.Retention(services).step_once, retention.INTERVAL_SECONDS, (bus.RETENTION,)),
         LeaseLoop("storage", services, keeper.step_once, storage.INTERVAL_SECONDS, (bus.STORAGE,)),
         LeaseLoop("rollups", services, rollups.RollupKeeper(services).step_once, rollups.INTERVAL_SECONDS, (bus.ROLLUPS,)),
         LeaseLoop("readings", services, readings.ReadingsKeeper(services).step_once, readings.INTERVAL_SECONDS, (bus.READING_ROLLUPS,)),
-        LeaseLoop("notifications", services, notifications.NotificationWatch(services, reads).step_once, notifications.INTERVAL_SECONDS),
-        LeaseLoop("deliveries", services, deliveries.Courier(services).step_once, deliveries.INTERVAL_SECONDS, (bus.DELIVERIES,)),
+        LeaseLoop(
+            "notifications", services, notifications.NotificationWatch(services, reads, due).step_once, notifications.INTERVAL_SECONDS
+        ),
+        LeaseLoop("deliveries", services, deliveries.Courier(services, due).step_once, deliveries.INTERVAL_SECONDS, (bus.DELIVERIES,)),
         LeaseLoop("housekeeping", services, partial(housekeeping.step_once, services), housekeeping.INTERVAL_SECONDS),
     ]
 

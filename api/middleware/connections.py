@@ -7,7 +7,6 @@ first.
 from __future__ import annotations
 
 import asyncio
-import resource
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -18,16 +17,8 @@ HEAD_SECONDS = 10.0
 MAX_HEAD_BYTES = 64 << 10
 #: For a peer that takes nothing of what is sent to it.
 STALL_SECONDS = 60.0
-#: Descriptors of a coordinator: 4,096 connections, its databases, and what it reads.
+#: File descriptors of a coordinator: 4,096 connections, its databases, and what it reads.
 DESCRIPTORS = 8192
-
-
-def allow_descriptors() -> None:
-    """Allow as many file descriptors as the system grants this process: the limit of most shells is used up by 1,000 connections."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class GuardedProtocol(HttpToolsProtocol):

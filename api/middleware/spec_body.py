@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
 from paceline.api.errors import ProblemError
-from paceline.api.problems import SHOWN_ERRORS, escaped, field_error, of_fields
+from paceline.api.field_errors import SHOWN_ERRORS, escaped, field_error, of_fields
 from paceline.api.schemas.common import FieldError
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.training.spec.findings import all_errors, place_in

@@ -38,7 +38,7 @@ def _job(
     name: str, nodes: int, slots: int, model: Document, steps: int, batch: int, micro_batch: int, *, project: str = "language", **more: Any
 ) -> Document:
     length = {"steps": steps, "global_batch_size": batch, "micro_batch_size": micro_batch, "eval_every_steps": 50}
-    data = {"kind": "stdlib_text"} if model["kind"] == "gpt" else {"kind": "cifar10", "path": "/datasets/cifar-10"}
+    data = {"kind": "stdlib_text"} if model["kind"] in ("gpt", "hf") else {"kind": "cifar10", "path": "/datasets/cifar-10"}
     return {
         "name": name,
         "project": project,
@@ -60,7 +60,71 @@ def _faults(*words: str) -> Document:
 _SMALL, _MEDIUM, _LARGE = _gpt(12, 12, 768, 1024), _gpt(24, 16, 2048, 2048), _gpt(32, 32, 4096, 4096)
 _RESNET = {"kind": "resnet", "depth": 56}
 
+#: One job of each kind of workload and communication that the others leave out.
+_OTHER_KINDS: tuple[DemoJob, ...] = (
+    DemoJob(
+        "alan",
+        _job(
+            "gpt-small-compressed",
+            2,
+            2,
+            _SMALL,
+            9_000,
+            128,
+            16,
+            resources={"spread": True},
+            communication={"algorithm": "hierarchical", "compression": "top_k"},
+        ),
+    ),
+    DemoJob(
+        "ada",
+        _job(
+            "llama-of-transformers",
+            1,
+            4,
+            {
+                "kind": "hf",
+                "context": 1024,
+                "config": {
+                    "model_type": "llama",
+                    "vocab_size": 32000,
+                    "hidden_size": 768,
+                    "num_hidden_layers": 12,
+                    "num_attention_heads": 12,
+                },
+            },
+            6_000,
+            64,
+            8,
+        ),
+    ),
+    DemoJob(
+        "grace",
+        {
+            "name": "digits-with-a-server",
+            "project": "vision",
+            "resources": {"slots": 3},
+            "model": {"kind": "mlp", "hidden": [128, 128]},
+            "data": {"kind": "digits"},
+            "parallelism": {"strategy": "parameter_server"},
+            "training": {"epochs": 200, "global_batch_size": 64},
+        },
+    ),
+    DemoJob(
+        "alan",
+        {
+            "name": "a-task-of-my-own",
+            "project": "vision",
+            "resources": {"nodes": 1, "slots_per_node": 2},
+            "entrypoint": "digits_task:make_task",
+            "environment": {"working_directory": "/home/alan"},
+            "training": {"steps": 5_000, "global_batch_size": 64},
+        },
+    ),
+)
+
 JOBS: tuple[DemoJob, ...] = (
+    *_OTHER_KINDS,  # first: lists begin with what was submitted last
     DemoJob("ada", _job("gpt-7b-pretraining", 16, 8, _LARGE, 20_000, 512, 1, parallelism={"strategy": "fsdp", "shard": 8})),
     DemoJob("ada", _job("gpt-7b-tensor", 8, 8, _LARGE, 10_000, 128, 1, parallelism={"tensor": 8})),
     DemoJob("grace", _job("gpt-7b-pipeline", 4, 8, _LARGE, 8_000, 128, 1, parallelism={"pipeline": 8})),

@@ -33,7 +33,7 @@ async def running(app: FastAPI, services: Services, simulation: Process) -> Asyn
     keys = await people.settle(services)
     print(
         f"MOCK_DB: {nodes.NODES} simulated nodes of {nodes.SLOTS} cards, demo jobs, and a database in {services.settings.data} that is gone "
-        f"at the end.\nNo sign-in from this machine: {services.settings.public_url or first_start.local_url(services.settings)}",
+        f"at the end.\nNo sign-in from this machine: {first_start.dashboard_address(services.settings)}",
         file=sys.stderr,
         flush=True,
     )

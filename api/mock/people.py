@@ -10,6 +10,7 @@ from paceline.api.core import identity
 from paceline.api.core.context import Services
 from paceline.api.core.identity import Caller
 from paceline.api.schemas.identity import Role
+from paceline.credentials import hash_secret, new_secret
 from paceline.db.models.identity import SessionRow, UserRow
 
 GUEST = "guest"
@@ -37,6 +38,6 @@ async def _guest(session: AsyncSession, now: datetime) -> Caller:
     user = UserRow(name=GUEST, role="admin", created_at=now)
     session.add(user)
     await session.flush()
-    digest, csrf = identity.hash_secret(identity.new_secret()), identity.new_secret()
+    digest, csrf = hash_secret(new_secret()), new_secret()
     session.add(SessionRow(hash=digest, user_id=user.id, csrf_token=csrf, created_at=now, expires_at=now + LIFETIME))
     return Caller(user_id=user.id, name=GUEST, role="admin", kind="guest", credential=digest, csrf_token=csrf)

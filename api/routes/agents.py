@@ -114,9 +114,9 @@ def announced_bytes(request: Request) -> int:
 
 @router.get(BUNDLES_PATH.removeprefix(_PREFIX) + "/{digest}")
 async def bundle_content(digest: str, node: JoinedNode, services: ServicesDep) -> StreamingResponse:
-    """Send the code of a job to a node that is to run it."""
+    """Send the code of a job to a node that has ranks of it."""
     async with services.control.read() as session:
-        return content_of(services, await bundles.find_ready(session, digest))
+        return content_of(services, await bundles.find_for_node(session, node, digest))
 
 
 @router.get(SECRETS_PATH.removeprefix(_PREFIX) + "/{job_id}")

@@ -115,7 +115,7 @@ async def artifact_content(job_id: str, artifact_id: str, session: ReadSession, 
 async def delete_artifact(job_id: str, artifact_id: str, caller: Member, session: ReadSession, services: ServicesDep) -> None:
     """Delete the file for good. By the owner of the job or an admin."""
     ownership.require_owner_or_admin(caller, await jobs.find(session, job_id), services.settings, "delete its artifacts")
-    await stored_artifacts.remove(services, await stored_artifacts.find(session, job_id, artifact_id))
+    await stored_artifacts.remove(services, await stored_artifacts.find(session, job_id, artifact_id), caller.actor)
 
 
 def attachment(name: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from paceline.api.core import paging
 from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import Member, ReadSession, ServicesDep
-from paceline.api.schemas.bundles import Bundle, BundleOffer, EarlierCode, FolderBundle
+from paceline.api.schemas.bundles import Bundle, BundleChanges, BundleOffer, EarlierCode, FolderBundle
 from paceline.api.schemas.common import Page
 from paceline.api.services.bundles import bundles, earlier_code, folders
 from paceline.db.models.bundles import BundleRow
@@ -74,6 +74,17 @@ async def get_bundle(digest: Digest, services: ServicesDep, session: ReadSession
 async def bundle_content(digest: Digest, services: ServicesDep, session: ReadSession) -> StreamingResponse:
     """Download the archive: tar, compressed by zstd."""
     return content_of(services, await bundles.find_ready(session, digest))
+
+
+@router.get("/{digest}/changes")
+async def bundle_changes(
+    digest: Digest,
+    services: ServicesDep,
+    session: ReadSession,
+    since: Annotated[str, Query(pattern=r"^[0-9a-f]{64}$", description="digest of the bundle to compare it with")],
+) -> BundleChanges:
+    """Say which files differ between two bundles."""
+    return await bundles.changes(services, since, digest)
 
 
 def content_of(services: ServicesDep, row: BundleRow) -> StreamingResponse:

@@ -66,6 +66,6 @@ async def change_chart(
 
 
 @router.delete("/{chart_id}", status_code=204)
-async def delete_chart(chart_id: str, caller: Member, session: WriteSession, if_match: IfMatch = None) -> None:
+async def delete_chart(chart_id: str, caller: Member, services: ServicesDep, session: WriteSession, if_match: IfMatch = None) -> None:
     """Delete a chart for everybody."""
-    await service.delete(session, chart_id, if_match)
+    await service.delete(session, chart_id, if_match, caller, services.now())

@@ -17,9 +17,8 @@ from paceline.api.schemas.common import Page
 from paceline.api.schemas.jobs import Job
 from paceline.api.services.artifacts import downloads
 from paceline.api.services.checkpoints import checkpoints, contents
-from paceline.api.services.jobs import jobs, ownership, revisions, setting_back
+from paceline.api.services.jobs import jobs, ownership, revisions, setting_back, submission
 from paceline.api.services.jobs.idempotency import Once
-from paceline.api.services.lifecycle import job_lifecycle
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import nodes as node_rows
@@ -168,7 +167,7 @@ async def restore_checkpoint(
         else:
             row = await checkpoints.find(session, checkpoint_id, lock=True)
             spec = await checkpoints.restored_spec(session, row, request)
-            job = await job_lifecycle.submit(session, spec, caller.actor, services.now(), restored_from=row)
+            job = await submission.continue_from(session, row, spec, caller.actor, services.now())
         return await jobs.describe(session, job, services.now())
 
     job = await once.run(session, request, Job, restore)

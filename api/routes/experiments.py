@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse
 
 from paceline.api.core import paging
@@ -25,6 +25,12 @@ from paceline.db.repositories import experiments as rows
 
 router = APIRouter(prefix="/experiments", tags=["experiments"], route_class=SpecRoute)
 Sort = Literal["created_at", "-created_at", "name", "-name"]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-None-Match", description="`*`: the experiment is only created; 409 already_exists where its project has one of this name"
+    ),
+]
 
 
 @router.get("/spec-schema")
@@ -34,14 +40,16 @@ async def experiment_schema() -> dict[str, Any]:
 
 
 @router.post("", status_code=201, responses={200: {"model": Experiment, "description": "there was one of this project and name"}})
-async def post_experiment(body: ExperimentSpec, response: Response, caller: Member, services: ServicesDep, once: Once) -> Experiment:
+async def post_experiment(
+    body: ExperimentSpec, response: Response, caller: Member, services: ServicesDep, once: Once, if_none_match: IfNoneMatch = None
+) -> Experiment:
     """Start an experiment. The body is its spec, as JSON or as YAML (application/yaml). One of the same project and name gets the new grid: what it
     has run already stays, what failed or was cancelled runs anew, and what the grid no longer has is cancelled."""
     grid = await expansion.expanded(services, body)
     async with services.write(request=True) as session:
 
         async def create() -> Experiment:
-            row = await experiments.post(session, body, grid, caller, services)
+            row = await experiments.post(session, body, grid, caller, services, is_new=if_none_match == "*")
             return await views.describe(session, row, services.now())
 
         experiment = await once.run(session, body, Experiment, create)

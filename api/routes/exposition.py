@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -12,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import vitals
 from paceline.api.core.disk import Disk
-from paceline.api.core.troubles import Troubles
+from paceline.api.core.troubles import Kind, Troubles
 from paceline.api.deps import ReadSession, ServicesDep, Viewer
 from paceline.api.services.ingest.writer import Counters
 from paceline.api.services.nodes import gauges
@@ -72,8 +73,10 @@ def _trouble_gauges(registry: CollectorRegistry, troubles: Troubles) -> None:
     )
     for name, count in troubles.loop_failures.items():
         failures.labels(name).set(count)
-    held_up = Gauge("paceline_held_up", "Jobs and nodes that a loop of this process cannot go on with", ["kind"], registry=registry)
-    for kind in ("job", "node"):
+    held_up = Gauge(
+        "paceline_held_up", "Jobs, nodes, experiments and pools that a loop of this process cannot go on with", ["kind"], registry=registry
+    )
+    for kind in get_args(Kind):
         held_up.labels(kind).set(troubles.held_up(kind))
 
 

@@ -70,7 +70,7 @@ async def folder_archive(job_id: str, session: ReadSession, services: ServicesDe
 async def delete_file(job_id: str, path: FilePath, caller: Member, session: ReadSession, services: ServicesDep) -> None:
     """Delete the file for good. By the owner of the job or an admin."""
     ownership.require_owner_or_admin(caller, await jobs.find(session, job_id), services.settings, "delete its artifacts")
-    await stored_artifacts.remove(services, await folders.find(session, job_id, path))
+    await stored_artifacts.remove(services, await folders.find(session, job_id, path), caller.actor)
 
 
 def content(services: Services, row: ArtifactRow, range: str | None, if_range: str | None) -> StreamingResponse:

@@ -28,6 +28,8 @@ from paceline.monitoring.readings import CARD_METRICS, HOST_METRICS, NETWORK_MET
 
 router = APIRouter(prefix="/cluster", tags=["cluster"])
 MAX_CARDS = 64
+#: Of an hour this is the 10 s of the finest roll-up: 360 buckets, one more where the edges cut two of them.
+USUAL_BUCKETS = 400
 
 
 @router.get("/nodes", response_model=Page[Node])
@@ -80,7 +82,7 @@ async def node_metrics(
     until: Annotated[datetime | None, Query(description="default: now")] = None,
     names: Annotated[str | None, Query(description="power_watts,cpu_percent; default: all")] = None,
     cards: Annotated[str | None, Query(description="0,1: these cards alone; default: the node and all of its cards")] = None,
-    buckets: Annotated[int, Query(ge=2, le=2000, description="at most so many of each curve")] = 360,
+    buckets: Annotated[int, Query(ge=2, le=2000, description="at most so many of each curve")] = USUAL_BUCKETS,
 ) -> NodeMetrics:
     """Readings of the node, its cards and its network interfaces over time, also of a node that is gone."""
     node = await nodes.find(session, node_id)

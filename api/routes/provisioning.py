@@ -90,7 +90,7 @@ async def delete_pool(
     drain: Annotated[bool, Query(description="its nodes too: they are drained, then ended")] = False,
 ) -> None:
     """Delete a pool that has no nodes, or with `drain` its nodes as well."""
-    await pools.delete(session, await pools.find(session, name), caller.actor, services.now(), drain=drain)
+    await pools.delete(session, await pools.find(session, name, lock=True), caller.actor, services.now(), drain=drain)
 
 
 @router.get("/launches", response_model=Page[NodeLaunch])

@@ -30,4 +30,4 @@ async def save_view(name: NewName, body: SaveView, caller: Member, services: Ser
 @router.delete("/{name:path}", status_code=204)
 async def delete_view(name: SavedName, caller: Member, services: ServicesDep, session: WriteSession) -> None:
     """Delete a view, by its owner or an admin."""
-    await service.delete(session, name, caller, services.settings)
+    await service.delete(session, name, caller, services.settings, services.now())

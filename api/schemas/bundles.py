@@ -40,6 +40,16 @@ class FolderBundle(Bundle):
     left_out_count: int
 
 
+class BundleChanges(Schema):
+    """Files by which a bundle differs from another one: of each list the first two hundred."""
+
+    since: str = Field(description="digest of the bundle that it is compared with")
+    added: list[str]
+    removed: list[str]
+    changed: list[str] = Field(description="with other content, or executable in one of them only")
+    count: int = Field(description="of all files that differ, also those that the lists leave out")
+
+
 class EarlierCode(Schema):
     """Code that jobs ran: the newest of these jobs, and its `environment.code`, which another job may have as it stands."""
 

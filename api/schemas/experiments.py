@@ -88,10 +88,22 @@ class ExperimentPlan(Schema):
     refused: int
     axes: list[str]
     configurations: list[PlannedConfiguration]
+    not_planned: int = Field(
+        0, description="the last so many configurations, which the planner was not asked about: a plan of so many takes long"
+    )
     seconds: float | None = Field(description="estimate with the slots of today; null: no time of a step is known")
     by_earlier_jobs: bool = Field(False, description="the estimate goes by other jobs of the same model and data, since no trial has ended")
     slot_hours: float | None
     errors: list[FieldError] = Field([], description="what is wrong with the job spec that all begin with")
+    replaces: ReplacedExperiment | None = Field(None, description="the experiment of this project and name that would get this grid")
+
+
+class ReplacedExperiment(Schema):
+    """An experiment that is there already, and would get the grid that is planned."""
+
+    id: str
+    created_by: Actor
+    cancels: int = Field(description="its trials that the new grid lacks and whose jobs have not ended: they would be cancelled")
 
 
 class PlannedConfiguration(Schema):
@@ -100,7 +112,6 @@ class PlannedConfiguration(Schema):
     repeats: int
     baseline: bool
     refusal: str | None
-    step_seconds: float | None
     memory_bytes: int | None = Field(description="estimate for the fullest rank")
 
 

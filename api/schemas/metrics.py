@@ -74,6 +74,7 @@ class ClusterSummary(Schema):
     memory_used_bytes: int
     memory_total_bytes: int
     tokens_per_second: float
+    samples_per_second: float = Field(0.0, description="of all running jobs; those whose samples have no tokens count here only")
     gpu_percent: float | None = Field(None, description="mean utilization of the cards that were read; null: none was")
     gpu_memory_used_bytes: int = 0
     gpu_memory_total_bytes: int = 0

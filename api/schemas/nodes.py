@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -68,6 +68,9 @@ class GpuReading(Schema):
     processes: dict[int, int] = {}
     error: str | None = None
     age_seconds: float
+    job_id: str | None = Field(None, description="of the job whose rank holds the card's slot; null: none does")
+    job_name: str | None = None
+    rank: int | None = None
 
 
 class GpuStatus(Schema):
@@ -183,7 +186,11 @@ class NodePool(Schema):
     """A pool, and how many nodes it has."""
 
     name: str
-    provider: ProviderSettings
+    provider: ProviderSettings | dict[str, Any] = Field(description="as it is stored, where the pool is unreadable")
+    unreadable: str | None = Field(
+        None,
+        description="why this version cannot read what is stored of the pool: it is left as it is until it is applied again; null: it can",
+    )
     min_nodes: int
     max_nodes: int
     labels: dict[str, str]

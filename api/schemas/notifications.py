@@ -85,7 +85,7 @@ class RuleCreate(Schema):
     channel: Text = Field(min_length=1, max_length=64, description="name or id")
     events: list[NotificationEvent] = Field(min_length=1, max_length=len(NotificationEvent))
     project: Text | None = Field(None, min_length=1, max_length=64, description="of jobs of this project alone; null: of all")
-    mine: bool = Field(False, description="of the caller's own jobs alone; a member's rules must be")
+    mine: bool = Field(False, description="of its maker's own jobs alone; a member's rules must be")
     queued_minutes: Whole | None = Field(None, ge=1, le=43_200, description=f"for queued_long; null: {DEFAULT_MINUTES}")
     goodput_below: Real | None = Field(None, gt=0.0, lt=1.0, description=f"for goodput_low; null: {DEFAULT_GOODPUT}")
 

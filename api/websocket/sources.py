@@ -181,5 +181,9 @@ class ReadingsSource:
 
 
 def _reading_frame(row: StoredReadings) -> Frame:
-    times, columns = columns_of(row.data)
+    """The frame of a row. One that cannot be read is an empty frame, which moves the cursor all the same."""
+    try:
+        times, columns = columns_of(row.data)
+    except ValueError:
+        times, columns = [], {}
     return Frame(row.seq, "record", {"node_id": row.node_id, "times": times, "columns": columns})

@@ -19,7 +19,7 @@ A frame is {seq, topic, type, data}; `seq` is the stream's own position, to resu
 
 A channel is closed with:
 
-    4401 no valid identity (any more)    4403 another site's page    4404 no such job or node    4408 too slow
+    4400 too many messages    4401 no valid identity (any more)    4403 another site's page    4404 no such job or node    4408 too slow
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ PING_SECONDS = 15.0
 #: How soon another replica's changes are found where no nudge tells of them.
 OTHER_REPLICAS_SECONDS = 0.8
 SEND_SECONDS = 10.0
-NO_IDENTITY, OTHER_SITE, NOT_FOUND, TOO_SLOW = 4401, 4403, 4404, 4408
+#: Of a client, whose messages have no meaning yet: reading them costs as much as any request, and nothing else counts them.
+MOST_MESSAGES = 100
+TOO_MANY, NO_IDENTITY, OTHER_SITE, NOT_FOUND, TOO_SLOW = 4400, 4401, 4403, 4404, 4408
 
 
 @router.websocket("/metrics/stream/{job_id}")
@@ -117,10 +119,11 @@ async def _first_to_end(*tasks: asyncio.Task[int]) -> int:
 
 
 async def _until_peer_leaves(websocket: WebSocket) -> int:
-    """Ends when the peer leaves. Its messages have no meaning yet."""
-    while (await websocket.receive())["type"] != "websocket.disconnect":
-        continue
-    return 1000
+    """Ends when the peer leaves, or has sent MOST_MESSAGES."""
+    for _ in range(MOST_MESSAGES):
+        if (await websocket.receive())["type"] == "websocket.disconnect":
+            return 1000
+    return TOO_MANY
 
 
 async def _until_revoked(services: Services, caller: Caller) -> int:

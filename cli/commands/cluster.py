@@ -45,11 +45,22 @@ def _summary(summary: ClusterSummary) -> str:
         ("jobs", _counts(summary.jobs)),
         ("slots", f"{summary.slots_used} of {summary.slots_total} used, {summary.slots_free} free"),
         ("gpus", str(summary.gpus)),
+        *(_cards(summary) if summary.gpus else []),
         ("cpu", cpu),
         ("memory", memory),
-        ("throughput", f"{formats.quantity(summary.tokens_per_second)} tokens/s"),
+        ("throughput", formats.throughput(summary.tokens_per_second or None, summary.samples_per_second or None)),
     ]
     return fields(pairs)
+
+
+def _cards(summary: ClusterSummary) -> list[tuple[str, str]]:
+    used, total = formats.quantity(summary.gpu_memory_used_bytes, "B"), formats.quantity(summary.gpu_memory_total_bytes, "B")
+    power = summary.gpu_power_watts
+    return [
+        ("gpu use", _rounded(summary.gpu_percent, "%")),
+        ("gpu memory", f"{used} of {total}"),
+        ("gpu power", formats.UNKNOWN if power is None else formats.quantity(power, "W")),
+    ]
 
 
 def _counts(counts: list[StateCount]) -> str:

@@ -17,6 +17,7 @@ from paceline.cli.settings import (
     context_server,
     existing_context,
     resolve,
+    stored_context,
     use_context,
 )
 
@@ -64,7 +65,7 @@ def remove(session: Session, name: Name, yes: Yes = False) -> None:
             f"The key of {name}, for {context_server(name)}, will be forgotten. A key is shown once: another one may be needed.", "Forget?"
         )
     file.unlink()
-    if session.settings.context.value == name:
+    if stored_context().value == name:
         use_context(DEFAULT_CONTEXT)
     session.emit({"name": name, "removed": True}, lambda: f"{name} is forgotten")
 

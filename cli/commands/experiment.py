@@ -12,13 +12,15 @@ from paceline.cli.answers import parsed
 from paceline.cli.api_types import Experiment, ExperimentAnalysis, ExperimentPlan, ExperimentSummary, Job, Trial
 from paceline.cli.commands.submit import Changes, Workdir
 from paceline.cli.completion import experiment_references
-from paceline.cli.experiment_exports import FORMATS, download_export, export_format
+from paceline.cli.errors import ApiProblemError
+from paceline.cli.experiment_exports import FORMATS, ExportedFigure, download_export, export_format
 from paceline.cli.experiment_tables import counts_text, details, list_table, plan_report, report, trials_table
 from paceline.cli.help import CommandGroup
 from paceline.cli.job_changes import change_text
 from paceline.cli.output import note
-from paceline.cli.questions import Yes, confirm
+from paceline.cli.questions import Yes, can_ask, confirm
 from paceline.cli.session import Session, with_session
+from paceline.monitoring.words import plural
 
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient
@@ -43,16 +45,18 @@ def run(
     changes: Changes = None,
     workdir: Workdir = None,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", "-f", help="tell of its trials until it ends, then what they say")] = True,
+    yes: Yes = False,
 ) -> None:
     """Run the experiment in FILE: its trials are ordinary jobs. A second time, only what is missing runs.
 
-    Ctrl-C stops following, not the experiment. Exit codes: 0 ended, 10 no trial completed and some failed, 11 cancelled.
+    At a terminal it asks before it cancels trials that FILE has no more. Ctrl-C stops following, not the experiment.
+    Exit codes: 0 ended, 10 no trial completed and some failed, 11 cancelled.
     """
     from paceline.cli.documents import whole_refusals
 
     with session.client() as client:
         with whole_refusals(client, "/experiments/plan") as reader:
-            document = client.create("/experiments", _document(client, reader, file, changes, workdir))
+            document = _post(client, _document(client, reader, file, changes, workdir), asks=can_ask() and not yes)
         experiment = parsed(document, Experiment)
         if not follow:
             session.emit(document, lambda: details(experiment, client.experiment_page(experiment.id)))
@@ -64,6 +68,22 @@ def run(
             "Ctrl-C stops following, not the experiment",
         )
         _follow_to_end(session, client, experiment)
+
+
+def _post(client: RestClient, spec: dict[str, Any], *, asks: bool) -> Any:
+    """Post the experiment `spec`. `asks`: ask first where that cancels trials which the experiment of this name has and `spec` lacks."""
+    try:
+        return client.create("/experiments", spec, only_new=asks)
+    except ApiProblemError as error:
+        if error.code != "already_exists" or not asks:
+            raise
+    there = parsed(client.create("/experiments/plan", spec), ExperimentPlan).replaces
+    if there is not None and there.cancels:
+        trained = "it has" if there.cancels == 1 else "they have"
+        lost = f"{plural(there.cancels, 'trial')} that this grid lacks will be cancelled, with what {trained} trained"
+        owner = f" of {there.created_by.name}" if there.created_by else ""
+        confirm(f"the experiment {spec.get('name')}{owner} ({there.id}) is there already: {lost}", "Replace its grid?")
+    return client.create("/experiments", spec)
 
 
 def _follow_to_end(session: Session, client: RestClient, experiment: Experiment) -> None:
@@ -241,12 +261,20 @@ def export(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="default: EXPERIMENT.html", show_default=False)] = None,
     form: Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; default: as FILE ends")] = None,
     figure: Annotated[str | None, typer.Option(help="which figure, for svg and png")] = None,
+    x: Annotated[str | None, typer.Option("--x", metavar="AXIS", help="of the heat map: the axis across, such as world_size")] = None,
+    y: Annotated[str | None, typer.Option("--y", metavar="AXIS", help="of the heat map: the axis down")] = None,
+    value: Annotated[str | None, typer.Option(metavar="FIGURE", help="of the heat map: such as samples_per_second")] = None,
 ) -> None:
     """Write the newest analysis to FILE: one HTML page with everything in it, Markdown, CSV, JSON, or one figure as SVG or PNG."""
     target = file or Path(f"{experiment}.{form or 'html'}")
     chosen = export_format(target, form, figure)
     with session.client() as client:
-        size = download_export(client, client.experiment_id(experiment), target, chosen, figure)
+        try:
+            size = download_export(client, client.experiment_id(experiment), target, chosen, ExportedFigure(figure, x, y, value))
+        except ApiProblemError as error:
+            if error.code == "not_analyzed":
+                error.hint = f"paceline experiment analyze {experiment}"
+            raise
     session.emit({"file": str(target), "format": chosen, "bytes": size}, lambda: str(target))
 
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from paceline.cli import exits, failures, formats
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import Comparison, ComparisonReport, Incident, SampleAudit
+from paceline.cli.api_types import BundleChanges, Comparison, ComparisonReport, Incident, SampleAudit
 from paceline.cli.commands.jobs import JobRef
 from paceline.cli.completion import job_references
 from paceline.cli.details import incidents_table
-from paceline.cli.errors import UsageProblem
+from paceline.cli.errors import ApiProblemError, UsageProblem
 from paceline.cli.output import table
 from paceline.cli.session import Session, with_session
 from paceline.monitoring.words import plural
 
+if TYPE_CHECKING:
+    from paceline.cli.client import RestClient
+
 Runs = Annotated[list[str], typer.Argument(metavar="JOB JOB...", help="ids or names", show_default=False, autocompletion=job_references)]
 PAGE = 200
+#: Files of two jobs' code that are listed where they differ.
+MOST_FILES_TOLD = 40
 
 
 @with_session
@@ -92,13 +97,31 @@ def compare(session: Session, jobs: Runs) -> None:
                 "jobs of one name are told apart by their ids: 'paceline jobs' lists them",
             )
         document = client.get("/training/compare", jobs=",".join(ids))
-    report = parsed(document, ComparisonReport)
-    session.emit(document, lambda: "\n\n".join(_comparison(each) for each in report.items))
+        report = parsed(document, ComparisonReport)
+        files = [_changed_files(client, each) for each in report.items] if session.for_people else []
+    session.emit(document, lambda: "\n\n".join(map(_comparison, report.items, files)))
     if not all(each.same_run for each in report.items):
         raise typer.Exit(exits.ExitCode.ERROR)
 
 
-def _comparison(each: Comparison) -> str:
+def _changed_files(client: RestClient, each: Comparison) -> list[str]:
+    """Which files of their code differ, in lines; none where they have the same code, or one of them has none."""
+    bundles = next((difference.values for difference in each.spec_differences if difference.path == "environment.code.bundle"), None)
+    if bundles is None or "absent" in bundles:
+        return []
+    before, after = (value.strip('"') for value in bundles)
+    try:
+        document = client.get(f"/training/bundles/{after}/changes", since=before)
+    except ApiProblemError as error:
+        return [f"which files of their code differ is not known: {error}"]
+    found = parsed(document, BundleChanges)
+    marked = [*(("+", path) for path in found.added), *(("-", path) for path in found.removed), *(("~", path) for path in found.changed)]
+    left_out = found.count - len(marked[:MOST_FILES_TOLD])
+    more = [f"  and {plural(left_out, 'more file')}"] if left_out else []
+    return ["their code differs (+ added, - removed, ~ changed):", *(f"  {mark} {path}" for mark, path in marked[:MOST_FILES_TOLD]), *more]
+
+
+def _comparison(each: Comparison, files: list[str]) -> str:
     rows = [
         [metric.name, str(metric.compared), str(metric.equal), formats.significant(metric.largest_relative_difference)]
         for metric in each.metrics
@@ -108,4 +131,4 @@ def _comparison(each: Comparison) -> str:
         blocks.append(table(["METRIC", "COMPARED", "EQUAL", "LARGEST RELATIVE DIFFERENCE"], rows))
     if each.spec_differences:
         blocks.append("\n".join(["their specs differ:", *(f"  {difference.text}" for difference in each.spec_differences)]))
-    return "\n\n".join(blocks)
+    return "\n\n".join([*blocks, *(["\n".join(files)] if files else [])])

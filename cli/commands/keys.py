@@ -55,7 +55,7 @@ def _table(keys: list[ApiKey], now: datetime) -> str:
 
 def _end(key: ApiKey) -> str:
     """The day on which a key ends."""
-    return "never" if key.expires_at is None else f"{key.expires_at:%Y-%m-%d}"
+    return "never" if key.expires_at is None else formats.day(key.expires_at)
 
 
 @app.command()

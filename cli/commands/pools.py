@@ -95,7 +95,7 @@ def _table(found: list[NodePool]) -> str:
     rows = [
         [
             each.name,
-            str(each.provider["type"]),
+            str(each.provider.get("type", formats.UNKNOWN)),
             f"{each.nodes} of {each.min_nodes}-{each.max_nodes}",
             str(each.coming),
             " ".join(f"{key}={value}" for key, value in sorted(each.labels.items())) or formats.UNKNOWN,
@@ -110,7 +110,8 @@ def _table(found: list[NodePool]) -> str:
         rows,
         empty="no pools; 'paceline pools apply FILE' makes them",
     )
-    return "\n".join([listed, *(line for each in found for line in _withheld(each))])
+    unreadable = [f"{each.name} is left as it is, this version cannot read it: {each.unreadable}" for each in found if each.unreadable]
+    return "\n".join([listed, *unreadable, *(line for each in found for line in _withheld(each))])
 
 
 def _hours(pool: NodePool) -> str:

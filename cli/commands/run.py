@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +150,9 @@ def _run_privately(session: Session, request: _Request, detach: bool) -> None:
     with private_stack(None if isinstance(wanted, str) else wanted, names_to_pass(request.shell)) as stack, stack.client() as client:
         nodes = [parsed(each, Node) for each in client.pages("/cluster/nodes")]
         ranks = slots_for(wanted, nodes, 1) if isinstance(wanted, str) else wanted
-        note(f"note: a coordinator of its own, on this machine, until this run ends: {login_link(client)} (signs in once)")
+        # What signs in is for nobody who may read a file of output.
+        where = f"{login_link(client)} (signs in once)" if sys.stderr.isatty() else stack.url
+        note(f"note: a coordinator of its own, on this machine, until this run ends: {where}")
         spec = _with_workdir(client, request.spec(ranks, variables), request)
         _follow_to_end(session, client, spec, launch, ranks, private=True)
 

@@ -51,7 +51,7 @@ def _table(found: list[BrowserSession]) -> str:
             each.address or formats.UNKNOWN,
             _how(each),
             formats.since(each.last_used_at),
-            f"{each.expires_at:%Y-%m-%d}",
+            formats.day(each.expires_at),
             each.id,
         ]
         for each in found

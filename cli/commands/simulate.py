@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli.errors import CliError, UsageProblem
+from paceline.cli.errors import CliError
 from paceline.cli.interrupts import ignore_from_now_on, interruptible
 from paceline.cli.output import note
 from paceline.cli.session import Session, with_session
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: As simulated nodes name their platform (`cluster.simulation.machines.PLATFORM`).
 PLATFORM = "simulated"
+#: What a job says that is to run on simulated nodes beside real ones.
+ASKS = 'resources: {labels: {simulated: "true"}, tolerations: [simulated]}'
 MOST_NODES = 1000
 LEAVE_SECONDS = 15.0
 TOKEN_SECONDS = 600
@@ -44,21 +46,27 @@ def simulate(
     node_deaths: Annotated[float | None, typer.Option(min=0, metavar="RATE", help="nodes that die, likewise")] = None,
     silences: Annotated[float | None, typer.Option(min=0, metavar="RATE", help="nodes that fall silent for a minute, likewise")] = None,
     beside_real_nodes: Annotated[
-        bool, typer.Option("--beside-real-nodes", help="where real nodes are too: jobs may be placed on both, and do not start then")
+        bool,
+        typer.Option("--beside-real-nodes", help="no taint where real nodes are too: jobs may be placed on both, and do not start then"),
     ] = False,
 ) -> None:
     """Add simulated nodes to a coordinator, until Ctrl-C: no rank runs, and every loss, reading and fault comes from a model.
 
     Jobs are submitted, paused, resized and restored as on real nodes. A job asks for a fault by a variable of its spec's environment, such
     as SIMULATED_FAULTS=exception@40,hang@90:3 (crash, exception, out_of_memory, hang or nan; the step; the rank).
+
+    Where the coordinator has real nodes too, the simulated ones are tainted, and only jobs that ask for them are placed there:
+    resources: {labels: {simulated: "true"}, tolerations: [simulated]}.
     """
     arguments = ["--server", session.settings.url, "--slots", str(slots), "--speedup", str(speedup), "--seed", str(seed)]
     for name, rate in (("crashes", crashes), ("hangs", hangs), ("node-deaths", node_deaths), ("silences", silences)):
         arguments += [f"--{name}", str(rate)] if rate is not None else []
     with session.client() as client, interruptible():
         present = client.pages("/cluster/nodes")
-        if not beside_real_nodes:
-            refuse_real(present)
+        real = real_nodes(present)
+        if real and not beside_real_nodes:
+            arguments.append("--tainted")
+            note(*what_taints_mean(real))
         names = free_names(prefix, nodes, {str(node["name"]) for node in present})
         tokens = {name: client.create("/cluster/nodes", {"expires_in_seconds": TOKEN_SECONDS})["token"] for name in names}
         try:
@@ -80,15 +88,17 @@ def free_names(prefix: str, number: int, taken: Iterable[str]) -> list[str]:
     return names
 
 
-def refuse_real(present: list[dict[str, Any]]) -> None:
-    """Raise UsageProblem where there are real nodes. `present`: nodes as the coordinator tells of them."""
-    real = [str(node["name"]) for node in present if node["platform"] != PLATFORM and node["state"] not in ("lost", "gone")]
-    if real:
-        raise UsageProblem(
-            f"this coordinator has real nodes ({', '.join(sorted(real)[:3])}{', ...' if len(real) > 3 else ''}): a job that is placed on both "
-            "would never start",
-            "simulate for a coordinator without nodes (paceline up --agents 0), or add --beside-real-nodes",
-        )
+def real_nodes(present: list[dict[str, Any]]) -> list[str]:
+    """Return the names of the real nodes that jobs may be placed on. `present`: nodes as the coordinator tells of them."""
+    return sorted(str(node["name"]) for node in present if node["platform"] != PLATFORM and node["state"] not in ("lost", "gone"))
+
+
+def what_taints_mean(real: list[str]) -> tuple[str, str]:
+    return (
+        f"this coordinator has real nodes ({', '.join(real[:3])}{', ...' if len(real) > 3 else ''}): the simulated ones are tainted, since a job on "
+        "both would never start",
+        f"jobs that are to run on the simulated ones say so: {ASKS}",
+    )
 
 
 def _run(arguments: list[str], tokens: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from paceline.cli.commands.worker import GPUS_HELP
 from paceline.cli.examples import first_spec
 from paceline.cli.output import Format, emit, fields, note
 from paceline.cli.session import Json, command
-from paceline.cli.settings import PROJECT_FOLDER, ClientSettings, is_stored
+from paceline.cli.settings import PROJECT_FOLDER, ClientSettings, in_slurm_job, is_stored
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="of the coordinator; when it is used, the next free one is taken")]
 Agents = Annotated[int | None, typer.Option(min=0, max=64, help="local agents to start; default: one where there are GPUs, else two")]
@@ -88,7 +88,9 @@ def up(
     shape = local_agents(agents, slots_per_agent, gpus)
     note(*shape.notes)
     saves_in = checkpoints.expanduser().resolve() if checkpoints else None
-    plan = StackPlan(port, shape.agents, shape.slots_per_agent, tuple(pass_env or ()), exposure, gpus, ports, saves_in)
+    plan = StackPlan(
+        port, shape.agents, shape.slots_per_agent, tuple(pass_env or ()), exposure, gpus, ports, saves_in, outlives_sigterm=in_slurm_job()
+    )
     stack = bring_up(Layout.at(data), plan, note)
     with stack.client() as client:
         apply_pools(client, wanted)

@@ -85,6 +85,6 @@ def _state(user: User) -> str:
 
 def _table(users: list[User]) -> str:
     rows = [
-        [user.name, user.role, _state(user), formats.since(user.last_active_at), f"{user.created_at:%Y-%m-%d}", user.id] for user in users
+        [user.name, user.role, _state(user), formats.since(user.last_active_at), formats.day(user.created_at), user.id] for user in users
     ]
     return table(["NAME", "ROLE", "STATE", "LAST ACTIVE", "CREATED", "ID"], rows, empty="no users")

@@ -27,6 +27,9 @@ PASS_ENV_HELP = "variables of this shell that ranks get besides PATH, HOME, CUDA
 GPUS_HELP = "GPUs to offer: indices as in nvidia-smi (0,2), UUIDs, all or none; default: all that CUDA_VISIBLE_DEVICES shows"
 
 LABEL_HELP = "jobs ask for it: resources.labels; repeatable"
+PORTS_HELP = "ports for gangs to meet on; default: any free ones"
+SPOOL_KEPT_HELP = "of one rank's points and events that the coordinator has; default: 256MiB of each"
+QUIET_HELP = "how long a script may say nothing before it is looked at; default: 300"
 ENDS_IN_HELP = "this machine is taken away after so long; jobs are moved away before"
 DRAIN_HELP = "how long before its end jobs are moved away, and what SIGUSR1 leaves; default: 120"
 DRAIN_ON_TERM_HELP = "SIGTERM leaves so long to move jobs away; default: it ends them at once"
@@ -52,13 +55,10 @@ def worker(
     address: Annotated[str | None, typer.Option(help="where other nodes reach this one")] = None,
     data: Annotated[Path, typer.Option(help="spools, the node's credential, and checkpoints")] = DATA,
     checkpoints: Annotated[Path | None, typer.Option(help=CHECKPOINTS_HELP)] = None,
-    port_range: Annotated[
-        str | None, typer.Option("--port-range", "--ports", metavar="A-B", help="ports for gangs to meet on; default: any free ones")
-    ] = None,
+    port_range: Annotated[str | None, typer.Option("--port-range", "--ports", metavar="A-B", help=PORTS_HELP)] = None,
     output_cap: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank's output on disk; default: 256MiB")] = None,
-    quiet_seconds: Annotated[
-        float | None, typer.Option(min=1, metavar="SECONDS", help="how long a script may say nothing before it is looked at; default: 300")
-    ] = None,
+    spool_kept: Annotated[str | None, typer.Option(metavar="SIZE", help=SPOOL_KEPT_HELP)] = None,
+    quiet_seconds: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help=QUIET_HELP)] = None,
     run_as: Annotated[str | None, typer.Option(metavar="USER", help="run ranks as this user; needs root")] = None,
     memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank, e.g. 16GiB; needs cgroup v2")] = None,
     ends_in: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help=ENDS_IN_HELP)] = None,
@@ -80,11 +80,13 @@ def worker(
     saves_in = checkpoints or (CHECKPOINTS if data == DATA else None)
     node = {"--server": settings.url, "--name": name or _host_name(), "--data": data.resolve(), "--token-file": token_file, "--ca": ca}
     offer = {"--gpus": gpus, "--slots": slots, "--address": address, "--port-range": port_range, "--checkpoints": _full(saves_in)}
-    ranks = {"--output-cap": output_cap, "--quiet-seconds": quiet_seconds, "--run-as": run_as, "--memory-limit": memory_limit}
+    ranks = {"--quiet-seconds": quiet_seconds, "--run-as": run_as, "--memory-limit": memory_limit}
+    disk = {"--output-cap": output_cap, "--spool-kept": spool_kept}
     ends = {"--ends-in": ends_in, "--drain-seconds": drain_seconds, "--drain-on-term": drain_on_term}
     notices = {"--notice-command": notice_command, "--notice-file": _full(notice_file)}
     lists = {"--label": labels, "--taint": taints, "--pass-env": pass_env}
-    _become_agent({**node, **offer, **ranks, **ends, **notices}, lists, {"--insecure-http": insecure_http, "--returns": returns}, token)
+    options = {**node, **offer, **ranks, **disk, **ends, **notices}
+    _become_agent(options, lists, {"--insecure-http": insecure_http, "--returns": returns}, token)
 
 
 def _become_agent(

@@ -48,30 +48,34 @@ def shape(agents: int | None, slots: int | None, cards: Sequence[Gpu], notes: tu
             f"{count(wanted, 'agent')}{each} would offer {wanted * (slots or 1)} GPUs, and there {_are(cards)}",
             "one agent offers them all: leave out --agents and --slots-per-agent; for CPU slots: --gpus none",
         )
-    return LocalAgents(wanted, slots if wanted == 1 else slots or len(cards) // wanted, notes)
+    if wanted == 1 or slots:
+        return LocalAgents(wanted, slots, notes)
+    share, left = divmod(len(cards), wanted)
+    if left:
+        told = f"{left} of {len(cards)} GPUs {'is' if left == 1 else 'are'} offered by no agent"
+        notes += (f"note: {told}: {wanted} agents get {share} each; one agent offers them all",)
+    return LocalAgents(wanted, share, notes)
 
 
 def usable_cards(gpus: str | None) -> UsableCards:
     """The cards that agents here would offer if they were told `gpus`, as `paceline worker --gpus` takes it. Raises UsageProblem."""
-    here, broken = _cards_here()
+    here, unread = _cards_here()
     try:
         option, visible = None if gpus is None else read_option(gpus), read_variable(shell_variables().get(VARIABLE))
         if not here and (option is None or not option.names):
-            return UsableCards((), broken)
-        cards, split = choose(here, option, visible), left_out(here, option, visible)
+            return UsableCards((), None if unread is None else f"note: {unread}; agents here offer CPU slots")
+        cards, left = choose(here, option, visible, unread), left_out(here, option, visible, unread)
     except CardChoiceError as error:
         raise UsageProblem(str(error)) from None
     torch = find_torch()
     without_cuda = torch is not None and torch.cuda is None
     return (
-        UsableCards((), _note(torch, cards))
-        if cards and torch and without_cuda
-        else UsableCards(cards, f"note: {split}" if split else None)
+        UsableCards((), _note(torch, cards)) if cards and torch and without_cuda else UsableCards(cards, f"note: {left}" if left else None)
     )
 
 
 def _cards_here() -> tuple[tuple[Gpu, ...], str | None]:
-    """The cards of this machine; why NVML does not tell, where it should."""
+    """The cards of this machine; why NVML does not tell of all, where it should."""
     if find_spec("pynvml") is None:  # installed without [worker]: starting an agent here fails for want of torch, and says so
         return (), None
     from paceline.monitoring.gpu import NoGpuError, open_gpus
@@ -79,9 +83,9 @@ def _cards_here() -> tuple[tuple[Gpu, ...], str | None]:
     try:
         sampler = open_gpus()
     except NoGpuError as error:
-        return (), None if str(error) == NO_GPU else f"note: {error}; agents here offer CPU slots"
+        return (), None if str(error) == NO_GPU else str(error)
     sampler.close()
-    return sampler.gpus, None
+    return sampler.gpus, sampler.unread
 
 
 def _note(torch: TorchBuild, cards: Sequence[Gpu]) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 from paceline.cli.errors import StackError, UsageProblem
 from paceline.cli.interrupts import deferred, finish_or_hurry
 from paceline.cli.local.layout import Layout
+from paceline.cli.local.ports import unused_port
 from paceline.cli.local.processes import kill_marked
-from paceline.cli.local.stack import Stack, StackPlan, bring_up, unused_port
+from paceline.cli.local.stack import Stack, StackPlan, bring_up
 from paceline.cli.local.watchdog import StackWatchdog
 from paceline.cli.output import note
 from paceline.cli.settings import forget_other_coordinators
@@ -51,7 +52,7 @@ def private_stack(slots: int | None, pass_environment: tuple[str, ...]) -> Itera
             note("starting a coordinator on this machine for this run")
             layout = Layout.at(Path(tempfile.mkdtemp(prefix="paceline-run-", dir=_place())))
             clean_up.enter_context(_ended(layout, StackWatchdog(layout, forget=True)))
-        yield _started(layout, StackPlan(unused_port(), 1, slots, pass_environment))
+        yield _started(layout, StackPlan(unused_port(), 1, slots, pass_environment, outlives_sigterm=True))
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ recorded ones have started (spawners, ranks) are found by the mark in their envi
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ import psutil
 from paceline.cli.local.layout import MARK, Layout
 from paceline.cli.settings import LOG_FILE, child_environment
 from paceline.location import ROOT
+from paceline.monitoring.files import write_durably
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: For records without a birth: those of an older version, or where there is no /proc.
@@ -37,6 +39,7 @@ class Record(msgspec.Struct, frozen=True):
     started_at: float
     command: list[str]
     birth: str = ""
+    ends_on: int = signal.SIGTERM
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class BackgroundProgram:
     arguments: Sequence[str]  # of this Python
     environment: dict[str, str]
     umask: int = -1  # of the process; -1: that of whoever starts it
+    ends_on: signal.Signals = signal.SIGTERM  # what `stop` sends it
+    descriptors: tuple[int, ...] = ()  # open files that it gets under the same numbers
 
 
 class _Detached(subprocess.Popen[bytes]):
@@ -71,9 +76,11 @@ def start(layout: Layout, program: BackgroundProgram) -> Record:
             stderr=log,
             start_new_session=True,
             umask=program.umask,
+            pass_fds=program.descriptors,
         )
-    record = Record(program.name, process.pid, psutil.Process(process.pid).create_time(), command, _birth(process.pid))
-    layout.record(program.name).write_bytes(msgspec.json.encode(record))
+    born = psutil.Process(process.pid).create_time()
+    record = Record(program.name, process.pid, born, command, _birth(process.pid), program.ends_on)
+    write_durably(layout.record(program.name), msgspec.json.encode(record))  # others read it, also while it is written
     return record
 
 
@@ -123,7 +130,7 @@ def stop(layout: Layout, records: Iterable[Record]) -> None:
     save; forget them."""
     chosen = list(records)
     notes = [layout.leaving(record.name) for record in chosen]
-    _end([process for record in chosen if (process := find(record)) is not None], STOP_GRACE_S, notes)
+    _end([(process, record.ends_on) for record in chosen if (process := find(record)) is not None], STOP_GRACE_S, notes)
     for record in chosen:
         layout.record(record.name).unlink(missing_ok=True)
 
@@ -131,14 +138,14 @@ def stop(layout: Layout, records: Iterable[Record]) -> None:
 def sweep(layout: Layout) -> int:
     """End all processes that still carry this stack's mark; returns how many there were."""
     left = marked(layout)
-    _end(left, SWEEP_GRACE_S)
+    _end([(process, signal.SIGTERM) for process in left], SWEEP_GRACE_S)
     return len(left)
 
 
 def kill_marked(layout: Layout) -> None:
     """Kill all processes with this stack's mark, without the time to save that `stop` and `sweep` give."""
     for process in marked(layout):
-        _signal(process, kill=True)
+        _signal(process, signal.SIGKILL)
 
 
 def marked(layout: Layout) -> list[psutil.Process]:
@@ -159,14 +166,15 @@ def _has_mark(process: psutil.Process, mark: str) -> bool:
         return False  # gone meanwhile, or another user's, which is not ours to end
 
 
-def _end(processes: list[psutil.Process], grace: float, notes: Sequence[Path] = ()) -> None:
-    for process in processes:
-        _signal(process, kill=False)
-    stubborn = _outliving(processes, grace)
+def _end(processes: list[tuple[psutil.Process, int]], grace: float, notes: Sequence[Path] = ()) -> None:
+    """Send each process its signal, and SIGKILL to those that outlive the grace."""
+    for process, number in processes:
+        _signal(process, number)
+    stubborn = _outliving([process for process, _ in processes], grace)
     while stubborn and (left := max(map(_noted_time, notes), default=0.0) + grace - time.time()) > 0:
         stubborn = _outliving(stubborn, left)
     for process in stubborn:
-        _signal(process, kill=True)
+        _signal(process, signal.SIGKILL)
     _outliving(stubborn, SWEEP_GRACE_S)
 
 
@@ -193,11 +201,8 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-def _signal(process: psutil.Process, kill: bool) -> None:
+def _signal(process: psutil.Process, number: int) -> None:
     try:
-        if kill:
-            process.kill()
-        else:
-            process.terminate()
+        process.send_signal(number)
     except psutil.NoSuchProcess:
         return  # ended by itself: what was wanted

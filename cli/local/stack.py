@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,19 +25,22 @@ from paceline.cli.formats import count
 from paceline.cli.local.admin import ask_admin
 from paceline.cli.local.exposure import EVERY_ADDRESS, LOOPBACK, SELF_SIGNED, Exposure, own_address, remember, remembered
 from paceline.cli.local.layout import Layout
+from paceline.cli.local.ports import hold
 from paceline.cli.local.processes import BackgroundProgram, alive, find, log_tail, recorded, start, stop, sweep
 from paceline.cli.local.torch_here import require_torch
 from paceline.cli.settings import JOIN_TOKEN, ClientSettings, Setting, store, write_private
 from paceline.cluster.states import NodeState
+from paceline.credentials import FirstCredentials
 from paceline.monitoring.files import make_private, write_durably
 from paceline.tls.trust import fingerprint_of
 
 COORDINATOR = "coordinator"
-PORTS_TRIED = 50
 READY_TIMEOUT_S = 60.0
 AGENTS_TIMEOUT_S = 90.0
 LOCK_TIMEOUT_S = 60.0
 POLL_S = 0.05
+#: What SIGTERM leaves an agent of a stack that outlives it: longer than any script may take to save.
+TERM_SECONDS = 3660
 READY_STATES = ("ready", "cordoned")
 
 Report = Callable[[str], None]
@@ -54,6 +58,8 @@ class StackPlan:
     gpus: str | None = None  # as `paceline worker --gpus` takes it; None: all that CUDA_VISIBLE_DEVICES shows
     ports: str | None = None  # as `paceline worker --ports` takes it; None: any
     checkpoints: Path | None = None  # where jobs save; None: in the data folder
+    #: SIGTERM that comes to every process of this machine at once, as Slurm sends it, ends none of the stack: its owner ends it in order.
+    outlives_sigterm: bool = False
 
     @property
     def agent_names(self) -> list[str]:
@@ -151,31 +157,6 @@ def join_command(client: RestClient) -> str:
     return str(client.create("/cluster/nodes", {})["command"])
 
 
-def free_port(wanted: int, hosts: Sequence[str] = (LOOPBACK,)) -> int:
-    """The port `wanted`, or the next one above it that is unused at all of these addresses."""
-    for port in range(wanted, wanted + PORTS_TRIED):
-        if all(_is_free(host, port) for host in hosts):
-            return port
-    raise StackError(f"ports {wanted} to {wanted + PORTS_TRIED - 1} are all used", "name a free one with --port")
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-        return True
-
-
-def unused_port() -> int:
-    """A port that the system chose, so that several stacks may start at once."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
-
-
 def _ensure_coordinator(layout: Layout, plan: StackPlan, report: Report) -> list[str]:
     kept = remembered(layout)
     exposure = plan.exposure or kept
@@ -189,24 +170,59 @@ def _ensure_coordinator(layout: Layout, plan: StackPlan, report: Report) -> list
         own_address(exposure.address)  # refused where the machine has moved to another network since
     hosts = exposure.listens_on if exposure else (LOOPBACK,)
     wanted = _previous_port(layout) or plan.port
-    port = free_port(wanted, hosts)
-    if port != wanted:
-        report(f"port {wanted} is used; taking {port}")
-    if port != wanted or exposure != kept:
-        stop(layout, recorded(layout))  # agents of a coordinator that died would go on with the old addresses, its and their own
-    secured = exposure is not None and exposure.certificate
-    where = [f"{'https' if secured and host != LOOPBACK else 'http'}://{host}:{port}" for host in hosts]
-    report(f"starting the coordinator on {', '.join(where)}")
-    start(layout, _coordinator(layout, hosts, port, exposure))
-    layout.server.write_text(f"http://{LOOPBACK}:{port}")
-    remember(layout, exposure)
-    with RestClient(_settings(layout, None)) as client:
-        _await(layout, COORDINATOR, client.ready, READY_TIMEOUT_S)
-    return [COORDINATOR]
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(each) for each in hold(wanted, hosts)]
+        port = sockets[0].getsockname()[1]
+        if port != wanted:
+            report(f"port {wanted} is used; taking {port}")
+        if port != wanted or exposure != kept:
+            stop(layout, recorded(layout))  # agents of a coordinator that died would go on with the old addresses, its and their own
+        secured = exposure is not None and exposure.certificate
+        where = [f"{'https' if secured and host != LOOPBACK else 'http'}://{host}:{port}" for host in hosts]
+        report(f"starting the coordinator on {', '.join(where)}")
+        layout.server.write_text(f"http://{LOOPBACK}:{port}")
+        remember(layout, exposure)
+        tokens = _make_credentials(layout, plan)
+        coordinator = _coordinator(layout, hosts, port, exposure, sockets)
+        start(layout, _ended_by_its_owner(coordinator, plan, "--ignore-sigterm"))
+    _await_coordinator(layout, plan, tokens, report)
+    return [COORDINATOR, *tokens]
 
 
-def _coordinator(layout: Layout, hosts: Sequence[str], port: int, exposure: Exposure | None) -> BackgroundProgram:
+def _await_coordinator(layout: Layout, plan: StackPlan, tokens: Mapping[str, str], report: Report) -> None:
+    """Start the agents that join with these tokens, by name, and wait for the coordinator. Raises StackError, with the agents ended, where it does
+    not start."""
+    if tokens:
+        report(_starting(list(tokens)))
+    try:
+        for name, token in tokens.items():
+            _start_agent(layout, plan, name, token)
+        with RestClient(_settings(layout, None)) as client:
+            _await(layout, COORDINATOR, client.ready, READY_TIMEOUT_S)
+    except StackError:
+        stop(layout, [record for record in recorded(layout) if record.name in tokens])  # they would go on waiting for it
+        raise
+
+
+def _make_credentials(layout: Layout, plan: StackPlan) -> dict[str, str]:
+    """Make the credentials of a new stack for its coordinator, so that its agents need not wait for it. Returns the agents' join tokens, by
+    name; empty where there is a key already: agents may have joined with their own, and their nodes may have been removed since."""
+    if layout.credentials.exists():
+        return {}
+    names = [name for name in plan.agent_names if not alive(layout, name) and not _credential(layout, name).exists()]
+    made = FirstCredentials.make(_key_name(layout), len(names))
+    made.hand_over(layout.data)
+    store(layout.credentials, _url(layout), made.key)
+    return dict(zip(names, made.join_tokens, strict=True))
+
+
+def _coordinator(
+    layout: Layout, hosts: Sequence[str], port: int, exposure: Exposure | None, sockets: Sequence[socket.socket]
+) -> BackgroundProgram:
+    """The coordinator, which is handed the sockets that hold its port, so that no connection takes it while it loads."""
+    descriptors = tuple(each.fileno() for each in sockets)
     arguments = ["-m", "paceline.api.serve", "--port", str(port), *(word for host in hosts for word in ("--host", host))]
+    arguments += [word for descriptor in descriptors for word in ("--socket", str(descriptor))]
     environment = {"PACELINE_DATA": str(layout.data), "PACELINE_PRINT_LOGIN_LINK": "false"}  # `up` prints one that no log keeps
     if exposure is not None:
         arguments += exposure.arguments
@@ -215,7 +231,14 @@ def _coordinator(layout: Layout, hosts: Sequence[str], port: int, exposure: Expo
             make_private(layout.given_authority.parent)
             write_durably(layout.given_authority, exposure.authority.encode(), mode=0o600)
             environment["PACELINE_TLS_CA"] = str(layout.given_authority)
-    return BackgroundProgram(COORDINATOR, arguments, environment, umask=0o077)
+    return BackgroundProgram(COORDINATOR, arguments, environment, umask=0o077, descriptors=descriptors)
+
+
+def _ended_by_its_owner(program: BackgroundProgram, plan: StackPlan, *words: str) -> BackgroundProgram:
+    """The program, with these words and SIGINT in SIGTERM's place where the stack outlives that."""
+    if not plan.outlives_sigterm:
+        return program
+    return replace(program, arguments=[*program.arguments, *words], ends_on=signal.SIGINT)
 
 
 def _runs_otherwise(kept: Exposure | None) -> StackError:
@@ -260,18 +283,27 @@ def _ensure_agents(layout: Layout, plan: StackPlan, settings: ClientSettings, re
     missing = [name for name in plan.agent_names if not alive(layout, name)]
     with RestClient(settings) as client:
         if missing:
-            report(f"starting {count(len(missing), 'agent')}: {', '.join(missing)}")
+            report(_starting(missing))
         for name in missing:
             _forget_if_removed(layout, client, name, report)
-            start(layout, _agent(layout, plan, client, name))
+            known = _follow_coordinator(_credential(layout, name), settings.url)
+            _start_agent(layout, plan, name, None if known else client.create("/cluster/nodes", {})["token"])
         for name in plan.agent_names:
             _await(layout, name, lambda name=name: _is_ready(layout, client, name), AGENTS_TIMEOUT_S)  # type: ignore[misc]
     return missing
 
 
-def _agent(layout: Layout, plan: StackPlan, client: RestClient, name: str) -> BackgroundProgram:
+def _starting(names: Sequence[str]) -> str:
+    return f"starting {count(len(names), 'agent')}: {', '.join(names)}"
+
+
+def _start_agent(layout: Layout, plan: StackPlan, name: str, token: str | None) -> None:
+    start(layout, _ended_by_its_owner(_agent(layout, plan, name, token), plan, "--drain-on-term", str(TERM_SECONDS)))
+
+
+def _agent(layout: Layout, plan: StackPlan, name: str, token: str | None) -> BackgroundProgram:
     """An agent that has joined before keeps its credential in its data folder; a new one gets a single-use token."""
-    arguments = ["-m", "paceline.cluster.agent.main", "--server", client.settings.url, "--name", name]
+    arguments = ["-m", "paceline.cluster.agent.main", "--server", _url(layout), "--name", name]
     arguments += ["--data", str(layout.agent(name)), "--checkpoints", str(plan.checkpoints or layout.checkpoints)]
     arguments += ["--slots", str(plan.slots_per_agent)] if plan.slots_per_agent is not None else []
     arguments += ["--gpus", plan.gpus] if plan.gpus is not None else []
@@ -279,8 +311,7 @@ def _agent(layout: Layout, plan: StackPlan, client: RestClient, name: str) -> Ba
     arguments += [word for names in plan.pass_environment for word in ("--pass-env", names)]
     exposure = remembered(layout)
     arguments += ["--address", exposure.address] if exposure else []  # gangs over several machines meet there
-    known = _follow_coordinator(_credential(layout, name), client.settings.url)
-    return BackgroundProgram(name, arguments, {} if known else {JOIN_TOKEN: client.create("/cluster/nodes", {})["token"]})
+    return BackgroundProgram(name, arguments, {} if token is None else {JOIN_TOKEN: token})
 
 
 def _credential(layout: Layout, name: str) -> Path:

@@ -67,7 +67,10 @@ class ChannelRefusedError(AgentError):
 
 
 class SpawnerStartError(AgentError):
-    pass
+    def __init__(self, message: str, *, by_itself: bool = False) -> None:
+        """An error with `by_itself` means that the spawner has ended with an exit code: it was neither killed nor kept from starting."""
+        super().__init__(message)
+        self.by_itself = by_itself
 
 
 class ProcessListNotAppliedError(Exception):

@@ -18,6 +18,7 @@ import msgspec
 from paceline.cluster.agent.upload.masking import NOTHING, WITHHELD, SecretMask
 from paceline.cluster.agent.upload.transfer import refuses_for_good
 from paceline.cluster.protocol import SECRETS_PATH, JobSecrets, ObservedAssignment
+from paceline.cluster.stacks import ProcessStack, PythonFrame, StackSample, ThreadStack
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.files import write_durably
 from paceline.training.link import FailureReport, RankOrder
@@ -28,6 +29,7 @@ REQUEST_TIMEOUT_SECONDS = 30.0
 FETCH_SECONDS = 120.0
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 8.0
 MOST_SHOWN = 500
+STACKS_WITHHELD = "its agent does not know any more which secrets are to be masked in its stacks"
 _GENERATION = re.compile(r"g(\d+)(\.rank\d+(\.sent)?)?\Z")
 
 log = logging.getLogger(__name__)
@@ -180,7 +182,8 @@ class JobSecretsKeeper:
         return max((int(match[1]) for path in found if (match := _GENERATION.match(path.name))), default=0)
 
     def masked(self, assignment: ObservedAssignment) -> ObservedAssignment:
-        """A report with the secrets of its job masked: what ranks say of their end is in it."""
+        """A report with the secrets of its job masked. What ranks say of their end is in it, and the command lines of their processes. Stacks
+        wait until the secrets are known: without its functions a rank would seem to be elsewhere than those that wait for it."""
         known = self.mask_of(assignment.job_id, assignment.generation)
         mask = WITHHELD if known is None else known
         if not mask:
@@ -190,6 +193,7 @@ class JobSecretsKeeper:
                 rank,
                 failure=None if rank.failure is None else _masked_failure(rank.failure, mask),
                 stall=None if rank.stall is None else msgspec.structs.replace(rank.stall, where=mask.text(rank.stall.where)),
+                stacks=None if rank.stacks is None or known is None else _masked_stacks(rank.stacks, mask),
             )
             for rank in assignment.ranks
         )
@@ -199,3 +203,21 @@ class JobSecretsKeeper:
 def _masked_failure(failure: FailureReport, mask: SecretMask) -> FailureReport:
     texts = {name: mask.text(getattr(failure, name)) for name in ("message", "exception", "traceback", "users_traceback", "where")}
     return msgspec.structs.replace(failure, **texts, last_lines=tuple(map(mask.text, failure.last_lines)))
+
+
+def _masked_stacks(stacks: StackSample, mask: SecretMask) -> StackSample:
+    if mask.withheld:
+        return msgspec.structs.replace(stacks, processes=(), error=STACKS_WITHHELD)
+    processes = tuple(_masked_process(process, mask) for process in stacks.processes)
+    return msgspec.structs.replace(stacks, processes=processes, error=mask.text(stacks.error))
+
+
+def _masked_process(process: ProcessStack, mask: SecretMask) -> ProcessStack:
+    threads = tuple(
+        ThreadStack(mask.text(thread.name), tuple(_masked_frame(each, mask) for each in thread.frames)) for thread in process.threads
+    )
+    return msgspec.structs.replace(process, command=mask.text(process.command), threads=threads, error=mask.text(process.error))
+
+
+def _masked_frame(frame: PythonFrame, mask: SecretMask) -> PythonFrame:
+    return msgspec.structs.replace(frame, function=mask.text(frame.function), file=mask.text(frame.file))

@@ -20,7 +20,8 @@ from paceline.tls.fetch import fetch_authority
 from paceline.tls.trust import TrustError, context_of, split_token
 
 JOIN_TIMEOUT_SECONDS = 120.0  # a coordinator that is being started beside us
-REQUEST_TIMEOUT_SECONDS = 10.0
+CONNECT_TIMEOUT_SECONDS = 10.0
+ANSWER_TIMEOUT_SECONDS = 60.0  # long: an answer that is not waited for has used the token
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.3, 0.45
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,8 @@ def _named(error: httpx.HTTPError) -> str:
 async def _exchange(settings: AgentSettings, secret: str, authority: str) -> Credential:
     body = msgspec.json.encode(JoinRequest(token=secret, name=settings.name))
     tls = tls_of(settings.server, authority)
-    async with httpx.AsyncClient(base_url=settings.server, timeout=REQUEST_TIMEOUT_SECONDS, verify=tls or False) as http:
+    timeout = httpx.Timeout(ANSWER_TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS)
+    async with httpx.AsyncClient(base_url=settings.server, timeout=timeout, verify=tls or False) as http:
         response = await http.post(JOIN_PATH, content=body, headers={"Content-Type": "application/json"})
     if response.status_code >= httpx.codes.INTERNAL_SERVER_ERROR or response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         response.raise_for_status()

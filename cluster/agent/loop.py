@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import subprocess
 import time
 import uuid
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import httpx
 import msgspec
 
+from paceline.cluster.agent.actions import ActionRunner, described
 from paceline.cluster.agent.checkpoints import CheckpointDeletions
 from paceline.cluster.agent.client import CoordinatorChannel
 from paceline.cluster.agent.containers.engines import ContainerEngine
@@ -25,26 +27,7 @@ from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.node_ranks import NodeRanks
 from paceline.cluster.agent.notices import NoticeWatch
 from paceline.cluster.agent.offer import NodeOffer
-from paceline.cluster.agent.ranks import launch
-from paceline.cluster.agent.ranks.reconcile import (
-    Action,
-    CallRank,
-    DeleteCheckpoint,
-    DropStacks,
-    ForgetRank,
-    MarkRankExited,
-    MoveRank,
-    PauseRank,
-    ProfileRank,
-    ReadStacks,
-    ReleaseRank,
-    StartRank,
-    StoreNamespace,
-    TerminateRank,
-    observe,
-    reconcile,
-    store_namespaces,
-)
+from paceline.cluster.agent.ranks.reconcile import StoreNamespace, observe, reconcile, store_namespaces
 from paceline.cluster.agent.reading_recorder import ReadingRecorder
 from paceline.cluster.agent.settings import AgentSettings
 from paceline.cluster.agent.upload.delivery import KEPT_CONNECTIONS
@@ -62,12 +45,10 @@ from paceline.cluster.protocol import (
     Notice,
     Observed,
     OpenExec,
-    RankKey,
     Welcome,
 )
 from paceline.distributed.store_server import StoreServer
-from paceline.training.link import RankOrder, RankPlace
-from paceline.training.spec.stored import StoredSpec
+from paceline.training.spec.stored import schema
 
 TICK_SECONDS = 0.5
 #: The grace of ranks on a node that was removed by force: their jobs are started elsewhere already.
@@ -89,6 +70,7 @@ class AgentContext:
     interface: str | None
     store_port: int
     engines: tuple[ContainerEngine, ...] = ()  # that can run containers here, the preferred one first
+    spawner: subprocess.Popen[bytes] | None = None  # that was started while the agent joined
 
 
 @dataclass
@@ -113,13 +95,21 @@ class Agent:
         vitals: RankHeartbeats,
         notices: NoticeWatch | None = None,
     ) -> None:
-        self._settings, self._folder, self._context, self._store, self._vitals = settings, folder, context, store, vitals
+        self._folder, self._context, self._store, self._vitals = folder, context, store, vitals
         tls, headers = credential.tls, {"Authorization": f"Bearer {credential.credential}"}
         self._http = httpx.AsyncClient(base_url=settings.server, headers=headers, verify=tls or False, limits=KEPT_CONNECTIONS)
         self._changed = asyncio.Event()
         self._isolation = Isolation()
         self._ranks = NodeRanks(
-            settings, folder, context.offer, self._http, self._isolation, vitals.gpu_percent, self._changed.set, context.engines
+            settings,
+            folder,
+            context.offer,
+            self._http,
+            self._isolation,
+            vitals.gpu_percent,
+            self._changed.set,
+            context.engines,
+            context.spawner,
         )
         self._sessions = ExecSessions(settings, folder, credential, self._ranks, self._isolation)
         readings = ReadingsSpool(folder.readings)
@@ -133,7 +123,9 @@ class Agent:
         self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
         self._namespaces: list[StoreNamespace] = []
         self._serving = asyncio.Lock()
-        self._deletions = CheckpointDeletions(self._changed.set, settings.store_endpoints)
+        other_user = settings.confinement.run_as is not None
+        self._deletions = CheckpointDeletions(self._changed.set, settings.store_endpoints, distrusts_links=other_user)
+        self._actions = ActionRunner(self._ranks, self._deletions, folder, settings.checkpoints, context.interface)
         self._observe_seconds = self._heartbeat_seconds = 5.0
         self._welcomed = asyncio.Event()
         self._leave = asyncio.Event()
@@ -184,7 +176,7 @@ class Agent:
 
     async def _connect_when_warm(self) -> None:
         """Connect once ranks can be forked at once: a node that is ready too early keeps its first job waiting for torch."""
-        await self._ranks.until_warm(WARM_UP_SECONDS)
+        await asyncio.gather(self._ranks.until_warm(WARM_UP_SECONDS), asyncio.to_thread(schema))  # the first rank needs that, too
         await self._channel.run()
 
     async def _end_everything(self, reconciling: asyncio.Task[None], most_seconds: float) -> None:
@@ -291,8 +283,8 @@ class Agent:
     async def step_once(self) -> None:
         if self._desired is not None:
             for action in reconcile(self._desired, self._ranks.ranks, time.time()):
-                with self._isolation.of(_described(action)):
-                    self._carry_out(action, self._desired)
+                with self._isolation.of(described(action)):
+                    self._actions.carry_out(action, self._desired)
             await self._serve_stores()
         self._sessions.end_without_rank()
         await self._tell_notice()
@@ -307,36 +299,6 @@ class Agent:
         now_told = msgspec.structs.replace(notice, ends_at=self._notices.ends_at or notice.ends_at)  # the clock may have been set since
         if await self._channel.send(now_told):
             told.notice = notice
-
-    def _carry_out(self, action: Action, desired: Desired) -> None:
-        match action:
-            case StartRank(world=world, spec=spec):
-                self._ranks.start(self._order(world, spec), launch.local_slots(world, desired))
-            case MoveRank(key=key, world=world, spec=spec):
-                self._ranks.move(key, self._order(world, spec))
-            case MarkRankExited(key=old, world=world, spec=spec):
-                self._ranks.mark_exited(old, self._order(world, spec))
-            case CallRank(key=key):
-                self._ranks.call(key)
-            case PauseRank(key=key):
-                self._ranks.pause(key)
-            case ProfileRank(key=key, request=request):
-                self._ranks.profile(key, request)
-            case ReadStacks(key=key, request=stacks):
-                self._ranks.read_stacks(key, stacks)
-            case DropStacks(key=key):
-                self._ranks.drop_stacks(key)
-            case ReleaseRank(key=key):
-                self._ranks.release(key)
-            case TerminateRank(key=key, grace_seconds=grace):
-                self._ranks.terminate(key, grace)
-            case ForgetRank(key=key):
-                self._ranks.forget(key)
-            case DeleteCheckpoint(checkpoint=checkpoint):
-                self._deletions.start(checkpoint)
-
-    def _order(self, world: RankPlace, spec: StoredSpec) -> RankOrder:
-        return launch.order_for(world, spec, self._folder, self._settings.checkpoints, self._context.interface)
 
     # -- reporting
 
@@ -353,18 +315,6 @@ class Agent:
         is_news = told.observed is None or _without_progress(observed) != _without_progress(told.observed)
         if (due or is_news) and await self._channel.send(observed):
             told.observed, told.observed_at = observed, now
-
-
-def _described(action: Action) -> str:
-    """Name an action and its rank for the log, without the job's whole spec."""
-    match action:
-        case StartRank(world=world) | MarkRankExited(world=world):
-            subject: object = RankKey.of(world)
-        case DeleteCheckpoint(checkpoint=checkpoint):
-            subject = checkpoint.id
-        case _:
-            subject = action.key
-    return f"{type(action).__name__} {subject}"
 
 
 def _without_progress(observed: Observed) -> Observed:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -24,23 +25,27 @@ from paceline.cluster.agent.environments.uv import has_uv
 from paceline.cluster.agent.errors import AgentError, DataFolderInUseError, NoPortError
 from paceline.cluster.agent.folders import AgentFolder, lock
 from paceline.cluster.agent.inventory import address_towards, interface_of, take_inventory
-from paceline.cluster.agent.join import credential_for
+from paceline.cluster.agent.join import Credential, credential_for
 from paceline.cluster.agent.loop import Agent, AgentContext
 from paceline.cluster.agent.memory_groups import divide_own_group
 from paceline.cluster.agent.notices import NoticeWatch
 from paceline.cluster.agent.offer import NodeOffer, settle_offer
 from paceline.cluster.agent.processes import spare_from_memory_killer
 from paceline.cluster.agent.settings import AgentSettings, forget_token, read_settings
+from paceline.cluster.agent.supervisor import SpawnerOptions, start_spawner
 from paceline.cluster.agent.vitals import RankHeartbeats
 from paceline.distributed.heap import share_arenas
 from paceline.distributed.store_server import StoreServer
 from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.descriptors import allow_descriptors
 from paceline.monitoring.files import write_durably
 from paceline.monitoring.host import HostSampler
 from paceline.monitoring.log_file import cap_periodically
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 3.0
 PRIVATE_UMASK = 0o077
+#: File descriptors of an agent: connections of stores and ranks, and the files of ranks.
+DESCRIPTORS = 65_536
 LEFT_TO_RETURN, LEFT_RANKS = 3, 4
 
 log = logging.getLogger(__name__)
@@ -121,9 +126,11 @@ def prepare_memory_limit(settings: AgentSettings) -> AgentSettings:
 
 async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, notices: NoticeWatch) -> bool:
     """Run the agent until it ends. Returns whether it has left its ranks to the next one."""
-    credential = await credential_for(settings, folder)
+    if (joined := await _joined(settings, folder, offer)) is None:
+        return False
+    credential, spawner = joined
     vitals = RankHeartbeats(HostSampler(folder.path, time.monotonic()), offer.sampler, offer.gpu_error)
-    store = StoreServer()
+    store = StoreServer(allow_descriptors(DESCRIPTORS))
     cutting: asyncio.Task[None] | None = None
     try:
         address = settings.address or await _own_address(settings)
@@ -142,6 +149,7 @@ async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, 
             interface=interface_of(address),
             engines=engines,
             store_port=await _start_store(store, address, folder, settings.ports),
+            spawner=spawner,
         )
         stop, abandon = _events_of_signals(notices)
         logs = [folder.spawner_log, *([settings.log_file] if settings.log_file else [])]
@@ -153,6 +161,31 @@ async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, 
             cutting.cancel()
         await store.close()
         vitals.close()
+
+
+async def _joined(
+    settings: AgentSettings, folder: AgentFolder, offer: NodeOffer
+) -> tuple[Credential, subprocess.Popen[bytes] | None] | None:
+    """The node's credential; None: SIGTERM came first. An agent that has to join starts its spawner beside that, which takes seconds to load
+    torch: the coordinator may be starting too."""
+    spawner = None if folder.credential.exists() else start_spawner(folder, SpawnerOptions.of(settings), offer.locks.renew())
+    told_to_leave = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_leave.set)
+    joining, leaving = asyncio.ensure_future(credential_for(settings, folder)), asyncio.ensure_future(told_to_leave.wait())
+    joined = False
+    try:
+        await asyncio.wait({joining, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not joining.done():
+            return None
+        credential = await joining
+        joined = True
+        return credential, spawner
+    finally:
+        joining.cancel()
+        leaving.cancel()
+        if spawner is not None and not joined:  # it has no ranks
+            spawner.kill()
+            spawner.wait()
 
 
 async def _own_address(settings: AgentSettings) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging
 import os
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
@@ -72,9 +73,10 @@ class NodeRanks:
         gpu_percent: Callable[[int], float | None],
         on_change: Callable[[], None],
         engines: tuple[ContainerEngine, ...] = (),
+        spawner: subprocess.Popen[bytes] | None = None,
     ) -> None:
-        self._isolation, self._output_cap = isolation, settings.output_cap
-        self._on_change, self.cards = on_change, launch.SlotCards(offer.cards, hides_cards=offer.hides_cards)
+        self._isolation, self._output_cap, self._spool_kept = isolation, settings.output_cap, settings.spool_kept
+        self._on_change, self.cards = on_change, launch.SlotCards(offer.cards, offer.hides_cards, offer.gone)
         self._folder, self._http, run_as = folder, http, settings.confinement.run_as
         self.account = None if run_as is None else find_account(run_as)
         self._housekeeper = Housekeeper(folder.jobs, folder.trash)
@@ -86,14 +88,13 @@ class NodeRanks:
         self._code = JobCode(http, folder.bundles, self.account)
         self._artifacts = ArtifactUploader(http, folder.jobs, self._secrets.mask_of)
         self._files = FileUploader(http, folder.jobs, self._secrets.mask_of)
-        options = SpawnerOptions(settings.name, settings.trainer, settings.orphan_seconds, settings.confinement)
-        self._spawners = SpawnerFleet(folder, options, offer.locks, self._on_process_list, isolation)
-        allowed = rank_environment(os.environ, settings.confinement.pass_environment)
-        variables = preparation.variables_for_builds(allowed, os.environ, self.account)
+        self._spawners = SpawnerFleet(folder, SpawnerOptions.of(settings), offer.locks, self._on_process_list, isolation, spawner)
+        self._inherited = rank_environment(os.environ, settings.confinement.pass_environment)
+        variables = preparation.variables_for_builds(self._inherited, os.environ, self.account)
         self._environments = JobEnvironments(folder.environments, self.account, variables, self._spawners, self._environments_in_use)
         self._engines = NodeEngines(engines, self.account)
         self._stores = ServedStores(self._spawners.send, settings.ports)
-        self._link = RankLink(folder.agent_socket, self._on_message)
+        self._link = RankLink(folder.agent_socket, self._on_message, self._table.knows)
         self._curves = CurveReaders(settings.confinement, self.account, isolation)
         self._spawner_is_warm = asyncio.Event()
         self._launches: dict[RankKey, asyncio.Task[None]] = {}
@@ -231,7 +232,7 @@ class NodeRanks:
             await self._code.place(order)
             order = await self._with_packages(order)
             secrets = await self._secrets.fetch(order)
-            spawn = await launch.prepare(order, self.cards, local_slots, self._stores.choose, secrets)
+            spawn = await launch.prepare(order, self.cards, local_slots, self._stores.choose, secrets, self._inherited)
             spawn = self._engines.contained(spawn)
             surroundings.remember(spawn)
         except PackagesRefusedError as error:
@@ -344,7 +345,7 @@ class NodeRanks:
     def _follow(self, order: RankOrder) -> None:
         key = RankKey.of(order.world)
         mask = functools.partial(self._secrets.mask_of, key.job_id, key.generation)
-        self._uploader.follow(key, RankSpool(RankFolder.at(Path(order.folder)), key, self._output_cap, mask))
+        self._uploader.follow(key, RankSpool(RankFolder.at(Path(order.folder)), key, self._output_cap, mask, self._spool_kept))
 
     def _on_process_list(self, spawner: str, process_list: ProcessList, first: bool) -> None:
         if not spawner:

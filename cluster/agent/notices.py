@@ -103,6 +103,7 @@ class NoticeWatch:
     wall_clock: Callable[[], float] = time.time
     _notice_end: float | None = None
     _signalled_at: float | None = None
+    _end_moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def ends_at(self) -> float | None:
@@ -138,8 +139,14 @@ class NoticeWatch:
 
     async def until_last_seconds(self) -> None:
         """Wait until the end is so near that what still runs must be ended."""
-        while self._notice_end is None or time.monotonic() < self._notice_end - LAST_SECONDS:  # noqa: ASYNC110 - the end may move
-            await asyncio.sleep(0.2)
+        while (left := self._seconds_until_last()) > 0:
+            self._end_moved.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left if left < math.inf else None):
+                    await self._end_moved.wait()
+
+    def _seconds_until_last(self) -> float:
+        return math.inf if self._notice_end is None else self._notice_end - LAST_SECONDS - time.monotonic()
 
     def _pause(self, now: float) -> float:
         end = self._end_by_clock()
@@ -198,6 +205,7 @@ class NoticeWatch:
         if self._notice_end is not None and end >= self._notice_end - 1.0:
             return
         left, self._notice_end = end - time.monotonic(), end
+        self._end_moved.set()
         self.notice = Notice(ends_at=self.wall_clock() + left, reason=reason, returns=self.settings.returns if returns is None else returns)
         log.warning("a notice: %s; this node is drained, and ends in %.0f s", reason, max(0.0, left))
         self.on_notice()

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,8 +23,8 @@ from paceline.training.spec.stored import StoredSpec
 LOOK_SECONDS = 1.0
 #: Where the wall clock goes ahead of the monotonic one by more between two looks, this machine slept, or its clock was set.
 SLEPT_SECONDS = 5.0
-#: CPU time is measured over so long.
-CPU_WINDOW_SECONDS = 10.0
+#: CPU time is measured over so long, and read so often: for it all of /proc is gone through.
+CPU_WINDOW_SECONDS, CPU_SECONDS = 10.0, 5.0
 
 
 @dataclass
@@ -32,6 +32,11 @@ class CpuMeter:
     """CPU time of ranks over the last CPU_WINDOW_SECONDS, by pid."""
 
     _readings: dict[int, deque[tuple[float, float]]] = field(default_factory=dict)
+
+    def is_due(self, pids: Iterable[int], now: float) -> bool:
+        """Whether the CPU time of these ranks is to be read: every CPU_SECONDS, and until there are two readings of each."""
+        known: list[Sequence[tuple[float, float]]] = [self._readings.get(pid, ()) for pid in pids]
+        return any(len(readings) < 2 or now - readings[-1][0] >= CPU_SECONDS for readings in known)
 
     def note(self, seconds: Mapping[int, float], now: float) -> None:
         """Note the CPU time of every living rank."""
@@ -115,8 +120,12 @@ class RankObserver:
         alive = [rank for rank in self._table.ranks.values() if rank.phase is RankPhase.ALIVE and rank.pid is not None]
         if not alive:
             return
-        seen, seconds = await asyncio.to_thread(self._look, alive, now)
-        self._cpu.note(seconds, monotonic)
+        reads_cpu = self._cpu.is_due([rank.pid for rank in alive if rank.pid is not None], monotonic)
+        if not reads_cpu and not any(rank.is_script for rank in alive):
+            return
+        seen, seconds = await asyncio.to_thread(self._look, alive, now, reads_cpu)
+        if seconds is not None:
+            self._cpu.note(seconds, monotonic)
         for rank in alive:
             known = self._table.ranks.get(rank.key)
             if known is not None and known.ending is None and known.quiet_since != seen[rank.key]:
@@ -131,9 +140,11 @@ class RankObserver:
         self._awake_since = min(self._awake_since, now)  # a clock that was ahead, and has been set back
         self._last_look = now, monotonic
 
-    def _look(self, alive: Iterable[RankRecord], now: float) -> tuple[dict[RankKey, float | None], dict[int, float]]:
+    def _look(
+        self, alive: Iterable[RankRecord], now: float, reads_cpu: bool
+    ) -> tuple[dict[RankKey, float | None], dict[int, float] | None]:
         seen = {rank.key: quiet_since(rank, self._usual_patience, now, self._awake_since) for rank in alive}
-        return seen, cpu_seconds_of([rank.pid for rank in alive if rank.pid is not None])
+        return seen, cpu_seconds_of([rank.pid for rank in alive if rank.pid is not None]) if reads_cpu else None
 
     def read_stacks(self, key: RankKey, request: str) -> None:
         """Begin to read the stacks of a rank, unless that is under way."""

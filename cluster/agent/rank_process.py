@@ -152,7 +152,7 @@ def _why_not(spawn: Spawn) -> str | None:
         return None
     path, module, command = (spawn.order.spec.part("script", name) for name in ("path", "module", "command"))
     way_out = f"seen from {os.getcwd()}; set environment.working_directory"
-    if path is not None and not os.path.isfile(path):
+    if path is not None and not os.path.exists(path):
         if os.path.isabs(path):
             return f"script.path={path}: no such file on this node; put it there, or send its folder along with --workdir"
         return f"script.path={path}: no such file on this node, {way_out} or give an absolute path"

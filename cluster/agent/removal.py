@@ -15,22 +15,29 @@ def remove_tree(path: Path) -> None:
     every name is looked up in an open folder, so that putting a link in a folder's place leads nowhere else. A folder within a folder
     is moved up first: however deep it lies, neither its path nor the call stack gets long. Raises the first OSError of what cannot
     be removed."""
-    with _open(str(path)) as top:
-        waiting = os.listdir(top)
-        while waiting:
-            name = waiting.pop()
-            if _is_folder(name, top):
-                waiting += _empty(name, top)
-                os.rmdir(name, dir_fd=top)
-            else:
-                os.unlink(name, dir_fd=top)
+    with open_own(str(path)) as top:
+        empty_folder(top)
     path.rmdir()
+
+
+def empty_folder(top: int) -> None:
+    """Remove all that is in an open folder, as `remove_tree` does."""
+    if os.geteuid() == os.fstat(top).st_uid != 0:
+        os.fchmod(top, stat.S_IRWXU)
+    waiting = os.listdir(top)
+    while waiting:
+        name = waiting.pop()
+        if _is_folder(name, top):
+            waiting += _empty(name, top)
+            os.rmdir(name, dir_fd=top)
+        else:
+            os.unlink(name, dir_fd=top)
 
 
 def _empty(name: str, top: int) -> list[str]:
     """Remove the files in a folder in `top`, and move the folders in it up into `top`: their names there."""
     moved = list[str]()
-    with _open(name, top) as folder:
+    with open_own(name, top) as folder:
         for inner in os.listdir(folder):
             if _is_folder(inner, folder):
                 _make_ours(inner, folder)
@@ -42,7 +49,8 @@ def _empty(name: str, top: int) -> list[str]:
 
 
 @contextmanager
-def _open(name: str, parent: int | None = None) -> Iterator[int]:
+def open_own(name: str, parent: int | None = None) -> Iterator[int]:
+    """Open a folder that is to go, and make it writable first if it is ours. A link is not followed."""
     _make_ours(name, parent)
     folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     try:

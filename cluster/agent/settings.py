@@ -17,6 +17,7 @@ from paceline.cluster.agent.confinement import Confinement
 from paceline.cluster.agent.notices import NoticeSettings, add_notice_options, read_notice_options
 from paceline.cluster.agent.spawner import DEFAULT_ORPHAN_SECONDS, DEFAULT_TRAINER
 from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES, MIN_CAP_BYTES
+from paceline.cluster.agent.upload.spool_head import DEFAULT_KEPT_BYTES, MIN_KEPT_BYTES
 from paceline.cluster.passed_variables import why_not_passed
 from paceline.cluster.policy.quiet import PATIENCE_SECONDS
 from paceline.monitoring.cards import VARIABLE, CardChoice, CardChoiceError, read_option, read_variable
@@ -55,6 +56,7 @@ class AgentSettings:
     confinement: Confinement
     notices: NoticeSettings = NO_NOTICES
     authority: str | None = None  # --ca, as PEM: the one authority to believe; None: that of the join token, or those of this machine
+    spool_kept: int = DEFAULT_KEPT_BYTES  # of the acknowledged points of one rank, and of its events
     store_endpoints: frozenset[str] = frozenset()  # of jobs' stores, that the agent's own credentials may be sent to
     log_file: Path | None = None  # where its output goes; cut when it is large
 
@@ -101,6 +103,7 @@ def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
         trainer=options.trainer,
         orphan_seconds=options.orphan_seconds,
         output_cap=options.output_cap,
+        spool_kept=options.spool_kept,
         quiet_seconds=options.quiet_seconds,
         ports=options.port_range,
         confinement=Confinement(
@@ -186,6 +189,14 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_CAP_BYTES,
         metavar="SIZE",
         help="what one rank's output may take on disk, e.g. 256MiB; its head and its tail are kept (default: 256MiB)",
+    )
+    parser.add_argument(
+        "--spool-kept",
+        type=_spool_kept,
+        default=DEFAULT_KEPT_BYTES,
+        metavar="SIZE",
+        help="of the points of a living rank that the coordinator has, and of its events, so much stays on disk for one that is restored from an "
+        "older copy (default: 256MiB)",
     )
 
 
@@ -275,6 +286,13 @@ def _output_cap(value: str) -> int:
     size = _size(value)
     if size < MIN_CAP_BYTES:
         raise argparse.ArgumentTypeError(f"{value!r} is less than 1MiB, too little for the head and the tail of an output")
+    return size
+
+
+def _spool_kept(value: str) -> int:
+    size = _size(value)
+    if size < MIN_KEPT_BYTES:
+        raise argparse.ArgumentTypeError(f"{value!r} is less than {MIN_KEPT_BYTES >> 20}MiB")
     return size
 
 

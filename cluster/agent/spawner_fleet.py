@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import subprocess
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,11 @@ log = logging.getLogger(__name__)
 
 
 class SpawnerFailedError(Exception):
-    """The spawner of an environment ended before it could fork a rank. The message ends with the last line that it wrote."""
+    """The spawner of an environment ended by itself before it could fork a rank. The message ends with the last line that it wrote."""
+
+
+class SpawnerInterruptedError(OSError):
+    """The spawner of an environment was killed or could not be started, so that another try may help."""
 
 
 @dataclass
@@ -53,11 +58,18 @@ OnProcessList = Callable[[str, ProcessList, bool], None]
 
 class SpawnerFleet:
     def __init__(
-        self, folder: AgentFolder, options: SpawnerOptions, locks: CardLocks, on_process_list: OnProcessList, isolation: Isolation
+        self,
+        folder: AgentFolder,
+        options: SpawnerOptions,
+        locks: CardLocks,
+        on_process_list: OnProcessList,
+        isolation: Isolation,
+        default: subprocess.Popen[bytes] | None = None,
     ) -> None:
+        """Make a fleet. `default`: its default spawner, if that was started already."""
         self._folder, self._options, self._locks, self._on_process_list = folder, options, locks, on_process_list
         self._isolation = isolation
-        self._default = Supervisor(folder, options, locks, self._apply_default)
+        self._default = Supervisor(folder, options, locks, self._apply_default, default)
         self._is_outdated = False
         self._members: dict[str, _Member] = {}
 
@@ -102,7 +114,7 @@ class SpawnerFleet:
 
     async def ensure(self, name: str, command: tuple[str, ...], variables: dict[str, str]) -> None:
         """Wait until the spawner of this environment is warm; it is started unless it is there. `command`: its interpreter and what that runs.
-        Raises SpawnerFailedError."""
+        Raises SpawnerFailedError and SpawnerInterruptedError."""
         while (member := self._members.get(name)) is not None and member.supervisor.is_ending:
             await asyncio.wait({member.task})
         member = member or self._start(name, command, variables)
@@ -116,7 +128,7 @@ class SpawnerFleet:
         finally:
             member.users -= 1
         if not member.warm.is_set():
-            raise SpawnerFailedError(self._why_failed(member))
+            raise self._failure_of(member)
 
     def has_ended(self, name: str) -> bool:
         """Whether the spawner of an environment takes no more orders. The default one is followed by another."""
@@ -178,13 +190,16 @@ class SpawnerFleet:
             member.warm.set()
         self._on_process_list(name, listed, first)
 
-    def _why_failed(self, member: _Member) -> str:
+    def _failure_of(self, member: _Member) -> SpawnerFailedError | SpawnerInterruptedError:
+        told = member.supervisor.failure or "its process has ended"
+        if not member.supervisor.failed_by_itself:
+            return SpawnerInterruptedError(f"the process that is to have these packages warm did not start: {told}")
         last = ""
         with contextlib.suppress(OSError), open(self._folder.spawner_log, "rb") as file:
             file.seek(max(member.log_size, os.fstat(file.fileno()).st_size - MOST_LOG_BYTES))
             lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
             last = lines[-1].strip() if lines else ""
-        return f"Paceline does not start with these packages: {last or member.supervisor.failure or 'its process has ended'}"
+        return SpawnerFailedError(f"Paceline does not start with these packages: {last or told}")
 
     # -- the end
 

@@ -28,7 +28,6 @@ AT_ONCE = 4
 
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3\.\d+/")
-_INSTALLED_PROGRAM = re.compile(r".*/bin/[^./]+")
 #: What is below the user's program in a forked rank.
 _STARTERS = ("paceline/training/warm_start.py", "paceline/cluster/agent/rank_process.py")
 _SPAWNER = "paceline.cluster.agent.spawner"
@@ -150,7 +149,9 @@ def _innermost(frames: list[_Frame]) -> tuple[PythonFrame, ...]:
     frames = frames[:start]
     kept = frames if len(frames) <= MOST_FRAMES else [*frames[:half], *frames[-half:]]
     return tuple(
-        PythonFrame(_last_name(frame.name)[:MOST_CHARACTERS], short(frame.filename)[-MOST_CHARACTERS:], frame.line, is_own(frame.filename))
+        PythonFrame(
+            _last_name(frame.name)[:MOST_CHARACTERS], short(frame.filename)[-MOST_CHARACTERS:], frame.line, is_users(frame.filename)
+        )
         for frame in kept
     )
 
@@ -158,12 +159,6 @@ def _innermost(frames: list[_Frame]) -> tuple[PythonFrame, ...]:
 def _last_name(qualified: str) -> str:
     """The name of a function without the functions that it is defined in."""
     return qualified.rpartition("<locals>.")[2]
-
-
-def is_own(file: str) -> bool:
-    """Whether a file is the user's; a rank may run on another Python than the agent. Programs of an environment, as `torchrun`, are not
-    the user's."""
-    return is_users(file) and not _STANDARD_LIBRARY.match(file) and not _INSTALLED_PROGRAM.fullmatch(file)
 
 
 def short(file: str) -> str:

@@ -20,6 +20,7 @@ from paceline.cluster.agent.confinement import Confinement, rank_environment
 from paceline.cluster.agent.errors import CardTakenError, SpawnerStartError
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
+from paceline.cluster.agent.settings import AgentSettings
 from paceline.cluster.agent.spawner_link import ProcessList, Shutdown, ToSpawner, decode_process_list, encode_to_spawner
 from paceline.location import ROOT
 from paceline.monitoring.backoff import Backoff
@@ -48,6 +49,11 @@ class SpawnerOptions:
     command: tuple[str, ...] = (sys.executable, "-m", SPAWNER)  # an interpreter with these packages, and what it runs
     variables: tuple[tuple[str, str], ...] = ()  # of its environment, besides what ranks get of the agent's
 
+    @classmethod
+    def of(cls, settings: AgentSettings) -> SpawnerOptions:
+        """The options of an agent's default spawner."""
+        return cls(settings.name, settings.trainer, settings.orphan_seconds, settings.confinement)
+
     def words(self) -> list[str]:
         """The options as words of its command line."""
         words = ["--name", self.node, "--trainer", self.trainer, "--orphan-seconds", str(self.orphan_seconds)]
@@ -70,16 +76,19 @@ class Supervisor:
         options: SpawnerOptions,
         locks: CardLocks,
         on_process_list: Callable[[ProcessList, bool], None],
+        process: subprocess.Popen[bytes] | None = None,
     ) -> None:
+        """Make a supervisor. `process`: a spawner that was started already."""
         self._folder, self._place = folder, folder.spawner(options.environment)
         self._options = options
         self._locks = locks
         self._on_process_list = on_process_list
         self._writer: asyncio.StreamWriter | None = None
-        self._process: subprocess.Popen[bytes] | None = None  # None where a predecessor started it
+        self._process = process  # None where a predecessor started it
         self._pid: int | None = None
         self._start_timeout = ENVIRONMENT_TIMEOUT_SECONDS if options.environment else START_TIMEOUT_SECONDS
         self.failure: str | None = None  # why the spawner of an environment could not be started
+        self.failed_by_itself = False  # it ended with an exit code, as it would with these packages again
         self._ending = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -120,7 +129,7 @@ class Supervisor:
                 if self._ending.is_set():
                     break
                 if self._options.environment:
-                    self.failure = str(error)
+                    self.failure, self.failed_by_itself = str(error), error.by_itself
                     break
                 log.error("%s; trying again", error)
                 await backoff.pause()
@@ -159,7 +168,7 @@ class Supervisor:
                 return
             self._process = None
             if code != 0:
-                raise SpawnerStartError(f"the spawner exited with code {code}; see {self._folder.spawner_log}")
+                raise SpawnerStartError(f"the spawner exited with code {code}; see {self._folder.spawner_log}", by_itself=code > 0)
         if not self._options.command:
             raise SpawnerStartError(f"the spawner {self._options.environment} of the agent before has ended")
         try:

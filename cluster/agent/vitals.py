@@ -15,6 +15,7 @@ from paceline.monitoring.samples import Gpu, GpuSample, HostSample
 
 #: A reading that takes longer is told of: a driver is in trouble, or a file system does not answer.
 SLOW_SECONDS = 15.0
+#: In place of a reading of this machine that there is not: a coordinator knows it by its memory of 0.
 UNKNOWN_HOST = HostSample(
     cpu_percent=0.0,
     memory_used_bytes=0,
@@ -80,7 +81,7 @@ class Readings(Generic[T]):
         hangs = self.under_way() and seconds > SLOW_SECONDS
         trouble = f"no reading of {self._name} for {seconds:.0f} s" if hangs else self.error
         if trouble is not None and not self._troubled:
-            log.warning("%s; heartbeats go on with the last one", trouble)
+            log.warning("%s; heartbeats go on without", trouble)
         self._troubled = trouble is not None
         return trouble
 
@@ -107,11 +108,10 @@ class RankHeartbeats:
         self._refresh()
 
     def heartbeat(self, backlog_records: int) -> Heartbeat:
-        """The heartbeat with the newest readings."""
-        self._host.trouble()
+        """The heartbeat with the newest readings, without those that are out of date."""
         return Heartbeat(
             time=time.time(),
-            host=self._host.newest or UNKNOWN_HOST,
+            host=(None if self._host.trouble() else self._host.newest) or UNKNOWN_HOST,
             gpus=self._gpu_samples(),
             gpu_error=self._gpu_error,
             backlog_records=backlog_records,
@@ -134,9 +134,9 @@ class RankHeartbeats:
         return self._gpus.newest or ()
 
     def gpu_percent(self, slot: int) -> float | None:
-        """The utilization of the card of a slot at the last heartbeat; None where it is not known."""
-        newest = (self._gpus.newest if self._gpus is not None else None) or ()
-        return newest[slot].utilization_percent if slot < len(newest) else None
+        """The utilization of the card of a slot, as a heartbeat would tell it now; None where it is not known, as while the driver hangs."""
+        samples = self._gpu_samples()
+        return samples[slot].utilization_percent if slot < len(samples) else None
 
     def _refresh(self) -> None:
         self._began_at = time.time()

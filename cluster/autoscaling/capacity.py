@@ -17,6 +17,7 @@ class NodeRoomLeft:
     pool: PoolFacts
     free: int
     node: NodeFacts | None = None  # None: it has not joined yet
+    folder: str | None = None  # the disk of its default folder for checkpoints; None: others may see that folder too
     promised: int = 0  # slots, busy ones too, that are kept for jobs which the node cannot take now
 
     def is_open_to(self, request: Request, occupied: Collection[str]) -> bool:
@@ -59,14 +60,15 @@ class Capacity:
     def of(cls, facts: ScalingFacts) -> Capacity:
         """The room before any job is looked at."""
         pools = {pool.name: pool for pool in facts.pools}
-        rooms = [NodeRoomLeft(pools[node.pool], node.free, node) for node in facts.nodes if node.pool in pools and _usable(node)]
+        mine = [(pools[node.pool], node) for node in facts.nodes if node.pool in pools]
+        rooms = [NodeRoomLeft(pool, node.free, node, node.folder) for pool, node in mine if node.is_usable]
         count = Counter(dict.fromkeys(pools, 0))
-        count.update(node.pool for node in facts.nodes if node.pool in pools)
+        count.update(pool.name for pool, _ in mine)
+        capacity = cls(pools, count, rooms, facts.ending)
         for name, under_way in facts.launching.items():
             if name in pools:
-                count[name] += under_way
-                rooms += [NodeRoomLeft(pools[name], pools[name].slots) for _ in range(under_way)]
-        return cls(pools, count, rooms, facts.ending)
+                capacity._add(pools[name], under_way)
+        return capacity
 
     def places(self, pool: PoolFacts) -> int:
         """How many more nodes this pool may have."""
@@ -82,17 +84,20 @@ class Capacity:
             room.free -= count * request.slots_per_block
         return {room.node.id for room, _ in taken if room.node is not None}
 
-    def lacking(self, request: Request, blocks: int, pool: PoolFacts, occupied: Collection[str] = ()) -> int:
-        """How many new nodes of this pool would make `blocks` of the job fit."""
-        here = sum(self._blocks_in(request, room.free) for room in self._rooms_of(request, pool, occupied))
-        per_node = 1 if request.spread else pool.slots // request.slots_per_block
+    def lacking(self, request: Request, blocks: int, pool: PoolFacts, occupied: Collection[str] = ()) -> int | None:
+        """How many new nodes of this pool would make `blocks` of the job fit; None: no number of them, since each has its own folder."""
+        per_node = pool.blocks_per_node(request)
+        if pool.no_shared_folder and _needs_one_folder(request):
+            return 1 if blocks <= per_node else None
+        sets = _together(request, self._rooms_of(request, pool, occupied))
+        here = max(sum(self._blocks_in(request, room.free) for room in rooms) for rooms in sets)
         return -(-max(0, blocks - here) // per_node)
 
     def reserve(self, request: Request, pools: Sequence[PoolFacts]) -> None:
         """Keep room for a job that will fit on present nodes of one of the pools once other jobs have ended, as placement does: nothing that comes
         after it gets these slots."""
-        for pool in pools:
-            rooms = [each for each in self.rooms if each.pool is pool and each.node is not None and each.allows(request)]
+        present = ([each for each in self.rooms if each.pool is pool and each.node is not None and each.allows(request)] for pool in pools)
+        for rooms in (together for mine in present for together in _together(request, mine)):
             held = {id(each): self._blocks_in(request, each.unpromised) for each in rooms}
             left = request.fewest_blocks
             if sum(held.values()) < left:
@@ -107,9 +112,14 @@ class Capacity:
 
     def launch(self, pool: PoolFacts, count: int) -> None:
         """Add new nodes of this pool."""
-        self.count[pool.name] += count
         self.new[pool.name] += count
-        self.rooms += [NodeRoomLeft(pool, pool.slots) for _ in range(count)]
+        self._add(pool, count)
+
+    def _add(self, pool: PoolFacts, count: int) -> None:
+        self.count[pool.name] += count
+        for _ in range(count):
+            folder = f"of coming node {len(self.rooms)}" if pool.no_shared_folder else None
+            self.rooms.append(NodeRoomLeft(pool, pool.slots, folder=folder))
 
     def _rooms_of(self, request: Request, pool: PoolFacts, occupied: Collection[str]) -> list[NodeRoomLeft]:
         return [each for each in self.rooms if each.pool is pool and each.is_open_to(request, occupied)]
@@ -117,9 +127,14 @@ class Capacity:
     def _fitting(
         self, request: Request, blocks: int, pool: PoolFacts, *, coming: bool, occupied: Collection[str]
     ) -> list[tuple[NodeRoomLeft, int]] | None:
+        """The nodes that take the blocks, as few as there need be of those that may share a folder."""
+        rooms = [each for each in self._rooms_of(request, pool, occupied) if coming or each.node is not None]
+        found = [taken for together in _together(request, rooms) if (taken := self._fullest(request, blocks, together)) is not None]
+        return min(found, key=len, default=None)
+
+    def _fullest(self, request: Request, blocks: int, rooms: Sequence[NodeRoomLeft]) -> list[tuple[NodeRoomLeft, int]] | None:
         """The nodes that take the blocks, the fullest first, so that whole nodes stay free."""
         left, taken = blocks, list[tuple[NodeRoomLeft, int]]()
-        rooms = [each for each in self._rooms_of(request, pool, occupied) if coming or each.node is not None]
         for room in sorted(rooms, key=lambda each: (each.node is None, each.free)):
             count = min(left, self._blocks_in(request, room.free))
             if count:
@@ -133,5 +148,11 @@ class Capacity:
         return min(1, blocks) if request.spread else blocks
 
 
-def _usable(node: NodeFacts) -> bool:
-    return node.schedulable and not node.leaving
+def _needs_one_folder(request: Request) -> bool:
+    return request.one_folder and request.blocks > 1
+
+
+def _together(request: Request, rooms: Sequence[NodeRoomLeft]) -> list[Sequence[NodeRoomLeft]]:
+    """The largest sets of these nodes on which the job may lie: all of them or, where it saves in their default folder, those that may share one."""
+    folders = {each.folder for each in rooms if each.folder is not None} if _needs_one_folder(request) else set()
+    return [[each for each in rooms if each.folder in (None, folder)] for folder in sorted(folders)] or [rooms]

@@ -2,12 +2,14 @@
 
 Pending jobs are taken by priority, then age. Each takes room on present nodes and on those under way first; for what does not fit, new nodes of the
 best pool are asked for, as many as make the whole gang fit or, where the pool may not grow so far, its smallest size. Nothing is launched for a job
-that will start sooner without. Then come jobs that run with fewer ranks than they are to have: new nodes are asked for what they lack, or for as much
+that will start sooner without: one that may start in a moment, or that gets the slots of running jobs by the time at which a node would be ready, as far
+as the ends of these are known (`forecast`). Then come jobs that run with fewer ranks than they are to have: new nodes are asked for what they lack, or for as much
 of it as there may be. One that has not grown although nodes came for it, or were idle, is left alone for a while, longer each time, so that a pool
 does not launch and drain for nothing.
 
 A node is drained once it has been idle for the pool's `idle_seconds` and no pending job can use it; one that a running job can grow onto has a moment
 for that at least. A busy node never is: an interruption notice is the node's own affair (`cluster.agent.notices`).
+One that stays lost counts for no minimum, and is drained so that another one can take its place.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from paceline.cluster.autoscaling.capacity import Capacity
 from paceline.cluster.autoscaling.decisions import DrainNode, LaunchNodes, ScalingDecision, Withheld
 from paceline.cluster.autoscaling.facts import GrowingGang, NodeFacts, PendingJob, PoolFacts, ScalingFacts
+from paceline.cluster.autoscaling.forecast import ExpectedStart, expected_starts
 from paceline.cluster.policy.requirements import CONTAINER_ENGINE
 from paceline.monitoring.words import plural
 
@@ -27,6 +31,8 @@ from paceline.monitoring.words import plural
 AVOID_SECONDS = 1800.0
 #: An idle node that a running job can grow onto is kept for so long at least, although its pool has a shorter `idle_seconds`.
 OFFERED_SECONDS = 60.0
+#: A node that is lost is replaced after so long: an agent that was only cut off for a moment is heard from again by then.
+LOST_SECONDS = 300.0
 
 
 @dataclass
@@ -37,6 +43,11 @@ class _Look:
     now: datetime
     capacity: Capacity
     reasons: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # by pool: why it is to grow
+
+    @cached_property
+    def starts(self) -> dict[str, ExpectedStart]:
+        """Which jobs will get their slots without a further node. Only found out where a node may be launched: it takes passes over the queue."""
+        return expected_starts(self.facts, self.now)
 
     def waited(self, job: PendingJob) -> float:
         return (self.now - job.request.queued_at).total_seconds()
@@ -66,7 +77,8 @@ def _turn(job: PendingJob) -> tuple[int, datetime, str]:
 
 def _fill_up(look: _Look, pool: PoolFacts) -> None:
     """Bring the pool to its minimum, which counts even where its budget is spent."""
-    lacking = min(pool.min_nodes - look.capacity.count[pool.name], look.capacity.places(pool))
+    alive = look.capacity.count[pool.name] - sum(node.pool == pool.name and _is_lost(node, look.now) for node in look.facts.nodes)
+    lacking = min(pool.min_nodes - alive, look.capacity.places(pool))
     if lacking > 0 and not _rests(pool, look.now):
         look.capacity.launch(pool, lacking)
         look.reasons[pool.name].append(f"it is to have at least {plural(pool.min_nodes, 'node')}")
@@ -89,11 +101,14 @@ def _make_room(look: _Look, job: PendingJob) -> Withheld | None:
         capacity.reserve(request, pools)
         return Withheld(request.job_id, f"it waits for less than {look.facts.patience_seconds:g} s, and may start in a moment")
     refusals: dict[str, list[str]] = {pool.name: [] for pool in pools}
-    for blocks in sizes:
-        if _launch(look, job, blocks, pools, f"waits for {plural(blocks * request.slots_per_block, 'slot')}", refusals):
-            return None
-    capacity.reserve(request, pools)
-    return _withheld(look, job, refusals)
+    growths = (_growth(look, job, blocks, pools, refusals) for blocks in sizes)
+    growth = next((each for each in growths if each is not None), None)
+    refused = _withheld(look, job, refusals) if growth is None else _sooner(look, job, growth)
+    if growth is None or refused is not None:
+        capacity.reserve(request, pools)
+        return refused
+    _launch(look, job, growth, f"waits for {plural(growth.blocks * request.slots_per_block, 'slot')}")
+    return None
 
 
 def _grow(look: _Look, gang: GrowingGang) -> Withheld | None:
@@ -111,8 +126,12 @@ def _grow(look: _Look, gang: GrowingGang) -> Withheld | None:
             if used is not None:
                 _keep(look, gang, used)
                 return None
-        if hindered is None and _launch(look, job, blocks, pools, gang.why, refusals, gang.occupied):
-            return None
+        growth = None if hindered else _growth(look, job, blocks, pools, refusals, gang.occupied)
+        if growth is not None:
+            hindered = _sooner(look, job, growth)
+            if hindered is None:
+                _launch(look, job, growth, gang.why, gang.occupied)
+                return None
     return _withheld(look, job, refusals) if hindered is None else hindered
 
 
@@ -141,28 +160,54 @@ def _why_not_now(look: _Look, gang: GrowingGang) -> Withheld | None:
     return None
 
 
-def _launch(
-    look: _Look,
-    job: PendingJob,
-    blocks: int,
-    pools: Sequence[PoolFacts],
-    why: str,
-    refusals: dict[str, list[str]],
-    occupied: Collection[str] = (),
-) -> bool:
-    """Launch nodes of the best pool, so that `blocks` of the job fit. Returns whether any pool may; why not is added to `refusals`."""
-    capacity = look.capacity
-    lacking = {pool.name: capacity.lacking(job.request, blocks, pool, occupied) for pool in pools}
-    for pool in sorted(pools, key=lambda each: _rank(each, lacking[each.name], look.now)):
-        refusal = _refusal(capacity, job, pool, lacking[pool.name], look.now)
+@dataclass(frozen=True)
+class _Growth:
+    """So many nodes more for a pool, so that `blocks` of a job fit."""
+
+    pool: PoolFacts
+    count: int
+    blocks: int
+
+
+def _growth(
+    look: _Look, job: PendingJob, blocks: int, pools: Sequence[PoolFacts], refusals: dict[str, list[str]], occupied: Collection[str] = ()
+) -> _Growth | None:
+    """The best pool that may have the nodes which make `blocks` of the job fit; None: none may. Why not is added to `refusals`."""
+    growths = list[_Growth]()
+    for pool in pools:
+        lacking = look.capacity.lacking(job.request, blocks, pool, occupied)
+        if lacking is None:
+            refusals[pool.name].append(pool.no_shared_folder)
+        else:
+            growths.append(_Growth(pool, lacking, blocks))
+    for growth in sorted(growths, key=lambda each: _rank(each.pool, each.count, look.now)):
+        refusal = _refusal(look.capacity, growth.pool, growth.count, look.now)
         if refusal is None:
-            capacity.launch(pool, lacking[pool.name])
-            used = capacity.take(job.request, blocks, pool, coming=True, occupied=occupied)
-            capacity.needed |= used or set()
-            look.reasons[pool.name].append(f"job {job.request.job_id} {why}")
-            return True
-        refusals[pool.name].append(refusal)
-    return False
+            return growth
+        refusals[growth.pool.name].append(refusal)
+    return None
+
+
+def _launch(look: _Look, job: PendingJob, growth: _Growth, why: str, occupied: Collection[str] = ()) -> None:
+    """Launch nodes for the job, and give it room on them."""
+    pool, capacity = growth.pool, look.capacity
+    capacity.launch(pool, growth.count)
+    used = capacity.take(job.request, growth.blocks, pool, coming=True, occupied=occupied)
+    capacity.needed |= used or set()
+    look.reasons[pool.name].append(f"job {job.request.job_id} {why}")
+
+
+def _sooner(look: _Look, job: PendingJob, growth: _Growth) -> Withheld | None:
+    """Why nothing is launched for a job that is expected to get its slots before a node of the pool would be ready; None: it is not."""
+    job_id, takes = job.request.job_id, growth.pool.launch_seconds
+    start = look.starts.get(job_id)
+    if start is None or start.at > look.now + timedelta(seconds=takes):
+        return None
+    at = start.at + timedelta(seconds=-start.at.timestamp() % 10)  # not another text at every look
+    cause = f"when job{'s' * (len(start.after) > 1)} {', '.join(start.after)} end{'s' * (len(start.after) == 1)}"
+    where = cause if start.after else "on a node that is under way"
+    told = f"slots for it are expected by {at:%H:%M:%S} UTC, {where}, and a new node of {growth.pool.name} takes {takes:.0f} s"
+    return Withheld(job_id, told, {growth.pool.name: told})
 
 
 def _withheld(look: _Look, job: PendingJob, refusals: dict[str, list[str]]) -> Withheld:
@@ -177,6 +222,9 @@ def _obstacle(pool: PoolFacts, job: PendingJob) -> str | None:
         return f"it needs {plural(job.request.slots_per_block, 'slot')} on one node, and those of {pool.name} have {pool.slots}"
     if pool.spot and not job.survives_interruption:
         return f"nodes of {pool.name} can be taken away, and it would lose its work"
+    apart = job.folder is not None or (job.request.one_folder and pool.blocks_per_node(job.request) < job.request.fewest_blocks)
+    if pool.no_shared_folder and apart:
+        return pool.no_shared_folder
     requirements = job.request.requirements
     if pool.wrong_device and requirements.device not in (None, pool.device):
         return pool.wrong_device
@@ -190,8 +238,7 @@ def may_hold(pool: PoolFacts, job: PendingJob) -> bool:
     request = job.request
     if _obstacle(pool, job) is not None:
         return False
-    per_node = 1 if request.spread else pool.slots // request.slots_per_block
-    return per_node * pool.max_nodes >= request.fewest_blocks
+    return pool.blocks_per_node(request) * pool.max_nodes >= request.fewest_blocks
 
 
 def _why_no_pool(pools: Sequence[PoolFacts], job: PendingJob) -> Withheld:
@@ -206,8 +253,8 @@ def _rank(pool: PoolFacts, lacking: int, now: datetime) -> tuple[bool, float, fl
     return shaky, lacking * pool.cost, pool.launch_seconds, pool.name
 
 
-def _refusal(capacity: Capacity, job: PendingJob, pool: PoolFacts, count: int, now: datetime) -> str | None:
-    """Why no `count` nodes of this pool are launched for the job; None: they may be."""
+def _refusal(capacity: Capacity, pool: PoolFacts, count: int, now: datetime) -> str | None:
+    """Why no `count` nodes of this pool are launched for a job; None: they may be."""
     places = capacity.places(pool)
     if count > places:
         return f"{pool.name} may have {plural(places, 'node')} more, and it lacks {count}"
@@ -223,18 +270,21 @@ def _rests(pool: PoolFacts, now: datetime) -> bool:
 
 
 def _superfluous(look: _Look) -> tuple[DrainNode, ...]:
-    """Idle nodes to drain, the longest idle first; never below the minimum, and none that a job will use."""
+    """Idle nodes to drain, the longest idle first; never below the minimum, and none that a job will use. Lost ones whatever the minimum is."""
     drains = []
     for pool in look.facts.pools:
         mine = [node for node in look.facts.nodes if node.pool == pool.name]
-        staying = sum(not node.leaving for node in mine)
+        staying = sum(not node.leaving and not _is_lost(node, look.now) for node in mine)
         over = staying + look.facts.launching.get(pool.name, 0) - pool.max_nodes
         for node in sorted(mine, key=_idle_order):
             why = _why_drain(pool, node, over, look.now)
-            if why is None or staying <= pool.min_nodes or _has_a_use(look, node) or look.capacity.new[pool.name]:
+            is_lost = _is_lost(node, look.now)
+            is_kept = not is_lost and (staying <= pool.min_nodes or _has_a_use(look, node))
+            if why is None or is_kept or look.capacity.new[pool.name]:
                 continue
             drains.append(DrainNode(node.id, pool.name, why))
-            staying, over = staying - 1, over - 1
+            if not is_lost:
+                staying, over = staying - 1, over - 1
     return tuple(drains)
 
 
@@ -251,6 +301,10 @@ def _has_a_use(look: _Look, node: NodeFacts) -> bool:
     return node.id in look.capacity.needed or (fresh and node.id in look.capacity.offered)
 
 
+def _is_lost(node: NodeFacts, now: datetime) -> bool:
+    return node.lost_since is not None and now - node.lost_since >= timedelta(seconds=LOST_SECONDS)
+
+
 def _idle_order(node: NodeFacts) -> tuple[bool, float, str]:
     return node.idle_since is None, node.idle_since.timestamp() if node.idle_since else 0.0, node.id
 
@@ -258,6 +312,8 @@ def _idle_order(node: NodeFacts) -> tuple[bool, float, str]:
 def _why_drain(pool: PoolFacts, node: NodeFacts, over: int, now: datetime) -> str | None:
     if node.idle_since is None or node.leaving:
         return None
+    if _is_lost(node, now):
+        return "its agent has not been heard from, and another node may take its place"
     idle = (now - node.idle_since).total_seconds()
     if over > 0:
         return f"{pool.name} may have {plural(pool.max_nodes, 'node')}, and it is idle"

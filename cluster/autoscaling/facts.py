@@ -26,6 +26,7 @@ class PoolFacts:
     taints: frozenset[str] = frozenset()
     wrong_device: str = ""  # why its nodes are expected to have another device than its owner says, and what to do
     no_engine: str = ""  # why its nodes are expected to run no containers, and what to do
+    no_shared_folder: str = ""  # why its next node is expected to share its default folder for checkpoints with no other, and what to do
     spot: bool = False  # its nodes may be taken away at any time
     cost: float = 1.0  # of a node for an hour, in any unit that the pools have in common
     launch_seconds: float = DEFAULT_LAUNCH_SECONDS  # from a launch to a ready node, as it was of late
@@ -40,13 +41,17 @@ class PoolFacts:
         """Whether nodes beyond the minimum may no longer be launched, nor kept while they are idle."""
         return self.budget_node_hours is not None and self.spent_node_hours >= self.budget_node_hours
 
+    def blocks_per_node(self, request: Request) -> int:
+        """How many blocks of the job an empty node holds."""
+        return min(1 if request.spread else self.slots, self.slots // request.slots_per_block)
+
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """A node of a pool that was ready once and has not left."""
+    """A node that was ready once and has not left."""
 
     id: str
-    pool: str
+    pool: str | None
     slots: int
     free: int  # slots that no rank holds
     idle_since: datetime | None  # since when all of its slots are free; None: some are in use
@@ -55,14 +60,31 @@ class NodeFacts:
     taints: frozenset[str] = frozenset()
     schedulable: bool = True  # ready; not cordoned, draining, unreachable
     leaving: bool = False  # it drains: it still counts, and is not used
+    lost_since: datetime | None = None  # since when its agent is given up; None: it is heard from, or its machine is to come back
+    folder: str | None = None  # the disk of its default folder for checkpoints; None: others may see that folder too
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether new jobs go there."""
+        return self.schedulable and not self.leaving
 
 
 @dataclass(frozen=True)
 class PendingJob:
-    """A job that waits for slots."""
+    """A job that waits for slots, or for further ones."""
 
     request: Request
     survives_interruption: bool = True  # it may run on nodes that can be taken away
+    folder: str | None = None  # as of `NodeFacts`: where its ranks save, so that further ones have to see it; None: anywhere
+
+
+@dataclass(frozen=True)
+class ExpectedEnd:
+    """A job that is expected to free its slots. `slots`: how many of them, by node."""
+
+    job_id: str
+    at: datetime
+    slots: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -89,4 +111,5 @@ class ScalingFacts:
     launching: dict[str, int]
     ending: Mapping[str, int] = field(default_factory=dict)
     growing: Sequence[GrowingGang] = ()
+    expected_ends: Sequence[ExpectedEnd] = ()  # of the jobs that hold slots, where one is known
     patience_seconds: float = DEFAULT_PATIENCE_SECONDS  # how long a job waits before nodes are launched for it: it may start in a moment

@@ -6,6 +6,7 @@ It mirrors `cluster.policy.growth`, which will give the gang the slots: a node t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -61,24 +62,29 @@ def growing_gang(
     priority: int,
     since: datetime,
     *,
+    folders: Mapping[str, str | None],
     survives_interruption: bool,
     rests: bool = False,
     retry_at: datetime | None = None,
 ) -> GrowingGang | None:
-    """The gang with what it lacks; None: no further block would be of use to it. `since`: it has lacked slots since then; `rests`: an elastic script
+    """The gang with what it lacks; None: no further block would be of use to it. `since`: it has lacked slots since then; `folders`: the default folder
+    for checkpoints of each present node (`NodeView.folder`); `rests`: an elastic script
     that will start again on more of the present nodes; `retry_at`: no node is launched for it before."""
     sizes = further_blocks(gang)
     if not sizes:
         return None
     spread = gang.most_per_node is not None
     requirements = replace(gang.requirements, device=gang.device)
-    request = Request(gang.job_id, sizes[0], gang.block, priority, since, spread=spread, requirements=requirements)
+    request = Request(gang.job_id, sizes[0], gang.block, priority, since, sizes[-1], spread=spread, requirements=requirements)
+    request = replace(request, one_folder=gang.one_folder)
+    mine = {folders.get(node_id) for node_id in _processes(gang) if gang.one_folder} - {None}
+    elsewhere = {node_id for node_id, folder in folders.items() if mine and folder not in (None, *mine)}
     until = gang.rests_until if gang.request is not None else joins_at(gang.join_failures)
     return GrowingGang(
-        PendingJob(request, survives_interruption=survives_interruption),
+        PendingJob(request, survives_interruption, next(iter(mine), None)),
         sizes,
         f"runs with {len(gang.staying)} of {gang.target} ranks",
-        occupied=frozenset(_processes(gang)) if spread else frozenset(),
+        occupied=frozenset(elsewhere.union(_processes(gang) if spread else ())),
         rests_until=until,
         retry_at=retry_at,
         restarting=rests,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from paceline.cluster.experiments.analysis.predictor import MeasuredConfiguration, PredictedStep
+from paceline.cluster.experiments.analysis.predictor import MeasuredConfiguration, ModelState, PredictedStep
 from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.experiments.grid import expand
 from paceline.cluster.experiments.spec import ExperimentSpec
@@ -25,7 +25,7 @@ from paceline.parallelism.planning.cost.fit import FittedSpeeds, fit
 from paceline.parallelism.planning.cost.parameters import MeasuredPlan
 from paceline.parallelism.planning.cost.speeds import Speeds, of_cpu_slots, of_device
 from paceline.parallelism.planning.machines import Link
-from paceline.parallelism.planning.memory import Setup
+from paceline.parallelism.planning.memory import Setup, state_bytes_per_parameter
 from paceline.training.planning.estimates import setup_of
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
@@ -62,6 +62,8 @@ class CostPredictor:
     scaling: Scaling = "strong"
     device: str | None = None  # as the driver gives it; None: CPU slots
     machines: Mapping[int, int] = field(default_factory=dict)  # hosts of a trial's ranks, by its index; one where nothing is said
+    slot_memory_bytes: int | None = None  # of the smallest slot that a trial ran on; None: not known
+    _jobs: dict[int, JobShape | None] = field(default_factory=dict, init=False, repr=False, compare=False)  # those asked for so far
 
     def fit(self, measured: Sequence[MeasuredConfiguration]) -> FittedCostPredictor | None:
         """Fit the speeds of devices and links to measured steps. None: they do not suffice, or the device is unknown."""
@@ -76,8 +78,24 @@ class CostPredictor:
             found = replace(found, speeds=with_assumed_network(found.speeds))
         return FittedCostPredictor(self, found, slots_per_node=widest, network_measured=spans)
 
+    def state(self, trial: int) -> ModelState | None:
+        """Count what a rank of this trial keeps of its model. None: the model's shape or a slot's memory is not known, or state is kept elsewhere too."""
+        job = self.job(trial)
+        memory = (job.spec.resources.memory_per_slot if job is not None else None) or self.slot_memory_bytes
+        if job is None or memory is None:
+            return None
+        setup = setup_of(job.spec)
+        if setup.cpu_offload or setup.degrees.servers:
+            return None
+        return ModelState(job.shape.parameters, state_bytes_per_parameter(setup), setup.optimizer, memory)
+
     def job(self, trial: int) -> JobShape | None:
         """Return the job of a trial as the cost model sees it; None: its shape is not known before it runs."""
+        if trial not in self._jobs:
+            self._jobs[trial] = self._parsed(trial)
+        return self._jobs[trial]
+
+    def _parsed(self, trial: int) -> JobShape | None:
         try:
             spec = JobSpec.model_validate(self.documents[trial])
         except (KeyError, ValidationError):

@@ -176,6 +176,7 @@ class Analysis(AnalysisPart):
     trials: int
     completed: int
     failed: int
+    ended: int = Field(0, description="trials that have run and change no more: completed, failed, pruned or cancelled")
     refused: int
     axes: list[str] = Field(description="paths that vary, with `world_size`; the table's columns")
     configurations: list[Configuration]

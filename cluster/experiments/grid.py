@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paceline.cluster.experiments.cells import COMMUNICATION, WORLD_SIZE, Combination, cells_of
+from paceline.cluster.experiments.cells import COMMUNICATION, NOT_WORK, WORLD_SIZE, Combination, cells_of
 from paceline.cluster.experiments.errors import ExperimentRefusedError, Refusal
 from paceline.cluster.experiments.facts import Cell
 from paceline.cluster.experiments.rungs import rung_steps
@@ -89,6 +89,9 @@ def check(spec: ExperimentSpec) -> None:
     """Raise ExperimentRefusedError for what no configuration can make right."""
     if (found := why_unstorable(spec.model_dump(mode="python"))) is not None:
         raise ExperimentRefusedError([Refusal(found[0], "unstorable", found[1])])
+    if (idle := next((path for path in spec.paths if path.split(".")[0] in NOT_WORK), None)) is not None:
+        message = f"{idle} changes nothing that a trial computes, so its values would be one and the same trial"
+        raise ExperimentRefusedError([Refusal(place_in_spec(spec, idle.split(".")), "varies_nothing", message, "vary another field")])
     trials = count_combinations(spec) * (len(spec.world_sizes) or 1) * spec.repeats
     if trials > MOST_TRIALS:
         message = f"this comes to {trials:,} trials; the limit is {MOST_TRIALS:,}"

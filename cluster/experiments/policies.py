@@ -11,7 +11,7 @@ from itertools import groupby
 from paceline.cluster.experiments import halving
 from paceline.cluster.experiments.facts import Rung
 from paceline.cluster.experiments.halving import HalvingTrial
-from paceline.cluster.experiments.policy import GridPolicy, KnownTrial, Policy, Prune, Wishes, interleaved
+from paceline.cluster.experiments.policy import GridPolicy, KnownTrial, Policy, Prune, Wishes, interleaved, trials_left
 from paceline.cluster.experiments.rungs import rung_steps
 from paceline.cluster.experiments.search import PastTrial, propose
 from paceline.cluster.experiments.search_space import Values
@@ -57,7 +57,7 @@ class HalvingPolicy:
     def wishes(self, spec: ExperimentSpec, trials: Sequence[KnownTrial], most_new: int) -> Wishes:
         assert spec.halving is not None
         steps = rung_steps(spec)
-        may_begin = _may_begin(spec, trials)
+        may_begin = trials_left(spec, trials) > 0
         coming = [trial for trial in trials if not trial.never_fits and (may_begin or trial.state != "waiting")]
         known = [as_halving_trial(trial) for trial in coming]
         decision = halving.decide(spec.metric, spec.halving, steps, known)
@@ -73,12 +73,6 @@ class HalvingPolicy:
             new_rungs={trial.index: rung for trial in trials if (rung := new_rung(trial, steps)) is not None},
             reasons={each.index: each.why for each in decision.promote},
         )
-
-
-def _may_begin(spec: ExperimentSpec, trials: Sequence[KnownTrial]) -> bool:
-    """Whether the budget lets another trial begin."""
-    begun = sum(trial.state not in ("refused", "waiting") for trial in trials)
-    return spec.budget.trials is None or begun < spec.budget.trials
 
 
 def as_halving_trial(trial: KnownTrial) -> HalvingTrial:

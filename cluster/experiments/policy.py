@@ -97,6 +97,12 @@ class GridPolicy:
         return Wishes(order=interleaved([trial for trial in trials if trial.state == "waiting"]))
 
 
+def trials_left(spec: ExperimentSpec, trials: Sequence[KnownTrial]) -> int:
+    """Return how many more trials the budget lets begin. A trial that no node would hold has not begun: it trains nothing, and its place is free."""
+    begun = sum(trial.state not in ("refused", "waiting") and trial.never_fits is None for trial in trials)
+    return len(trials) + 1_000_000 if spec.budget.trials is None else max(0, spec.budget.trials - begun)
+
+
 def interleaved(trials: Sequence[KnownTrial]) -> list[int]:
     """Return the indices round by round: repeat r of every configuration before repeat r + 1 of any. Every second round goes backwards, so that
     over two rounds all configurations have the same mean place, and a machine that gets slower or faster favours none of them."""

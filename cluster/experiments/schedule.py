@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paceline.cluster.experiments.facts import Rung, TrialState
-from paceline.cluster.experiments.policy import KnownTrial, Policy, Wishes
+from paceline.cluster.experiments.policy import KnownTrial, Policy, Wishes, trials_left
 from paceline.cluster.experiments.spec import ExperimentSpec
 
 #: `stopped`: its budget is used up.
@@ -93,7 +93,7 @@ def _end(spec: ExperimentSpec, trials: Sequence[KnownTrial], wishes: Wishes) -> 
         return None
     left = [each for each in trials if each.state not in ENDED and each.index in wishes.order]
     if left or not wishes.is_exhausted:
-        is_spent = _allowance(spec, trials) == 0
+        is_spent = trials_left(spec, trials) == 0
         return Decision(becomes="stopped", why=f"budget.trials={spec.budget.trials} trials have run") if is_spent else None
     resting = [TrialAction("prune", each.index, "others were better") for each in trials if each.state not in ENDED]
     return Decision(resting, becomes="completed", why="every trial has ended")
@@ -108,7 +108,7 @@ def _starts(spec: ExperimentSpec, trials: Sequence[KnownTrial], usage: Usage, wi
     places = len(trials) if spec.at_once is None else spec.at_once - len(active)
     queued = [each for each in active if each.is_queued]
     waiting_slots, has_queued = sum(each.world_size for each in queued), bool(queued)
-    allowance = _allowance(spec, trials)
+    allowance = trials_left(spec, trials)
     for index in _wanted(trials, wishes):
         trial = by_index[index]
         if index in leaving or not (_is_startable(trial) or _is_resumable(trial)):
@@ -136,18 +136,12 @@ def _wanted(trials: Sequence[KnownTrial], wishes: Wishes) -> list[int]:
 def _most_new(spec: ExperimentSpec, trials: Sequence[KnownTrial], usage: Usage) -> int:
     waiting = sum(each.state == "waiting" for each in trials)
     room = usage.free_slots + 1 if spec.at_once is None else spec.at_once - len(_in_place(trials))
-    return max(0, min(room, _allowance(spec, trials)) - waiting)
+    return max(0, min(room, trials_left(spec, trials)) - waiting)
 
 
 def _in_place(trials: Sequence[KnownTrial]) -> list[KnownTrial]:
     """The active trials that count for `at_once`: those that no node would hold keep no other from its turn."""
     return [each for each in trials if each.is_active and not each.never_fits]
-
-
-def _allowance(spec: ExperimentSpec, trials: Sequence[KnownTrial]) -> int:
-    """How many more trials the budget lets start."""
-    started = sum(each.state not in ("refused", "waiting") and each.never_fits is None for each in trials)
-    return len(trials) + 1_000_000 if spec.budget.trials is None else max(0, spec.budget.trials - started)
 
 
 def _spent(spec: ExperimentSpec, usage: Usage) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from paceline.cluster.experiments.search_space import SearchSpace, Values
 from paceline.cluster.experiments.spec import Metric, Search
+from paceline.extras import pip_install
 
 #: Draws until one is new. A space of which so many draws are all known is small, and is gone through in order.
 MOST_DRAWS = 16
@@ -27,7 +28,7 @@ class MissingOptunaError(RuntimeError):
     def __init__(self) -> None:
         super().__init__(
             "search draws values with Optuna, which is not installed with this coordinator; "
-            "pip install 'paceline[experiments]' and start it again, or give a grid"
+            f"{pip_install('experiments')} and start it again, or give a grid"
         )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from paceline.monitoring.words import plural
 from paceline.training.schema.amounts import TimeLimit
 from paceline.training.schema.parts import Part, Real, Text, Whole, at_most, inconsistent
 from paceline.training.spec.job import LabelName, Name
@@ -142,7 +143,8 @@ class ExperimentSpec(Part):
         for table in self.zip:
             lengths = {path: len(values) for path, values in table.items()}
             if len(set(lengths.values())) > 1:
-                raise inconsistent("columns of one zip must be equally long, but they are {lengths}", lengths=lengths)
+                told = ", ".join(f"{path} has {plural(length, 'value')}" for path, length in lengths.items())
+                raise inconsistent("columns of one zip must be equally long: {told}", told=told)
         return self
 
     @model_validator(mode="after")

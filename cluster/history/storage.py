@@ -1,11 +1,13 @@
 """The coordinator's records of jobs, and the order in which they are deleted when there are too many. Pure.
 
-Each kind of data has an age at which it is deleted. Beyond that, the metrics database has a size: when it is larger, the least missed
-data goes first (`PRESSURE`). Nothing of a job's last hours goes before everything else has.
+Each kind of data has an age at which it is deleted. Beyond that, the metrics database has a size: when it is larger, a job that takes
+more than its share (`JOB_SHARE`) gives way first, then the least missed data (`PRESSURE`). Within its share, nothing of a job's last hours
+goes before everything else has.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -65,16 +67,20 @@ class KeepPolicy:
             f"Raw points are kept for {_days(self.points)} (PACELINE_KEEP_POINTS_DAYS).",
             f"Curves of 10 steps and more are kept for {_days(self.curves)} after a job's last point (PACELINE_KEEP_CURVES_DAYS).",
             f"Log lines are kept for {_days(self.lines)} (PACELINE_KEEP_LINES_DAYS).",
-            f"Events of ended jobs are kept for {_days(self.events)} (PACELINE_KEEP_EVENTS_DAYS).",
-            f"Traces, gradients and files of ended jobs are kept for {_days(self.artifacts)} (PACELINE_KEEP_ARTIFACTS_DAYS).",
+            f"Events of ended jobs, those of checkpoints, and the records of deleted checkpoints are kept for {_days(self.events)} "
+            "(PACELINE_KEEP_EVENTS_DAYS).",
+            f"Traces, gradients and files are kept for {_days(self.artifacts)} after their job's end (PACELINE_KEEP_ARTIFACTS_DAYS).",
             f"Ranks of earlier generations are kept for {_days(self.ranks)} after their job's end (PACELINE_KEEP_RANKS_DAYS).",
             f"Readings of nodes and cards are kept for {self.readings.raw / timedelta(hours=1):g} hours by the second "
             f"(PACELINE_KEEP_READINGS_HOURS), {_days(self.readings.age_of(60))} by the minute and a tenth of that by 10 s "
             f"(PACELINE_KEEP_READINGS_DAYS), {_days(self.readings.coarse)} by 10 minutes (PACELINE_KEEP_CURVES_DAYS).",
-            f"Points, curves, log lines and readings together: {size} (PACELINE_KEEP_SIZE). Above it old readings by the second go first, "
-            "then the oldest ended jobs' raw points.",
-            f"The last {self.recent / timedelta(hours=1):g} hours of jobs that have not ended go last (PACELINE_KEEP_RECENT_HOURS).",
+            f"Points, curves, log lines and readings together: {size} (PACELINE_KEEP_SIZE). Above it old readings by the second go first; "
+            f"then the oldest points and lines of a job that alone has over {JOB_SHARE:.0%} of it with these, also while it runs; then the oldest "
+            "ended jobs' raw points.",
+            f"The last {self.recent / timedelta(hours=1):g} hours of all other jobs that have not ended go last (PACELINE_KEEP_RECENT_HOURS).",
             "Checkpoints follow each job's own checkpoint policy, also after its end.",
+            "Jobs, their generations and incidents are kept for good: a few hundred bytes each, and the job's spec.",
+            "Until a job has ended, its other events and the ranks of its earlier generations stay, however old they are.",
         ]
 
 
@@ -98,12 +104,14 @@ class StoredData:
 
 @dataclass(frozen=True)
 class Removal:
-    """An order to delete data of this kind, the oldest first. `spare_recent`: data from within the policy's recent hours stays."""
+    """An order to delete data of this kind, the oldest first. `spare_recent`: data from within the policy's recent hours stays; `most`: bytes
+    that this order may take, None: all."""
 
     job_id: str
     kind: str
     spare_recent: bool
     why: str
+    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +123,7 @@ class PruningStage:
     spare_recent: bool = False
 
 
-#: What goes first when there is too much.
+#: What goes first when there is too much, but for what is over a job's share.
 PRESSURE = (
     PruningStage((StorageKind.POINTS,), ended=True),
     PruningStage((StorageKind.LINES,), ended=True),
@@ -127,6 +135,9 @@ PRESSURE = (
 )
 #: A little more goes than must, so that not every few rows are a pass of their own.
 SLACK = 0.02
+#: The part of the limit that one job's points and lines may take. What is over goes before anything of any other job: a script that prints
+#: without end would push out all that others have recorded.
+JOB_SHARE = 0.25
 
 
 def excess(total: int, policy: KeepPolicy) -> int:
@@ -135,16 +146,31 @@ def excess(total: int, policy: KeepPolicy) -> int:
 
 
 def eviction_order(stored: Sequence[StoredData], policy: KeepPolicy) -> Iterator[Removal]:
-    """The removals when there is too much data, in order; the caller stops when enough is deleted. Of ended jobs the oldest go first, of
-    the others the largest."""
+    """The removals when there is too much data, in order; the caller stops when enough is deleted. First goes what is over a job's share;
+    then of ended jobs the oldest, of the others the largest."""
     limit = f"the limit of {gibibytes(policy.bytes)} (PACELINE_KEEP_SIZE)"
     by_size = sorted(stored, key=lambda each: each.bytes, reverse=True)
+    yield from _over_share(by_size, policy, limit)
     for stage in PRESSURE:
         recent = not stage.ended and not stage.spare_recent and stage.kinds[0] not in CURVES
         why = f"{limit} leaves no room for the last hours of a job that has not ended" if recent else f"{limit} was passed"
         for each in stored if stage.ended else by_size:
             if each.kind in stage.kinds and each.ended == stage.ended and each.bytes > 0:
                 yield Removal(each.job_id, each.kind, stage.spare_recent, why)
+
+
+def _over_share(by_size: Sequence[StoredData], policy: KeepPolicy, limit: str) -> Iterator[Removal]:
+    """Removals of what jobs have stored beyond their share, the largest kind of the largest job first."""
+    appended = [each for each in by_size if each.kind in (StorageKind.POINTS, StorageKind.LINES)]
+    taken: Counter[str] = Counter()
+    for each in appended:
+        taken[each.job_id] += each.bytes
+    why = f"{limit} was passed, and the points and lines of this job alone take over {JOB_SHARE:.0%} of it"
+    for each in appended:
+        most = min(each.bytes, taken[each.job_id] - int(policy.bytes * JOB_SHARE))
+        if most > 0:
+            taken[each.job_id] -= most
+            yield Removal(each.job_id, each.kind, spare_recent=False, why=why, most=most)
 
 
 def loss(kind: str, rows: int, to_step: int | None, why: str) -> str:

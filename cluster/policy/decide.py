@@ -194,7 +194,8 @@ def _on_overdue_pause(view: JobView, now: datetime) -> Decision | None:
     if any(rank.state is RankState.ASSIGNED for rank in newcomers) or not view.in_state_longer_than(LONG_CHANGE_SECONDS, now):
         return None
     why = f"its members did not change within {LONG_CHANGE_SECONDS:.0f} s while it was to be paused; {_FROM_CHECKPOINT}"
-    return Stop(EndReason.PAUSED, why, counts_as_restart=True)
+    # a user asked for it: where no restart is left it costs none, instead of failing the job
+    return Stop(EndReason.PAUSED, why, stops_ranks=True, counts_as_restart=view.restarts < view.max_restarts)
 
 
 def _on_all_joined(view: JobView) -> Decision | None:

@@ -95,6 +95,7 @@ class Regroup:
     why: str
     members: Members
     culprits: tuple[int, ...] = ()
+    is_futile: bool = False  # so many before it brought no step that it is one of `max_restarts`
     to: ClassVar[Literal[JobState.RECOVERING]] = JobState.RECOVERING
     at_boundary: ClassVar[bool] = False
 
@@ -104,7 +105,7 @@ class Regroup:
 
     @property
     def counts_as_restart(self) -> bool:
-        return not self.members.whole
+        return not self.members.whole or self.is_futile
 
     @property
     def as_restart(self) -> Restart:

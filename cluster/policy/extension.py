@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paceline.cluster.policy.placement import NodeShare, NodeView, PlacementReason, Room
 from paceline.cluster.policy.requirements import ANY_NODE, Requirements
@@ -33,6 +33,8 @@ class Extension:
     failures: Mapping[str, int] = field(
         default_factory=dict
     )  # by node: how many ranks were to join from there of late, and did not make it
+
+    one_folder: bool = False  # its ranks need to see one default folder for checkpoints
 
     def is_full(self, node: NodeView) -> bool:
         """Whether the gang takes no more slots of the node, even if some are free."""
@@ -125,7 +127,8 @@ def explain(wanted: Extension, nodes: Sequence[NodeView], found: int) -> Placeme
     full = [node for node in usable if node.free and wanted.is_full(node)]
     names = ", ".join(sorted(node.name for node in full))
     if not any(node.free for node in usable):
-        text = f"{missing} wanted; none is free"
+        elsewhere = any(node.free for node in _usable(replace(wanted, one_folder=False), nodes))
+        text = f"{missing} wanted; {'the free ones are on nodes with another folder for checkpoints' if elsewhere else 'none is free'}"
     elif full and len(full) == sum(bool(node.free) for node in usable):
         text = f"{missing} wanted; {names} has {wanted.most_per_node} of its ranks already (resources.spread)"
     elif len(extend(wanted, nodes, Room(nodes, {wanted.requirements}))) <= found:
@@ -138,4 +141,6 @@ def explain(wanted: Extension, nodes: Sequence[NodeView], found: int) -> Placeme
 def _usable(wanted: Extension, nodes: Sequence[NodeView]) -> list[NodeView]:
     """The nodes that the gang can use. Its ranks must be able to reach each other: one kind of device."""
     ready = (node for node in nodes if node.schedulable and node.device == wanted.device)
-    return [node for node in ready if node.obstacle(wanted.requirements) is None]
+    fitting = [node for node in ready if node.obstacle(wanted.requirements) is None]
+    folders = {node.folder for node in nodes if wanted.one_folder and wanted.held.get(node.id)} - {None}
+    return [node for node in fitting if not folders or node.folder is None or node.folder in folders]

@@ -92,6 +92,7 @@ def _extension(gang: RunningGang, size: int, found: Sequence[NodeShare] = ()) ->
         block=gang.block,
         spares=max(0, slots - lacking),
         failures=failures,
+        one_folder=gang.one_folder,
     )
 
 

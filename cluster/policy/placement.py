@@ -10,6 +10,8 @@ then goes to gangs that want more ranks (`cluster/policy/extension.py`).
 Two wishes come before the fewest nodes. A job that fits into the free slots of the nodes that it `prefers` gets those: they hold its
 checkpoint. Nodes that it `leaves_out`, since they could not start it, are passed over as long as the others could ever hold it: it waits
 for these.
+
+A gang that saves in the nodes' default folder is placed on nodes that may share it (`cluster/policy/folders.py`), and waits for those.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from paceline.cluster.policy.folders import FolderSets, most_blocks
 from paceline.cluster.policy.reasons import Explanations, PlacementReason, Shape
 from paceline.cluster.policy.requirements import ANY_NODE, Requirements
 from paceline.cluster.policy.room import AVAILABLE, SLOTS, UNPROMISED, NodeShare, NodeView, Room, Selection
@@ -48,6 +51,7 @@ class Request:
     requirements: Requirements = ANY_NODE
     prefers: frozenset[str] = frozenset()  # ids of nodes that it is placed on if it fits there
     leaves_out: frozenset[str] = frozenset()  # ids of nodes that it is not placed on while the others could hold it
+    one_folder: bool = False  # its ranks need to see one default folder for checkpoints
 
     @property
     def fewest_blocks(self) -> int:
@@ -92,7 +96,8 @@ def place(queue: Iterable[Request], nodes: Sequence[NodeView], room: Room | None
     turns = sorted(queue, key=_turn)
     room = room or Room(nodes, {request.requirements for request in turns})
     explanations = Explanations(nodes, room)
-    verdicts = [_place_one(request, room, explanations) for request in turns]
+    folders = FolderSets(room)
+    verdicts = [_place_one(request, room, explanations, folders) for request in turns]
     return [_widened(request, verdict, room) for request, verdict in zip(turns, verdicts, strict=True)]
 
 
@@ -100,14 +105,17 @@ def _turn(request: Request) -> tuple[int, datetime, str]:
     return (-request.priority, request.queued_at, request.job_id)
 
 
-def _place_one(request: Request, room: Room, explanations: Explanations) -> Placement | QueuedGang:
+def _place_one(request: Request, room: Room, explanations: Explanations, folders: FolderSets) -> Placement | QueuedGang:
     if request.leaves_out and not _could_hold(request, room):
         request = replace(request, leaves_out=frozenset())
-    if placement := _on_preferred(request, room) or _anywhere(request, room):
+    constrained = request.one_folder and request.blocks > 1 and bool(folders.sets)
+    if placement := _on_preferred(request, room) or (_in_one_folder(request, room, folders) if constrained else _anywhere(request, room)):
         return placement
-    shape = Shape(request.fewest_blocks, request.slots_per_block, request.spread)
-    waiting = QueuedGang(request.job_id, explanations.of(shape, request.requirements, request.leaves_out))
-    _reserve(request, room)
+    shape, apart = Shape(request.fewest_blocks, request.slots_per_block, request.spread), frozenset[str]()
+    if constrained:
+        apart = folders.outside_widest(request.requirements, request.slots_per_block, spread=request.spread)
+    waiting = QueuedGang(request.job_id, explanations.of(shape, request.requirements, request.leaves_out, apart))
+    _reserve(replace(request, leaves_out=request.leaves_out | apart) if apart else request, room)
     return waiting
 
 
@@ -125,6 +133,25 @@ def _on_preferred(request: Request, room: Room) -> Placement | None:
     for share in placement.shares if placement else ():
         room.nodes[share.node_id].take(len(share.slots))
     return placement
+
+
+def _in_one_folder(request: Request, room: Room, folders: FolderSets) -> Placement | None:
+    """The placement with the most blocks on nodes that may share a folder; of several the one on the fewest nodes, and of these the fullest."""
+    best, best_rank = None, (0, 0, 0)
+    for each in folders.sets:
+        usable = [one for one in each if one.node.id not in request.leaves_out]
+        blocks = most_blocks(usable, request.requirements, request.slots_per_block, spread=request.spread, available=True)
+        if blocks < request.fewest_blocks or min(blocks, request.blocks) * request.slots_per_block < best_rank[0]:
+            continue
+        placement = _anywhere(replace(request, leaves_out=frozenset()), room.part([one.node.id for one in usable], request.requirements))
+        if placement is None:
+            continue
+        rank = (placement.slots, -len(placement.shares), -sum(room.nodes[share.node_id].available for share in placement.shares))
+        if best is None or rank > best_rank:
+            best, best_rank = placement, rank
+    for share in best.shares if best else ():
+        room.nodes[share.node_id].take(len(share.slots))
+    return best
 
 
 def _anywhere(request: Request, room: Room) -> Placement | None:

@@ -6,22 +6,25 @@ does not hang: in most scripts only rank 0 prints anything. Once all ranks are q
 
     fault_tolerance.hang_seconds is given       it hangs by its user's definition, whatever the ranks do
     every rank computes                         a long epoch, perhaps: reported only after BUSY_SECONDS
+    ... and one stays at its line, reading      it waits in native code, as of `loss.item()` for NCCL, which keeps a core and a card at 100 %:
+        after reading, while another is           no epoch. The rank that moves differs, else the one whose card is idle
+        elsewhere
     anything else, at two readings              it seems to hang: reported, and left as it is
 
-CPU time alone decides nothing: a rank that waits may poll (gloo) or spin (NCCL), and an endless loop is busy too. Output or a step of
-any rank withdraws the report.
+CPU time alone decides nothing: a rank that waits may poll (gloo) or spin (NCCL), and an endless loop is busy too. Ranks that all stay at one line
+may wait for their cards at each step, which is an epoch. Output or a step of any rank withdraws the report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from paceline.cluster.policy.hangs import HangVerdict
-from paceline.cluster.stacks import Difference, StackPosition
+from paceline.cluster.stacks import Difference, StackPosition, told_apart
 
 #: How long a script may be quiet where neither its spec nor the agent's owner says.
 PATIENCE_SECONDS = 300.0
@@ -32,6 +35,8 @@ ANSWER_SECONDS = 15.0
 #: Between the two looks before a notice, and between looks at a job whose ranks compute.
 CONFIRM_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 60.0
+#: Looks in a row after which a rank that was found where it was before, and another one elsewhere each time, is not at work.
+APART_LOOKS = 3
 #: Ranks whose places are remembered and told one by one.
 MOST_PLACES = 64
 
@@ -50,6 +55,7 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
     places: dict[str, str] = {}  # by rank, in words
     where: dict[str, str] = {}  # by rank, the line that those are at which differ
     stack: str = ""  # of the first that differs
+    apart: dict[str, int] = {}  # by rank, looks in a row at which it was where it was before, and another rank elsewhere
 
     @property
     def open(self) -> bool:
@@ -65,7 +71,8 @@ class StackReading:
     at_work: bool
     complete: bool
     positions: Mapping[int, StackPosition]
-    stack: str = ""  # of the first rank that differs
+    stacks: Mapping[int, str] = field(default_factory=dict)  # in words, by rank
+    idle_cards: Collection[int] = ()  # ranks whose card does nothing
 
 
 @dataclass(frozen=True)
@@ -116,23 +123,45 @@ def next_action(since: float | None, known: Suspicion | None, look: StackReading
 
 
 def _judge(known: Suspicion, look: StackReading, now: float, *, ends: bool) -> QuietAction:
-    positions, ranks = look.positions, look.difference.ranks
+    positions = look.positions
+    places = {str(rank): positions[rank].described(several=False) for rank in sorted(positions)[:MOST_PLACES]}
+    apart = _apart(known, places)
+    waiting = [int(rank) for rank, looks in apart.items() if looks >= APART_LOOKS]
+    difference = _difference(look, waiting) if look.at_work and waiting else look.difference
     seen = msgspec.structs.replace(
         known,
-        what=look.difference.what,
-        ranks=ranks,
+        what=difference.what,
+        ranks=difference.ranks,
         ends=ends,
-        places={str(rank): positions[rank].described(several=False) for rank in sorted(positions)[:MOST_PLACES]},
-        where={str(rank): positions[rank].where for rank in ranks[:MOST_PLACES]},
-        stack=look.stack,
+        places=places,
+        where={str(rank): positions[rank].where for rank in difference.ranks[:MOST_PLACES]},
+        stack=look.stacks.get(difference.ranks[0], "") if difference.ranks else "",
+        apart=apart,
     )
-    if ends or (look.at_work and now - known.since >= BUSY_SECONDS):
+    at_work = look.at_work and not waiting
+    if ends or (at_work and now - known.since >= BUSY_SECONDS):
         return ReportHang(msgspec.structs.replace(seen, told_at=now))
-    if look.at_work:
+    if at_work:
         return KeepReading(msgspec.structs.replace(seen, looks=0))
     if known.looks == 0:
         return KeepReading(msgspec.structs.replace(seen, looks=1))
     return ReportHang(msgspec.structs.replace(seen, told_at=now))
+
+
+def _apart(known: Suspicion, places: Mapping[str, str]) -> dict[str, int]:
+    several = len(set(places.values())) > 1
+    return {rank: known.apart.get(rank, 0) + 1 if several and known.places.get(rank) == place else 0 for rank, place in places.items()}
+
+
+def _difference(look: StackReading, waiting: Collection[int]) -> Difference:
+    """The difference between busy ranks of which some, `waiting`, do not get on: the others, which move, or those whose card is idle. Of two sides
+    the smaller one; as the stacks alone tell it where there is but one."""
+    for one in (frozenset(waiting), frozenset(look.idle_cards)):
+        other = frozenset(look.positions) - one
+        if one and other:
+            differs = one if one == frozenset(look.idle_cards) or len(one) < len(other) else other
+            return told_apart(look.positions, differs)
+    return look.difference
 
 
 def described(suspicion: Suspicion, now: float) -> str:

@@ -10,6 +10,10 @@ from paceline.cluster.policy.room import AVAILABLE, FREE, SLOTS, NodeView, Pool,
 
 #: How many nodes that a job cannot use are named; the others are counted.
 MOST_NAMED = 3
+_ONE_FOLDER = (
+    "set checkpoint.directory to a path on a file system that all of them mount or to an object store (s3://BUCKET/PREFIX), "
+    "or start agents with --checkpoints on a shared one"
+)
 _OTHER_DEVICE = "wait for such a node, or go on with another device as a new job: paceline restore CHECKPOINT"
 _MATCH = "ask for other resources.labels, tolerations or device, or change what nodes have (paceline worker --label, paceline nodes taint)"
 
@@ -73,8 +77,14 @@ class Explanations:
         self._largest: dict[Requirements, NodeView | None] = {}
         self._away: dict[tuple[Requirements, int], list[NodeView]] = {}
 
-    def of(self, shape: Shape, requirements: Requirements, left_out: Collection[str] = ()) -> PlacementReason:
-        """The reason for a job that starts with no less than this. `left_out`: nodes that it is not placed on, as the others could hold it."""
+    def of(
+        self, shape: Shape, requirements: Requirements, left_out: Collection[str] = (), apart: frozenset[str] = frozenset()
+    ) -> PlacementReason:
+        """The reason for a job that starts with no less than this. `left_out`: nodes that it is not placed on, as the others could hold it; `apart`: those
+        whose folder for checkpoints is another one than that of the nodes which hold the most of it."""
+        if apart and self._most(shape, requirements, AVAILABLE, left_out) >= shape.blocks:
+            return self._apart(shape, requirements, apart)
+        left_out = frozenset(left_out) if not apart else frozenset(left_out) | apart
         if not self._nodes:
             needs = shape.spoken()
             return PlacementReason("no_nodes", f"needs {needs}; no node has joined", needs, None, "add a node: paceline worker")
@@ -89,8 +99,16 @@ class Explanations:
         missing = shape.missing(shape.blocks - self._most(shape, requirements, AVAILABLE, left_out), "free ")
         others, pools = self._hindered_by(requirements)
         others = others if any(free >= shape.size for pool in pools for free, count in pool.available.items() if count) else ""
-        text = f"needs {needs}; {nearest}{others}{self._passed_over(left_out)}"
+        text = f"needs {needs}; {nearest}{others}{self._passed_over(left_out - apart)}"
         return PlacementReason("slots_taken", text, missing, nearest, "wait for a job to end, or add a node")
+
+    def _apart(self, shape: Shape, requirements: Requirements, apart: frozenset[str]) -> PlacementReason:
+        """The reason for a job that would fit, if it were not for the folders of its checkpoints."""
+        wide, needs = self._most(shape, requirements, SLOTS, apart), shape.spoken("free ")
+        text = f"needs {needs} where nodes share their default folder for checkpoints; the free ones do not"
+        if wide >= shape.blocks:
+            return PlacementReason("slots_taken", text, needs, None, f"wait for a job to end; or {_ONE_FOLDER}")
+        return PlacementReason("no_matching_node", text, shape.missing(shape.blocks - wide), None, _ONE_FOLDER)
 
     def _most(self, shape: Shape, requirements: Requirements, measure: SlotMeasure, left_out: Collection[str] = ()) -> int:
         """The number of blocks that fit, on the kind of device that has room for the most."""

@@ -23,6 +23,9 @@ from paceline.training.reporting.failure_kinds import first_line
 ENTER_SECONDS = 20.0
 #: How long a rank that has lost a peer may wait for a report of which peer it was.
 BROKEN_SECONDS = 10.0
+#: After so many generations in a row without a step, closing up is one of a job's restarts: else a fault that comes again in each of them would go
+#: on for ever. Lost nodes are no such fault.
+STEPLESS_GENERATIONS = 3
 #: A restart would only meet them again.
 PERMANENT_REASONS = frozenset({EndReason.INVALID_INPUT, EndReason.CHECKPOINT_FAILED, EndReason.LOSS_NOT_FINITE, EndReason.LOSS_SPIKE})
 #: All ranks are to go back to a checkpoint: the survivors have the state that is not wanted any more.
@@ -72,7 +75,8 @@ def on_broken_group(view: JobView, now: datetime) -> Decision | None:
     broken = [rank for rank in view.ranks if rank.broken and rank.waited(now) >= timedelta(seconds=BROKEN_SECONDS)]
     if view.min_ranks is None or not broken:
         return None
-    what = f"rank {listed(broken)} lost a connection, and every rank is alive"
+    reports = [rank.failure for rank in broken if rank.failure is not None]
+    what = f"rank {listed(broken)} lost a connection, and every rank is alive: {first_line(reports[0].message)}"
     return _close_up(view, EndReason.RANK_CRASHED, what) or restart_or_give_up(view, EndReason.RANK_CRASHED, what)
 
 
@@ -177,7 +181,7 @@ def _close_up(view: JobView, reason: EndReason, what: str, without: Collection[i
     dead is waited for. Ranks that were to join are left out where only the members alone lose nothing of a sharded model. Where the
     survivors are too few for it, the dead are started again in their slots, if they have left them.
     None where it cannot be, or would not help: too few survive, nothing had begun, the run was just ending, the code itself is broken,
-    or all would go back to a checkpoint and have done so too often."""
+    or all would go back to a checkpoint, or have closed up without a step, too often."""
     there = [rank for rank in view.ranks if not rank.stopped and rank.reachable and rank.state is not RankState.STOPPING]
     survivors = [rank for rank in there if rank.rank not in without]
     begun = view.state in (JobState.RUNNING, JobState.RESIZING) or any(rank.process_kept for rank in view.ranks)
@@ -187,9 +191,20 @@ def _close_up(view: JobView, reason: EndReason, what: str, without: Collection[i
     members = regroup(view, survivors, joining) or (regroup(view, survivors, joining, _vacant(view)) if view.plan.spreads_state else None)
     if members is not None and not members.whole:
         members = members_alone(view, survivors) or members
-    if members is None or not (members.whole or view.restarts < view.max_restarts):
+    if members is None:
         return None
-    return Regroup(reason, f"{what}; {_describe_continuing(view, members)}", members)
+    is_futile = _is_futile(view, reason, members)
+    is_free = members.whole and not is_futile
+    if not (is_free or view.restarts < view.max_restarts):
+        return None
+    without_step = f"the last {view.stepless} generations made no step; " if is_futile else ""
+    return Regroup(reason, f"{what}; {without_step}{_describe_continuing(view, members, is_free=is_free)}", members, is_futile=is_futile)
+
+
+def _is_futile(view: JobView, reason: EndReason, members: Members) -> bool:
+    """Whether the same ranks would only go on as they have, without a step. Where some died and are left out, the next generation is another one."""
+    are_the_same = bool(members.replaced) or not any(rank.stopped for rank in view.ranks)
+    return view.stepless >= STEPLESS_GENERATIONS and reason is not EndReason.NODE_LOST and are_the_same
 
 
 def _vacant(view: JobView) -> list[RankView]:
@@ -197,18 +212,17 @@ def _vacant(view: JobView) -> list[RankView]:
     return [rank for rank in view.ranks if rank.state is RankState.EXITED and rank.reachable and not rank.leaving]
 
 
-def _describe_continuing(view: JobView, members: Members) -> str:
+def _describe_continuing(view: JobView, members: Members, *, is_free: bool) -> str:
     again = f"{_ranks(members.replaced, 'is', 'are')} started again, " if members.replaced else ""
     parked = f"{_ranks(members.parking, 'is', 'are')} parked, " if members.parking else ""
     spares = f" with spare rank {listed(members.joining)}" if members.joining else ""
     of, to = f"of {len(view.ranks)}", f"as generation {view.generation + 1}"
+    counted = "" if is_free else f": {view.restarts + 1} of at most {plural(view.max_restarts, 'restart')}"
     if members.whole:
         goes_on = _ranks(members.survivors, f"{of} continues{spares}", f"{of} continue{spares}")
-        return f"{again}{parked}{goes_on} {to}"
+        return f"{again}{parked}{goes_on} {to}{counted}"
     keeps = _ranks(members.survivors, f"{of} keeps its process{spares} and goes", f"{of} keep their processes{spares} and go")
-    return (
-        f"{again}{parked}{keeps} back to the newest checkpoint {to}: {view.restarts + 1} of at most {plural(view.max_restarts, 'restart')}"
-    )
+    return f"{again}{parked}{keeps} back to the newest checkpoint {to}{counted}"
 
 
 def _is_completing(view: JobView) -> bool:

@@ -30,6 +30,7 @@ class NodeView:
     schedulable: bool  # ready: not cordoned, draining, unreachable, lost
     labels: frozenset[str] = frozenset()  # as `requirements.facets` gives them
     taints: frozenset[str] = frozenset()
+    folder: str | None = None  # the disk of its default folder for checkpoints; None: others may see that folder too
 
     def obstacle(self, requirements: Requirements) -> str | None:
         """Return what keeps gangs with these requirements off the node, even if it is ready and has slots."""

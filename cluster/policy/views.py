@@ -110,6 +110,7 @@ class JobView:
     saves: bool = True  # its ranks save when they are told to end, and can be started again; not those of a script that does not say so
     grace_seconds: float = 0.0  # how long its ranks may take to end once they are told to
     time_limit: float | None = None  # seconds that it may hold slots
+    stepless: int = 0  # generations in a row, this one among them, that made no step
     ran_before: float = 0.0  # seconds that the generations before the one under way held slots, less what the clock was set by since
     up_since: datetime | None = None  # the coordinator has been up without a break since then: it could hear no report before
 

@@ -109,7 +109,7 @@ def _arguments(settings: KubernetesSettings, request: WantedNode) -> list[str]:
     words += ["--drain-seconds", str(settings.drain_seconds), "--drain-on-term", str(settings.drain_seconds)]
     words += ["--checkpoints", CHECKPOINTS] if settings.checkpoint_claim else []
     words += ["--slots", str(request.slots)] if request.slots is not None else []
-    words += [] if settings.gpus else ["--gpus", "none"]
+    words += [*settings.agent_words, *([] if settings.gpus else ["--gpus", "none"])]
     for key, value in sorted(request.labels.items()):
         words += ["--label", f"{key}={value}".replace("$(", "$$(")]
     return words

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from paceline.training.schema.parts import Part, Text, Whole, at_most, inconsistent
+from paceline.cluster.provisioners.agent_options import AgentPorts
+from paceline.training.schema.parts import Text, Whole, at_most, inconsistent
 from paceline.training.schema.spelling import Spelling
 
 KubernetesName = Annotated[
@@ -35,7 +36,7 @@ SecretName = Annotated[
 ]
 
 
-class KubernetesSettings(Part):
+class KubernetesSettings(AgentPorts):
     """Agents as Jobs of a Kubernetes cluster, each with one pod."""
 
     type: Literal["kubernetes"] = "kubernetes"

@@ -115,7 +115,7 @@ def _after_joining(view: LaunchView, seen: SeenLaunch) -> LaunchMove:
             return LaunchMove(LaunchState.ENDED, seen.reason or "its provider has ended it")
         return LaunchMove(LaunchState.RUNNING if seen.phase is LaunchPhase.RUNNING else LaunchState.PENDING, "its provider starts it again")
     if seen.phase is LaunchPhase.ENDED:
-        lost = view.node in (NodeState.LOST, NodeState.UNREACHABLE)
+        lost = view.node in (NodeState.JOINING, NodeState.LOST, NodeState.UNREACHABLE)  # joining: its agent ended before its first hello
         why = f"its provider has ended it{f': {seen.reason}' if seen.reason else ''}"
         return LaunchMove(LaunchState.JOINED, why, drain=why if lost else "")
     return LaunchMove(LaunchState.JOINED, seen.reason)

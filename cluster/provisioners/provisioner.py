@@ -29,6 +29,7 @@ class WantedNode:
     join_token: str = field(repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)
     slots: int | None = None  # None: what the machine has
+    launch: str = ""  # the id of the launch that it is asked for by, which no other coordinator has
 
     @property
     def server_words(self) -> list[str]:
@@ -68,7 +69,8 @@ class Provisioner(Protocol):
         """Ask for one node. Returns its handle, a text of at most 256 characters. Raises ProvisionerError."""
 
     async def poll(self, handles: Sequence[str]) -> Mapping[str, SeenLaunch]:
-        """Look at nodes that were launched; one that the provider does not know any more has ended. Raises ProvisionerError."""
+        """Look at nodes that were launched; one that the provider does not know any more has ended. A provider that starts nothing itself (`manual`)
+        cannot tell: its nodes wait until their agents join, or nobody wants them. Raises ProvisionerError."""
 
     async def terminate(self, handle: str) -> None:
         """End a node and wait for nothing; one that has ended already is no error. Raises ProvisionerError."""

@@ -19,6 +19,7 @@ import msgspec
 from paceline.cluster.provisioners.passed_names import pass_env_words
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError, SeenLaunch, WantedNode
 from paceline.cluster.provisioners.ray_settings import RaySettings
+from paceline.extras import pip_install
 from paceline.location import ROOT
 
 CALL_SECONDS = 50.0
@@ -63,7 +64,7 @@ class RayProvisioner:
     async def _call(self, call: str, **fields: Any) -> Any:
         """One call, and its answer. Raises ProvisionerError with what Ray says."""
         if importlib.util.find_spec("ray") is None:
-            remedy = "pip install 'paceline[ray]' there, of the version that the cluster has"
+            remedy = f"{pip_install('ray')} there, of the version that the cluster has"
             raise ProvisionerError("the coordinator has no Ray", remedy, nothing_began=True)
         async with self._lock:
             await self._reach()
@@ -124,7 +125,7 @@ def agent_command(settings: RaySettings, request: WantedNode) -> list[str]:
     ]
     words += ["--data", f"{settings.directory}/{request.name}", "--drain-on-term", str(settings.drain_seconds)]
     words += ["--checkpoints", settings.checkpoints] if settings.checkpoints else []
-    words += pass_env_words(settings.pass_env)
+    words += [*pass_env_words(settings.pass_env), *settings.agent_words]
     words += [] if settings.gpus else ["--gpus", "none"]
     slots = request.slots if request.slots is not None or settings.gpus else settings.cpus
     words += ["--slots", str(slots)] if slots is not None else []

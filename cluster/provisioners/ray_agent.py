@@ -16,9 +16,8 @@ def agent_keeper() -> Any:
 
             self.process: Any = None
             self.ending = False
-            words = [os.path.expanduser(word) for word in words]
             environment = {**os.environ, "PACELINE_JOIN_TOKEN": token}
-            threading.Thread(target=self._run, args=(words, environment, group), daemon=True).start()
+            threading.Thread(target=self._run, args=([os.path.expanduser(word) for word in words], environment, group), daemon=True).start()
 
         def state(self) -> str:
             """Return `running`, `ending` or `ended`."""
@@ -51,6 +50,8 @@ def agent_keeper() -> Any:
                 self.process.wait()
             finally:
                 self.ending = True
+                data = words[words.index("--data") + 1]
+                subprocess.run(["rm", "-rf", f"{data}/environments", f"{data}/bundles"], check=False)  # no other node uses them
                 ray.util.remove_placement_group(ray.util.get_placement_group(group))  # and with it this actor
 
     return AgentKeeper

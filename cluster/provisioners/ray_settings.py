@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from paceline.cluster.provisioners.agent_options import AgentNotices
 from paceline.cluster.provisioners.passed_names import DESCRIPTION, PassedNames
-from paceline.training.schema.parts import Part, Text, Whole, at_most
+from paceline.training.schema.parts import Text, Whole, at_most
 from paceline.training.schema.spelling import Spelling
 
 RayAddress = Annotated[
@@ -19,7 +20,7 @@ RayName = Annotated[str, Spelling(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", "a name o
 Amount = Annotated[float, Field(gt=0, le=4096)]
 
 
-class RaySettings(Part):
+class RaySettings(AgentNotices):
     """Agents as actors of a running Ray cluster, each in a placement group of its own."""
 
     type: Literal["ray"] = "ray"

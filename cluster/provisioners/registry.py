@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from paceline.cluster.provisioners.provisioner import Provisioner, ProvisionerContext, ProvisionerError
 from paceline.cluster.provisioners.settings import ProviderSettings
+from paceline.extras import pip_install
 
 #: By the `type` of the settings: `module:class`. Each is called with (its settings, a ProvisionerContext).
 PROVIDERS: Mapping[str, str] = {
@@ -42,7 +43,7 @@ def make_provisioner(document: Mapping[str, Any], context: ProvisionerContext) -
     except ImportError as error:
         message, remedy = (
             f"the provider {kind} needs a package that the coordinator lacks: {error}",
-            f"pip install 'paceline[{kind}]' there, or build its image with that extra",
+            f"{pip_install(kind)} there, or build its image with that extra",
         )
         raise ProvisionerError(message, remedy, nothing_began=True) from error
     try:

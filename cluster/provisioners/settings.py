@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from paceline.cluster.autoscaling.facts import DEFAULT_IDLE_SECONDS
+from paceline.cluster.provisioners.agent_options import AgentNotices
 from paceline.cluster.provisioners.kubernetes_settings import KubernetesSettings
 from paceline.cluster.provisioners.passed_names import DESCRIPTION, PassedNames
 from paceline.cluster.provisioners.ray_settings import RaySettings
@@ -82,7 +83,7 @@ def _written(value: object) -> object:
     return document | ({"port": int(found["port"])} if found["port"] else {})
 
 
-class SshSettings(Part):
+class SshSettings(AgentNotices):
     """Machines that an SSH server lets the coordinator into: a node on each."""
 
     type: Literal["ssh"] = "ssh"
@@ -221,6 +222,19 @@ class PoolSpec(Part):
                 "autoscale ends idle nodes, and the checkpoints in their own folders are deleted with them: set provider.{field} to one that "
                 "outlives them, or autoscale.discards_checkpoints=true where each job saves to a shared checkpoint.directory",
                 field=field,
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_hosts(self) -> PoolSpec:
+        hosts = self.provider.hosts if self.autoscale is not None and isinstance(self.provider, SshSettings) else ()
+        other = next((host for host in hosts if host.slots not in (None, self.slots)), None)
+        if other is not None:
+            raise inconsistent(
+                "autoscale counts on nodes of one size: {host} has slots={slots}, and the pool has slots={usual}; make a pool for each size",
+                host=other.host,
+                slots=other.slots,
+                usual=self.slots,
             )
         return self
 

@@ -41,7 +41,8 @@ agent=$!
 unset PACELINE_JOIN_TOKEN
 trap 'kill -USR1 "$agent" 2>/dev/null' USR1 TERM
 while wait "$agent"; code=$?; kill -0 "$agent" 2>/dev/null; do :; done
-[ "$code" -eq {returns} ] || rm -f "$data/credential.json"  # its node is gone: whoever comes back joins anew
+# Its node is gone: whoever comes back joins anew, and no other node uses what this one has built and fetched.
+[ "$code" -eq {returns} ] || rm -rf "$data/credential.json" "$data/environments" "$data/bundles"
 [ -z "$conf" ] || export SLURM_CONF=$conf
 {requeue}exit "$code"
 """
@@ -67,7 +68,7 @@ def _agent(settings: SlurmSettings, request: WantedNode) -> list[str]:
     words = [_path(command), "worker", *map(shlex.quote, request.server_words), "--name", shlex.quote(request.name), "--data", '"$data"']
     words += ["--drain-seconds", str(settings.drain_seconds), "--drain-on-term", str(settings.kill_wait - END_SECONDS)]
     words += ["--checkpoints", _path(settings.checkpoints)] if settings.checkpoints else []
-    words += map(shlex.quote, pass_env_words(settings.pass_env))
+    words += map(shlex.quote, [*pass_env_words(settings.pass_env), *settings.agent_words])
     words += ["--slots", str(request.slots)] if request.slots is not None else []
     words += ["--returns"] if settings.requeue else []
     for key, value in sorted(request.labels.items()):

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from paceline.cluster.provisioners.agent_options import AgentAuthority
 from paceline.cluster.provisioners.passed_names import DESCRIPTION, PassedNames
-from paceline.training.schema.parts import Part, Text, Whole, at_most
+from paceline.training.schema.parts import Text, Whole, at_most
 from paceline.training.schema.spelling import Spelling
 
 MOST_LINES = 64
@@ -24,7 +25,7 @@ ShellLine = Annotated[str, Spelling(r"^[^\r\n]{1,1000}$", "one line of bash", "m
 FilePath = Annotated[Text, Field(min_length=1, max_length=4096)]
 
 
-class SlurmSettings(Part):
+class SlurmSettings(AgentAuthority):
     """Agents as jobs of a Slurm cluster: one job for each node, submitted on the coordinator's machine."""
 
     type: Literal["slurm"] = "slurm"

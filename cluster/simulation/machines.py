@@ -10,6 +10,8 @@ from paceline.parallelism.planning.machines import Link
 #: The platform and the label by which everybody can tell a simulated node from a real one.
 PLATFORM = "simulated"
 LABELS = {"simulated": "true"}
+#: Beside real nodes: a job that was placed on both would never start.
+TAINTS = {"simulated": "true"}
 GIBIBYTE = 1 << 30
 
 
@@ -39,6 +41,7 @@ class SimulatedMachine:
     card: CardModel = H100
     cpus_per_slot: int = 12
     memory_per_slot: int = 128 * GIBIBYTE
+    tainted: bool = False
 
     @property
     def cpu_count(self) -> int:
@@ -66,4 +69,5 @@ class SimulatedMachine:
             platform=PLATFORM,
             versions={"paceline": version},
             labels=LABELS,
+            taints=TAINTS if self.tainted else {},
         )

@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default: %(default)s)")
     for name, what in (("crashes", "ranks that die"), ("hangs", "ranks that hang"), ("node-deaths", "nodes that die")):
         made.add_argument(f"--{name}", type=float, metavar="RATE", help=f"{what}, per modelled hour over the whole cluster")
+    made.add_argument("--tainted", action="store_true", help="keep jobs off that do not tolerate simulated nodes")
     made.add_argument("--silences", type=float, metavar="RATE", help="nodes that fall silent for a minute, likewise")
     return made
 
@@ -71,7 +72,7 @@ async def serve(arguments: argparse.Namespace, tokens: dict[str, str]) -> None:
     cluster = SimulatedCluster(arguments.server, settings, rates_of(arguments, len(tokens) * arguments.slots))
     ends = _time_to_end()
     for name, credential in (await join_all(arguments.server, tokens)).items():
-        cluster.add(SimulatedMachine(name, arguments.slots), credential)
+        cluster.add(SimulatedMachine(name, arguments.slots, tainted=arguments.tainted), credential)
     running = asyncio.create_task(cluster.run())
     ending = asyncio.create_task(ends.wait())
     await asyncio.wait([running, ending], return_when=asyncio.FIRST_COMPLETED)

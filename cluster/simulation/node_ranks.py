@@ -96,7 +96,10 @@ class SimulatedNodeRanks:
     def note_drained(self) -> None:
         """Mark the ranks that are gone, and of which the coordinator has everything."""
         for key, rank in list(self._table.ranks.items()):
-            if rank.phase in (RankPhase.EXITED, RankPhase.MOVED) and not rank.drained and self.uploader.is_empty(key):
+            if rank.drained or rank.phase not in (RankPhase.EXITED, RankPhase.MOVED):
+                continue
+            place = self._places.get(key)
+            if (place is None or not place.is_recording) and self.uploader.is_empty(key):
                 self._table.change(key, drained=True)
 
     def kill_all(self, *, ordered: bool, signal: str) -> None:

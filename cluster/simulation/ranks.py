@@ -45,6 +45,12 @@ class SimulatedRank:
     changed: Callable[[], None]
     releasing: bool = field(default=False)
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether steps are still recorded in this place: a process with a newer one leaves it after the step that its gang is at."""
+        gang = self.process.gang
+        return gang is not None and gang.members.get(self.key.rank) is self
+
     def say(self, message: Said) -> None:
         """Tell the agent something, as a real rank does over its socket."""
         if self.table.on_message(self.key, message, time.monotonic()):

@@ -30,7 +30,7 @@ class ExperimentRow(ControlBase):
     state_since: Mapped[datetime] = mapped_column(UtcDateTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     state_why: Mapped[str] = mapped_column(default="", server_default="")
-    #: The seconds of its earlier times in the state `running`.
+    #: The seconds of its earlier times in the state `running`, less the steps of the coordinator's clock during this one.
     ran_seconds: Mapped[float] = mapped_column(default=0.0, server_default="0")
     #: The slot-seconds of jobs that its trials had before they ran anew.
     former_slot_seconds: Mapped[float] = mapped_column(default=0.0, server_default="0")

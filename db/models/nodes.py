@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index, text
+from sqlalchemy import ColumnElement, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from paceline.cluster.states import NodeState
-from paceline.db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id
+from paceline.db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, constants, new_id
 
 
 class NodeRow(ControlBase):
@@ -53,3 +53,7 @@ class NodeRow(ControlBase):
             postgresql_where=text("state != 'gone'"),
         ),
     )
+
+
+#: Nodes that are not gone, as `uq_nodes_name_while_present` states it: loops ask for them through that index, however many are gone.
+PRESENT: ColumnElement[bool] = NodeRow.state != constants("gone")[0]

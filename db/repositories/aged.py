@@ -6,14 +6,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
-from paceline.cluster.states import TERMINAL_JOB_STATES, NodeState, RankState
+from paceline.cluster.states import TERMINAL_JOB_STATES, CheckpointState, NodeState, RankState
 from paceline.db.models.artifacts import ArtifactRow
+from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.events import EventRow
 from paceline.db.models.jobs import GenerationRow, JobRow, RankEventMarkRow, RankRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.models.registry import ModelVersionRow
 from paceline.db.models.storage import DataRemovalRow
 
 
@@ -38,16 +41,33 @@ async def rank_count(session: AsyncSession, job_id: str) -> int:
 
 
 async def drop_events(session: AsyncSession, after: int, up_to: int, limit: int) -> int | None:
-    """Delete events of ended jobs with after < seq <= up_to; at most `limit` events are looked at. Returns the `seq` that was reached;
-    None: there are no more."""
+    """Delete events with after < seq <= up_to, of jobs that have not ended those of checkpoints alone; at most `limit` events are looked at. Returns
+    the `seq` that was reached; None: there are no more."""
     looked_at = select(EventRow.seq).where(EventRow.seq > after, EventRow.seq <= up_to).order_by(EventRow.seq).limit(limit).subquery()
     reached: int | None = await session.scalar(select(func.max(looked_at.c.seq)))
     if reached is None:
         return None
     living = select(JobRow.id).where(JobRow.state.not_in(TERMINAL_JOB_STATES))
-    ended = or_(EventRow.job_id.is_(None), EventRow.job_id.not_in(living))
-    await session.execute(delete(EventRow).where(EventRow.seq > after, EventRow.seq <= reached, ended))
+    may_go = or_(EventRow.job_id.is_(None), EventRow.job_id.not_in(living), EventRow.type.startswith("checkpoint."))
+    await session.execute(delete(EventRow).where(EventRow.seq > after, EventRow.seq <= reached, may_go))
     return reached
+
+
+# --- checkpoints
+
+
+async def drop_checkpoints(session: AsyncSession, saved_before: datetime, limit: int) -> int:
+    """Delete at most `limit` records of deleted checkpoints that were saved before then, and return how many there were. Those stay that a job was
+    started or set back from, or that are a version of a model, and the newest record of each generation of a job."""
+    row, later = CheckpointRow, aliased(CheckpointRow)
+    users = (JobRow.restored_from, GenerationRow.restored_checkpoint_id, ModelVersionRow.checkpoint_id)
+    unused = [row.id.not_in(select(user).where(user.is_not(None))) for user in users]
+    has_later = exists().where(later.job_id == row.job_id, later.generation == row.generation, later.step > row.step)
+    query = select(row.id).where(row.state == CheckpointState.DELETED, row.created_at < saved_before, has_later, *unused)
+    found = list(await session.scalars(query.order_by(row.id).limit(limit)))
+    if found:
+        await session.execute(delete(row).where(row.id.in_(found)))
+    return len(found)
 
 
 # --- ranks
@@ -59,11 +79,13 @@ def _is_finished() -> ColumnElement[bool]:
     return or_(and_(RankRow.state.in_([RankState.EXITED, RankState.MOVED]), RankRow.drained.is_(True)), RankRow.node_id.in_(nodes))
 
 
-async def jobs_with_finished_ranks(session: AsyncSession, ended_before: datetime, limit: int) -> list[tuple[str, int]]:
-    """(job, its newest generation) of jobs that ended long ago and have ranks of earlier generations that can go."""
+async def jobs_with_finished_ranks(
+    session: AsyncSession, ended_before: datetime, limit: int, *, besides: Collection[str] = ()
+) -> list[tuple[str, int]]:
+    """(job, its newest generation) of jobs other than `besides` that ended long ago and have ranks of earlier generations that can go."""
     query = (
         select(JobRow.id, JobRow.generation)
-        .where(JobRow.ended_at < ended_before, RankRow.generation < JobRow.generation, _is_finished())
+        .where(JobRow.ended_at < ended_before, JobRow.id.not_in(besides), RankRow.generation < JobRow.generation, _is_finished())
         .join(RankRow, RankRow.job_id == JobRow.id)
         .distinct()
         .limit(limit)
@@ -85,19 +107,23 @@ async def drop_ranks(session: AsyncSession, job_id: str, before_generation: int)
 # --- files of ranks
 
 
-async def old_artifacts(session: AsyncSession, created_before: datetime, limit: int) -> Sequence[ArtifactRow]:
-    """Old traces and gradients of jobs that have ended. Files are deleted by `artifact_files.old_files`."""
+async def old_artifacts(session: AsyncSession, before: datetime, limit: int, besides: Collection[str] = ()) -> Sequence[ArtifactRow]:
+    """Traces, gradients and media from before `before`, of jobs other than `besides` that ended before then. Files are deleted by
+    `artifact_files.old_files`."""
     query = select(ArtifactRow).join(JobRow, JobRow.id == ArtifactRow.job_id).where(ArtifactRow.kind.not_in(("file", "model")))
-    query = query.where(ArtifactRow.created_at < created_before, JobRow.state.in_(TERMINAL_JOB_STATES))
+    query = query.where(ArtifactRow.created_at < before, JobRow.ended_at < before, JobRow.id.not_in(besides))
     return (await session.scalars(query.order_by(ArtifactRow.id).limit(limit))).all()
 
 
-async def stuck_artifacts(session: AsyncSession, offered_before: datetime, silent_before: datetime, limit: int) -> Sequence[ArtifactRow]:
-    """Artifacts that have been arriving since before `offered_before`, or since before `silent_before` from a node that is lost or gone."""
+async def stuck_artifacts(
+    session: AsyncSession, offered_before: datetime, silent_before: datetime, limit: int, besides: Collection[str] = ()
+) -> Sequence[ArtifactRow]:
+    """Artifacts of jobs other than `besides` that have been arriving since before `offered_before`, or since before `silent_before` from a node
+    that is lost or gone."""
     away = NodeRow.state.in_([NodeState.LOST, NodeState.GONE])
     since = or_(ArtifactRow.created_at < offered_before, and_(ArtifactRow.created_at < silent_before, away))
     query = select(ArtifactRow).join(NodeRow, NodeRow.id == ArtifactRow.node_id)
-    query = query.where(ArtifactRow.stored_at.is_(None), ArtifactRow.error.is_(None), since)
+    query = query.where(ArtifactRow.stored_at.is_(None), ArtifactRow.error.is_(None), ArtifactRow.job_id.not_in(besides), since)
     return (await session.scalars(query.order_by(ArtifactRow.id).limit(limit))).all()
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.cluster.states import TERMINAL_JOB_STATES
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.jobs import JobRow
 
@@ -106,16 +105,21 @@ async def passed_limits(session: AsyncSession, job_id: str) -> Sequence[Artifact
     return (await session.scalars(query.order_by(ArtifactRow.id))).all()
 
 
-async def old_jobs(session: AsyncSession, stored_before: datetime, limit: int) -> list[tuple[str, int]]:
-    """(job, files) of ended jobs with files that were stored long ago."""
-    old = and_(
-        ArtifactRow.kind == FILE, ArtifactRow.held.is_(False), ArtifactRow.stored_at < stored_before, JobRow.state.in_(TERMINAL_JOB_STATES)
+def _old(before: datetime) -> ColumnElement[bool]:
+    """The condition for files that were stored before `before`, of jobs that ended before then; with `JobRow` joined."""
+    return and_(ArtifactRow.kind == FILE, ArtifactRow.held.is_(False), ArtifactRow.stored_at < before, JobRow.ended_at < before)
+
+
+async def old_jobs(session: AsyncSession, before: datetime, limit: int, *, besides: Collection[str] = ()) -> Sequence[str]:
+    """Jobs other than `besides` that ended before `before` and have files that were stored before then."""
+    query = select(ArtifactRow.job_id).join(JobRow, JobRow.id == ArtifactRow.job_id)
+    query = (
+        query.where(_old(before), ArtifactRow.job_id.not_in(besides)).group_by(ArtifactRow.job_id).order_by(ArtifactRow.job_id).limit(limit)
     )
-    query = select(ArtifactRow.job_id, func.count()).join(JobRow, JobRow.id == ArtifactRow.job_id)
-    query = query.where(old).group_by(ArtifactRow.job_id).order_by(ArtifactRow.job_id).limit(limit)
-    return [(job_id, count or 0) for job_id, count in await session.execute(query)]
+    return (await session.scalars(query)).all()
 
 
-async def old_files(session: AsyncSession, job_id: str, stored_before: datetime, limit: int) -> Sequence[ArtifactRow]:
-    query = select(ArtifactRow).where(*_kept(job_id), ArtifactRow.held.is_(False), ArtifactRow.stored_at < stored_before)
+async def old_files(session: AsyncSession, job_id: str, before: datetime, limit: int) -> Sequence[ArtifactRow]:
+    """The old files of a job, as `old_jobs` counts them."""
+    query = select(ArtifactRow).join(JobRow, JobRow.id == ArtifactRow.job_id).where(ArtifactRow.job_id == job_id, _old(before))
     return (await session.scalars(query.order_by(ArtifactRow.id).limit(limit))).all()

@@ -36,11 +36,11 @@ async def page_of_job(session: AsyncSession, job_id: str, kind: str | None, befo
     return (await session.scalars(query.order_by(ArtifactRow.id.desc()).limit(limit))).all()
 
 
-async def bytes_of_job(session: AsyncSession, job_id: str) -> int:
-    """The bytes of a job's traces and gradients, stored or arriving."""
-    mine = ArtifactRow.job_id == job_id, ArtifactRow.error.is_(None), ArtifactRow.kind.not_in(("file", "model", "media"))
-    query = select(func.sum(ArtifactRow.bytes)).where(*mine)
-    return int((await session.scalar(query)) or 0)
+async def held_by_job(session: AsyncSession, job_id: str) -> tuple[int, int]:
+    """(files, bytes) of a job's traces and gradients, stored, arriving or failed, which have no bytes."""
+    mine = ArtifactRow.job_id == job_id, ArtifactRow.kind.not_in(("file", "model", "media", "limit"))
+    files, size = (await session.execute(select(func.count(), func.sum(ArtifactRow.bytes)).where(*mine))).one()
+    return int(files), int(size or 0)
 
 
 async def newest_request(session: AsyncSession, job_id: str) -> ProfileRequestRow | None:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from paceline.db.dialects import dialect_of
 from paceline.db.models.bundles import BundleChunkRow, BundleRow
 from paceline.db.models.experiments import ExperimentRow
-from paceline.db.models.jobs import JobRow
+from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.repositories.names import named_or_begun
 
 
@@ -40,6 +40,12 @@ async def unused(session: AsyncSession, offered_before: datetime, stuck_before: 
 
 async def is_named(session: AsyncSession, digest: str) -> bool:
     return bool(await session.scalar(select(_named(literal(digest)))))
+
+
+async def ran_on(session: AsyncSession, node_id: str, digest: str) -> bool:
+    """Whether a node has, or has had, ranks of a job with this bundle."""
+    of_job = (RankRow.job_id == JobRow.id) & (RankRow.node_id == node_id)
+    return bool(await session.scalar(select(select(JobRow.id).join(RankRow, of_job).where(JobRow.bundle == digest).exists())))
 
 
 def _named(digest: ColumnElement[str] | InstrumentedAttribute[str]) -> ColumnElement[bool]:

@@ -96,11 +96,11 @@ async def names(session: AsyncSession, job_id: str) -> list[str]:
     return list(await session.scalars(select(MetricNameRow.name).where(MetricNameRow.job_id == job_id).order_by(MetricNameRow.name)))
 
 
-async def drop_buckets(session: AsyncSession, job_id: str, name: str, level: int, ranks: Sequence[int], buckets: range) -> Gone:
-    """Delete these buckets of one metric and level."""
+async def drop_buckets(session: AsyncSession, job_id: str, names: Sequence[str], level: int, ranks: Sequence[int], buckets: range) -> Gone:
+    """Delete these buckets of some metrics of one level."""
     await rollups.lock(session)
     table = MetricRollupRow
-    mine = (table.job_id == job_id, table.name == name, table.rank.in_(ranks), table.level == level)
+    mine = (table.job_id == job_id, table.name.in_(names), table.rank.in_(ranks), table.level == level)
     within = (table.bucket >= buckets.start, table.bucket < buckets.stop)
     rows = cast("CursorResult[Any]", await session.execute(delete(table).where(*mine, *within))).rowcount
     gone = Gone(rows, rows * BUCKET_BYTES, buckets.stop * level - 1)

@@ -80,6 +80,12 @@ async def has_any(session: AsyncSession, job_id: str, *types: str) -> bool:
     return (await session.scalar(query)) is not None
 
 
+async def has_any_about(session: AsyncSession, job_id: str, type: str, what: str) -> bool:
+    """Whether a job has an event of this type whose data have this text as `what`. Reads the job's events: ask seldom."""
+    query = select(EventRow.seq).where(EventRow.job_id == job_id, EventRow.type == type, EventRow.data["what"].as_string() == what)
+    return (await session.scalar(query.limit(1))) is not None
+
+
 async def edits(session: AsyncSession, job_id: str, generation: int) -> Sequence[EventRow]:
     """The edits of a job since this generation began, up to the next one, the oldest first."""
     query = select(EventRow).where(EventRow.job_id == job_id, EventRow.type == "job.edited", EventRow.generation == generation)
@@ -92,6 +98,12 @@ async def newest_seq(session: AsyncSession) -> int:
 
 async def newest_seq_of_job(session: AsyncSession, job_id: str) -> int:
     return (await session.scalar(select(func.max(EventRow.seq)).where(EventRow.job_id == job_id))) or 0
+
+
+async def count_of_job(session: AsyncSession, job_id: str, limit: int) -> int:
+    """The number of a job's events, counted up to `limit`, from an index alone."""
+    counted = select(EventRow.seq).where(EventRow.job_id == job_id).limit(limit).subquery()
+    return (await session.scalar(select(func.count()).select_from(counted))) or 0
 
 
 async def states_of_job(session: AsyncSession, job_id: str) -> Sequence[EventRow]:

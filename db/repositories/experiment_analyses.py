@@ -53,7 +53,8 @@ async def newest(session: AsyncSession, experiment_id: str) -> StoredAnalysis | 
     return None if row is None else StoredAnalysis(*row)
 
 
-def _due() -> Select[str]:
+def due_analyses() -> Select[str]:
+    """The ids of experiments to be analyzed that have ended before the parameter `ended_before`, the longest ended first."""
     table, row = ExperimentAnalysisRow, ExperimentRow
     return (
         select(row.id)
@@ -66,7 +67,7 @@ def _due() -> Select[str]:
 
 
 #: Made once: a loop asks it every other second.
-_DUE = _due()
+_DUE = due_analyses()
 
 
 async def due(session: AsyncSession, ended_before: datetime) -> list[str]:

@@ -208,6 +208,12 @@ async def unsettled(session: AsyncSession) -> Sequence[str]:
     return (await session.scalars(_UNSETTLED)).all()
 
 
+async def discount_running_time(session: AsyncSession, seconds: float) -> None:
+    """Have no running experiment be charged for so many seconds, which were none: the clock was set forward by them, or back if negative."""
+    running = update(ExperimentRow).where(ExperimentRow.state == "running")
+    await session.execute(running.values(ran_seconds=ExperimentRow.ran_seconds - seconds))
+
+
 async def page(
     session: AsyncSession, wanted: ExperimentFilter, *, sort: str, descending: bool, after: tuple[Any, str] | None, limit: int
 ) -> Sequence[ExperimentRow]:

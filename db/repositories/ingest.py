@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from sqlalchemy import Insert, Table, bindparam, select, text, tuple_
+from sqlalchemy import Insert, Table, bindparam, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.db.dialects import dialect_of, is_postgres
@@ -53,6 +53,12 @@ def _marks_upsert(dialect: Any) -> Insert:
     statement = dialect.insert(cast("Table", StreamMarkRow.__table__))
     upsert: Insert = statement.on_conflict_do_update(index_elements=_STREAM, set_={"seq": statement.excluded.seq})
     return upsert
+
+
+async def newest_step(session: AsyncSession, job_id: str, generation: int, rank: int) -> int | None:
+    """The highest step of which a rank's points are stored, as they came."""
+    rows = MetricRecordRow.job_id == job_id, MetricRecordRow.generation == generation, MetricRecordRow.rank == rank
+    return await session.scalar(select(func.max(MetricRecordRow.step)).where(*rows))
 
 
 async def insert_records(session: AsyncSession, rows: Sequence[Row]) -> None:

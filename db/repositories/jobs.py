@@ -14,7 +14,6 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, JobState, NodeState, RankState
 from paceline.db.models.experiments import ExperimentRow, TrialRow
-from paceline.db.models.incidents import UNSETTLED, IncidentRow
 from paceline.db.models.jobs import HOLDING, JOINED_LATER, OPEN, UNDECIDED, WAITING, GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
@@ -169,21 +168,6 @@ async def label_sets(session: AsyncSession, limit: int) -> Sequence[dict[str, st
     return (await session.scalars(select(JobRow.labels).distinct().limit(limit))).all()
 
 
-#: Made once: a statement costs more to put together than this one takes to answer.
-_ANY_OPEN = select(
-    or_(
-        exists(select(JobRow.id).where(UNDECIDED)),
-        exists(select(JobRow.id).where(WAITING)),
-        exists(select(IncidentRow.id).where(UNSETTLED)),
-    )
-)
-
-
-async def any_open(session: AsyncSession) -> bool:
-    """Whether there is a job that may move by itself or waits for slots, or an incident whose cause is not settled."""
-    return bool(await session.scalar(_ANY_OPEN))
-
-
 async def undecided(session: AsyncSession, among: Collection[str] | None = None) -> Sequence[JobRow]:
     """Every job, or every one `among` these, that may move by itself: active, or asked to leave its pause or the queue."""
     query = select(JobRow).where(UNDECIDED).order_by(JobRow.id)
@@ -198,12 +182,12 @@ def _quiet() -> Select[JobRow]:
     return select(JobRow).where(JobRow.state == JobState.RUNNING, or_(is_quiet, seems_hung)).order_by(JobRow.id)
 
 
-_QUIET = _quiet()
+QUIET = _quiet()
 
 
 async def quiet(session: AsyncSession) -> Sequence[JobRow]:
     """Running jobs of which a rank is quiet, or that seem to hang."""
-    return (await session.scalars(_QUIET)).all()
+    return (await session.scalars(QUIET)).all()
 
 
 async def in_state(session: AsyncSession, state: JobState) -> Sequence[JobRow]:

@@ -13,10 +13,8 @@ from paceline.db.models.artifacts import ArtifactChunkRow, ArtifactRow
 
 
 async def held_by_job(session: AsyncSession, job_id: str) -> tuple[int, int]:
-    """(objects, bytes) of a job, stored or arriving."""
-    query = select(func.count(), func.sum(ArtifactRow.bytes)).where(
-        ArtifactRow.job_id == job_id, ArtifactRow.kind == "media", ArtifactRow.error.is_(None)
-    )
+    """(objects, bytes) of a job, stored, arriving or failed, which have no bytes."""
+    query = select(func.count(), func.sum(ArtifactRow.bytes)).where(ArtifactRow.job_id == job_id, ArtifactRow.kind == "media")
     objects, size = (await session.execute(query)).one()
     return int(objects), int(size or 0)
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.cluster.states import NodeState
 from paceline.db.base import UtcDateTime
 from paceline.db.dialects import is_postgres
-from paceline.db.models.nodes import NodeRow
+from paceline.db.models.nodes import PRESENT, NodeRow
 
 
 class Mark(NamedTuple):
@@ -80,7 +80,7 @@ async def by_id(session: AsyncSession, node_ids: Collection[str]) -> dict[str, N
 
 
 async def present(session: AsyncSession) -> Sequence[NodeRow]:
-    return (await session.scalars(select(NodeRow).where(NodeRow.state != NodeState.GONE).order_by(NodeRow.name))).all()
+    return (await session.scalars(select(NodeRow).where(PRESENT).order_by(NodeRow.name))).all()
 
 
 async def newest_of_pool(session: AsyncSession, pool: str) -> NodeRow | None:
@@ -104,7 +104,7 @@ def _silent_since() -> Select[*tuple[Any, ...]]:
     heard = or_(*(and_(sign > since, sign <= until) for sign in signs))
     drained = or_(NodeRow.state == NodeState.DRAINING, NodeRow.state_before_unreachable == NodeState.DRAINING)
     columns = (NodeRow.id, NodeRow.state, NodeRow.state_before_unreachable, NodeRow.heartbeat_at, NodeRow.joined_at)
-    query = select(*columns).where(NodeRow.state != NodeState.GONE, or_(drained, func.coalesce(heard, False).is_(False)))
+    query = select(*columns).where(PRESENT, or_(drained, func.coalesce(heard, False).is_(False)))
     return query.order_by(NodeRow.name)
 
 
@@ -127,7 +127,8 @@ async def heartbeats(session: AsyncSession, node_ids: Collection[str]) -> list[d
 
 
 async def in_states(session: AsyncSession, states: Collection[NodeState]) -> set[str]:
-    return set(await session.scalars(select(NodeRow.id).where(NodeRow.state.in_(states))))
+    """The present nodes in these states."""
+    return set(await session.scalars(select(NodeRow.id).where(PRESENT, NodeRow.state.in_(states))))
 
 
 async def note_heartbeats(session: AsyncSession, beats: Sequence[Mapping[str, Any]]) -> None:
@@ -188,5 +189,5 @@ async def raise_desired_revision(session: AsyncSession, node_ids: Collection[str
 
 
 async def count_by_state(session: AsyncSession) -> dict[str, int]:
-    query = select(NodeRow.state, func.count()).where(NodeRow.state != NodeState.GONE).group_by(NodeRow.state)
+    query = select(NodeRow.state, func.count()).where(PRESENT).group_by(NodeRow.state)
     return {state.value: count for state, count in (await session.execute(query))}

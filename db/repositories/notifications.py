@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.cluster.history.delivery_pace import LONGEST_RETRY_AFTER
 from paceline.cluster.states import Intent, JobState
 from paceline.db.base import new_id
 from paceline.db.dialects import dialect_of
@@ -17,7 +18,7 @@ from paceline.db.models.events import EventRow
 from paceline.db.models.jobs import WAITING, JobRow
 from paceline.db.models.notifications import PENDING, ChannelRow, ConditionRow, DeliveryRow, EventCursorRow, RuleRow
 
-_CURSOR = "events"
+EVENTS_CURSOR = "events"
 FACTS_AT_ONCE = 500
 
 
@@ -56,16 +57,16 @@ async def rules(session: AsyncSession) -> Sequence[tuple[RuleRow, ChannelRow]]:
 
 
 async def cursor(session: AsyncSession) -> int | None:
-    return await session.scalar(select(EventCursorRow.seq).where(EventCursorRow.name == _CURSOR))
+    return await session.scalar(select(EventCursorRow.seq).where(EventCursorRow.name == EVENTS_CURSOR))
 
 
 async def cursor_locked(session: AsyncSession) -> EventCursorRow | None:
-    return await session.get(EventCursorRow, _CURSOR, with_for_update=True, populate_existing=True)
+    return await session.get(EventCursorRow, EVENTS_CURSOR, with_for_update=True, populate_existing=True)
 
 
 async def begin_cursor(session: AsyncSession, seq: int) -> None:
     """Set the cursor where there is none: two coordinators that start together agree on one."""
-    fresh = dialect_of(session).insert(EventCursorRow).values(name=_CURSOR, seq=seq)
+    fresh = dialect_of(session).insert(EventCursorRow).values(name=EVENTS_CURSOR, seq=seq)
     await session.execute(fresh.on_conflict_do_nothing())
 
 
@@ -130,17 +131,22 @@ async def end_conditions(session: AsyncSession, keys: Collection[str]) -> None:
 # --- deliveries
 
 
+def _due(now: datetime) -> ColumnElement[bool]:
+    """The condition that a delivery is due. So is one that would wait for longer than any may: the clock was set back since it was put off."""
+    return and_(PENDING, or_(DeliveryRow.due_at <= now, DeliveryRow.due_at > now + LONGEST_RETRY_AFTER))
+
+
 async def has_due(session: AsyncSession, now: datetime) -> bool:
-    return (await session.scalar(select(DeliveryRow.id).where(PENDING, DeliveryRow.due_at <= now).limit(1))) is not None
+    return (await session.scalar(select(DeliveryRow.id).where(_due(now)).limit(1))) is not None
 
 
 async def due_channels(session: AsyncSession, now: datetime) -> Sequence[str]:
-    return (await session.scalars(select(DeliveryRow.channel_id).where(PENDING, DeliveryRow.due_at <= now).distinct())).all()
+    return (await session.scalars(select(DeliveryRow.channel_id).where(_due(now)).distinct())).all()
 
 
 async def due_of_channel(session: AsyncSession, channel_id: str, now: datetime, limit: int) -> Sequence[DeliveryRow]:
     """The deliveries that are due: those that were tried before first, then the oldest."""
-    query = select(DeliveryRow).where(PENDING, DeliveryRow.due_at <= now, DeliveryRow.channel_id == channel_id)
+    query = select(DeliveryRow).where(_due(now), DeliveryRow.channel_id == channel_id)
     return (
         await session.scalars(
             query.order_by(DeliveryRow.attempts == 0, DeliveryRow.created_at, DeliveryRow.seq, DeliveryRow.id)
@@ -150,11 +156,10 @@ async def due_of_channel(session: AsyncSession, channel_id: str, now: datetime, 
     ).all()
 
 
-async def postpone(session: AsyncSession, channel_id: str, until: datetime) -> None:
-    """Postpone what is due before this moment."""
-    await session.execute(
-        update(DeliveryRow).where(PENDING, DeliveryRow.channel_id == channel_id, DeliveryRow.due_at < until).values(due_at=until)
-    )
+async def postpone(session: AsyncSession, channel_id: str, until: datetime, now: datetime) -> None:
+    """Postpone what is due now, or before this moment."""
+    early = and_(PENDING, DeliveryRow.due_at < until)
+    await session.execute(update(DeliveryRow).where(DeliveryRow.channel_id == channel_id, or_(early, _due(now))).values(due_at=until))
 
 
 async def end_pending(session: AsyncSession, channel_id: str, answer: str, now: datetime) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.cluster.states import LaunchState, NodeState
 from paceline.db.base import UtcDateTime
 from paceline.db.models.jobs import JobRow
-from paceline.db.models.nodes import NodeRow
+from paceline.db.models.nodes import PRESENT, NodeRow
 from paceline.db.models.provisioning import LaunchRow, PoolRow, WithheldRow, still_open
 
 
@@ -43,11 +43,6 @@ async def listed(session: AsyncSession, after: str | None, limit: int) -> Sequen
     query = select(LaunchRow).where(LaunchRow.state.not_in([LaunchState.JOINED, LaunchState.ENDED]))
     query = query if after is None else query.where(LaunchRow.id > after)
     return (await session.scalars(query.order_by(LaunchRow.id).limit(limit))).all()
-
-
-async def has_due(session: AsyncSession, now: datetime) -> bool:
-    """Whether an open launch is to be looked at by now."""
-    return (await session.scalar(select(LaunchRow.id).where(*_due(now)).limit(1))) is not None
 
 
 def _due(now: datetime) -> tuple[ColumnElement[bool], ...]:
@@ -114,7 +109,7 @@ async def newest_ends(session: AsyncSession, since: datetime) -> dict[tuple[str,
 async def taken_names(session: AsyncSession) -> set[str]:
     """The names that no new node can have: those of present nodes, and of nodes that are to come."""
     coming = await session.scalars(select(LaunchRow.name).where(still_open()))
-    return {*coming, *await session.scalars(select(NodeRow.name).where(NodeRow.state != NodeState.GONE))}
+    return {*coming, *await session.scalars(select(NodeRow.name).where(PRESENT))}
 
 
 async def failed_names(session: AsyncSession, pool: str | None) -> Sequence[str]:

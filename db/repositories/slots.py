@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import select, true, tuple_
+from sqlalchemy import func, select, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import RankState
@@ -36,6 +36,12 @@ async def holders(session: AsyncSession, node_id: str | None = None) -> Sequence
         .order_by(RankRow.node_id, RankRow.slot)
     )
     return [SlotHolder(*row) for row in await session.execute(query)]
+
+
+async def used_by_node(session: AsyncSession) -> dict[str, int]:
+    """The number of slots in use of each node that has any."""
+    query = select(RankRow.node_id, func.count()).where(HOLDING).group_by(RankRow.node_id)
+    return dict((await session.execute(query)).all())
 
 
 def by_node(holders: Sequence[SlotHolder]) -> Mapping[str, Sequence[SlotHolder]]:

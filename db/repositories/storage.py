@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Insert, Table, delete, func, or_, select, text, update
+from sqlalchemy import Insert, Table, and_, delete, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.history.node_readings import READING_KINDS
@@ -77,12 +77,25 @@ async def largest(session: AsyncSession, limit: int) -> list[tuple[str, int]]:
     return [(job_id, int(size)) for job_id, size in await session.execute(query)]
 
 
-async def least_recent(session: AsyncSession, kinds: Sequence[str], limit: int, *, before: datetime | None = None) -> list[StoredDataRow]:
-    """Counts of these kinds, those with the oldest additions first."""
+async def least_recent(
+    session: AsyncSession, kinds: Sequence[str], limit: int, *, before: datetime | None = None, after: StoredDataRow | None = None
+) -> list[StoredDataRow]:
+    """A page of the counts of these kinds, those with the oldest additions first: of additions before `before`, from behind the row `after`."""
     query = select(StoredDataRow).where(StoredDataRow.kind.in_(kinds), StoredDataRow.bytes > 0)
     if before is not None:
         query = query.where(StoredDataRow.changed_at < before)
-    return list((await session.scalars(query.order_by(StoredDataRow.changed_at, StoredDataRow.job_id).limit(limit))).all())
+    if after is not None:
+        of_the_job = and_(StoredDataRow.job_id == after.job_id, StoredDataRow.kind > after.kind)
+        later = or_(StoredDataRow.job_id > after.job_id, of_the_job)
+        query = query.where(or_(StoredDataRow.changed_at > after.changed_at, and_(StoredDataRow.changed_at == after.changed_at, later)))
+    order = (StoredDataRow.changed_at, StoredDataRow.job_id, StoredDataRow.kind)
+    return list((await session.scalars(query.order_by(*order).limit(limit))).all())
+
+
+async def most_stored(session: AsyncSession, kind: str, limit: int) -> list[StoredDataRow]:
+    """The largest counts of this kind, those with the oldest additions first."""
+    query = select(StoredDataRow).where(StoredDataRow.kind == kind).order_by(StoredDataRow.bytes.desc()).limit(limit)
+    return sorted((await session.scalars(query)).all(), key=lambda row: row.changed_at)
 
 
 async def of_job(session: AsyncSession, job_id: str) -> dict[str, StoredDataRow]:
@@ -157,8 +170,10 @@ async def add_mark(session: AsyncSession, now: datetime, events: int, forget_bef
     session.add(ArrivalMarkRow(time=now, points=points, lines=lines, events=events))
 
 
-async def oldest_owner(session: AsyncSession, kind: str, up_to: int) -> str | None:
-    """The job of the oldest point or line, where that is not newer than `up_to`."""
+async def oldest_owner(session: AsyncSession, kind: str, up_to: int, *, besides: Collection[str] = ()) -> str | None:
+    """The job of the oldest point or line of jobs other than `besides`, where that is not newer than `up_to`."""
     table: Any = MetricRecordRow if kind == StorageKind.POINTS else LogLineRow
-    found: str | None = await session.scalar(select(table.job_id).where(table.seq <= up_to).order_by(table.seq).limit(1))
+    found: str | None = await session.scalar(
+        select(table.job_id).where(table.seq <= up_to, table.job_id.not_in(besides)).order_by(table.seq).limit(1)
+    )
     return found

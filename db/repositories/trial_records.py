@@ -49,7 +49,7 @@ async def of_leaders(session: AsyncSession, job_ids: Collection[str], steps: Seq
     for some in _batches(job_ids):
         query = select(*columns).where(table.job_id.in_(some), table.rank == _LEADER)
         query = query if steps is None else query.where(table.step.in_(steps))
-        rows += await connection.execute(query.order_by(table.job_id, table.step, table.seq))
+        rows += (await connection.execute(query.order_by(table.job_id, table.step, table.seq))).all()
     return LeaderRecords(*zip(*rows, strict=True))
 
 

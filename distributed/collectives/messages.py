@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from paceline.distributed.protocol_errors import (
@@ -31,8 +30,7 @@ class RingPhase(enum.IntEnum):
     ALL_GATHER = 3
 
 
-@dataclass(frozen=True)
-class RingHeader:
+class RingHeader(NamedTuple):
     """The part of a message that describes it. Steps are numbered from 1; calls, rounds and chunks from 0."""
 
     generation: int
@@ -47,7 +45,7 @@ class RingHeader:
 
     def numbers(self) -> list[int]:
         """Return the header as it is sent."""
-        return [MAGIC, *map(int, astuple(self))]
+        return [MAGIC, *map(int, self)]
 
     def __str__(self) -> str:
         return (

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-#: By the backend; over a ring of Paceline's own; within machines and then between them. On GPUs NCCL decides, whose sums know the machine's links.
+#: By the backend; over a ring of Paceline's own; within machines and then between them.
 Algorithm = Literal["backend", "ring", "hierarchical"]
+ALGORITHMS: tuple[Algorithm, ...] = ("backend", "ring", "hierarchical")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from paceline.distributed.collectives.ring import Ring, Segment
 from paceline.distributed.collectives.tensors import TensorValues
+from paceline.distributed.collectives.within import WithinMachine
 from paceline.distributed.reduction import ExactReduction, GradientBucket, Piece, Reduction, ReductionState
 
 
@@ -21,6 +22,17 @@ class RingSum(ExactReduction):
         values.write_back()
 
 
+class WithinSum(ExactReduction):
+    """The sum over the ranks of one machine alone."""
+
+    def __init__(self, local: WithinMachine) -> None:
+        self._local = local
+
+    def sum(self, bucket: GradientBucket) -> None:
+        self._local.reduce_scatter(bucket.values, bucket.step)
+        self._local.all_gather(bucket.values, bucket.step)
+
+
 class HierarchicalSum:
     """Sums within each machine, then between machines, then shares the result within each machine.
 
@@ -29,17 +41,15 @@ class HierarchicalSum:
     one: what it leaves out belongs to the segment.
     """
 
-    def __init__(self, local: Ring, across: Reduction) -> None:
-        """`local`: the ring of this machine's ranks. `across`: sums over the ranks with this one's place on the other machines."""
+    def __init__(self, local: WithinMachine, across: Reduction) -> None:
+        """`local`: this machine's ranks. `across`: sums over the ranks with this one's place on the other machines."""
         self._local, self._across = local, across
 
     def sum(self, bucket: GradientBucket) -> None:
-        values = TensorValues(bucket.values)
-        own = self._local.reduce_scatter(values, bucket.step)
+        own = self._local.reduce_scatter(bucket.values, bucket.step)
         if own.last > own.first:
             self._across.sum(part_of(bucket, own))
-        self._local.all_gather(values, bucket.step)
-        values.write_back()
+        self._local.all_gather(bucket.values, bucket.step)
 
     def commit(self) -> None:
         self._across.commit()

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from paceline.distributed.collectives.messages import RingHeader, RingMessage, RingPhase
 
-#: Bytes of a chunk, at most. Smaller ones cost more messages, larger ones leave more of the sums uncovered (`scripts/bench/communication/ring.py`).
+#: Bytes of a chunk, at most. Smaller ones cost more messages, larger ones leave more of the sums uncovered (`scripts/bench/communication/sums.py`).
 CHUNK_BYTES = 1 << 20
 #: Chunks on their way at once.
 DEPTH = 4

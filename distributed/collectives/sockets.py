@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 from paceline.distributed.collectives.messages import HEADER_NUMBERS, RingHeader, RingMessage, read_header, require
 from paceline.distributed.protocol_errors import PeerLostError
@@ -38,21 +39,35 @@ class SocketTransport:
             each.settimeout(None)  # Python would ask before each call whether the socket is ready; the kernel keeps the time as well
             for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 each.setsockopt(socket.SOL_SOCKET, option, _timeval(timeout_seconds))
-        self._sender = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ring-sender")
+        self._outgoing: SimpleQueue[RingMessage | None] = SimpleQueue()  # None: there is no more
+        self._sent: SimpleQueue[Exception | None] = SimpleQueue()  # what became of each of them, in order
+        threading.Thread(target=self._send_all, name="ring-sender", daemon=True).start()
 
     def start(self, outgoing: RingMessage, expected: RingHeader, room: memoryview) -> Callable[[], None]:
         self._count(len(outgoing.payload))
-        sent = self._sender.submit(self._send, outgoing)
+        self._outgoing.put(outgoing)
 
         def finish() -> None:
             self._receive(expected, room)
-            sent.result()
+            error = self._sent.get()
+            if error is not None:
+                raise error
 
         return finish
 
+    def _send_all(self) -> None:
+        while (message := self._outgoing.get()) is not None:
+            error: Exception | None = None
+            try:
+                self._send(message)
+            except Exception as raised:  # noqa: BLE001 - raised in the thread that waits for it
+                error = raised
+            del message  # or its payload would be kept until the next one
+            self._sent.put(error)
+
     def _send(self, message: RingMessage) -> None:
+        header = _packed(message.header)
         try:
-            header = _HEADER.pack(*message.header.numbers())
             sent = self._to_next.sendmsg([header, message.payload])
             if sent < len(header) + len(message.payload):
                 self._to_next.sendall((header[sent:] + message.payload) if sent < len(header) else message.payload[sent - len(header) :])
@@ -60,9 +75,10 @@ class SocketTransport:
             raise PeerLostError(f"the next rank cannot be sent {message.header}: {error}") from error
 
     def _receive(self, expected: RingHeader, room: memoryview) -> None:
-        numbers = bytearray(_HEADER.size)
-        self._fill(memoryview(numbers), expected)
-        require(read_header(_HEADER.unpack(numbers)), expected)
+        found = bytearray(_HEADER.size)
+        self._fill(memoryview(found), expected)
+        if found != _packed(expected):
+            require(read_header(_HEADER.unpack(found)), expected)
         self._fill(room, expected)
 
     def _fill(self, room: memoryview, expected: RingHeader) -> None:
@@ -83,7 +99,11 @@ class SocketTransport:
             with contextlib.suppress(OSError):  # gone already, which is the aim
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
-        self._sender.shutdown(wait=False, cancel_futures=True)
+        self._outgoing.put(None)
+
+
+def _packed(header: RingHeader) -> bytes:
+    return _HEADER.pack(*header.numbers())
 
 
 def _timeval(seconds: float) -> bytes:

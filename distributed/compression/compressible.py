@@ -10,30 +10,24 @@ from torch import Tensor
 
 from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.compression.residuals import Residuals
-from paceline.distributed.reduction import GradientBucket, Piece, ReductionState
+from paceline.distributed.reduction import GradientBucket, Piece, ReductionState, parts_of
 
 RESIDUAL = "residual"
 
 
 class CompressedSum(ABC):
-    """A `Reduction` that leaves something out. Compressible pieces go through `_sum` in one flat tensor, all others in one exact sum."""
+    """A `Reduction` that leaves something out. Compressible pieces of a bucket go through `_sum` together, all others through one exact sum."""
 
     def __init__(self, group: AxisGroup, residuals: Residuals) -> None:
         self.group, self.residuals = group, residuals
         self.step = 0  # that is summed: another one each time, and the same in a run that was paused
 
     @abstractmethod
-    def _sum(self, values: Tensor, pieces: list[Piece]) -> Tensor | None:
-        """Return the sum of `values` (n) over the ranks, n values that are equal on every rank, and put what was left out into `residuals`.
+    def _sum(self, values: Tensor, pieces: list[Piece]) -> bool:
+        """Replace `pieces` of a bucket's `values` by their sum over the ranks, equal on every rank, and put what was left out into `residuals`.
 
-        None, on every rank, where the values of a rank are not finite: nothing is put then, and they are summed as they are. Collective.
+        False, on every rank, where the values of a rank are not finite: nothing is changed or put then, and they are summed as they are. Collective.
         """
-
-    def corrected(self, values: Tensor, pieces: list[Piece]) -> Tensor:
-        """Return a copy of `values` (n) in fp32 with what was left out of the `pieces` before."""
-        found = values.to(torch.float32, copy=True)
-        self.residuals.add_to(found, pieces)
-        return found
 
     def _compresses(self, piece: Piece) -> bool:
         return piece.compressible
@@ -42,13 +36,17 @@ class CompressedSum(ABC):
         self.step = bucket.step
         for compressible, run in groupby(sorted(bucket.pieces, key=self._compresses), key=self._compresses):
             pieces = list(run)
-            parts = [bucket.values[piece.offset : piece.offset + piece.length] for piece in pieces]
-            flat = torch.cat(parts) if len(pieces) < len(bucket.pieces) else bucket.values
-            total = self._sum(flat, pieces) if compressible and flat.numel() else None
-            if total is None:
-                total = self.group.sum(flat)
-            for part, found in zip(parts, torch.split(total, [piece.length for piece in pieces]), strict=True):
-                part.copy_(found)
+            if not (compressible and any(piece.length for piece in pieces) and self._sum(bucket.values, pieces)):
+                self._sum_whole(bucket, pieces)
+
+    def _sum_whole(self, bucket: GradientBucket, pieces: list[Piece]) -> None:
+        if len(pieces) == len(bucket.pieces):
+            self.group.sum(bucket.values)
+            return
+        parts = parts_of(bucket.values, pieces)
+        total = self.group.sum(torch.cat(parts))
+        for part, found in zip(parts, torch.split(total, [piece.length for piece in pieces]), strict=True):
+            part.copy_(found)
 
     def commit(self) -> None:
         self.residuals.commit()

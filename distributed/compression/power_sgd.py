@@ -11,7 +11,7 @@ from torch import Tensor
 from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.compression.compressible import RESIDUAL, CompressedSum
 from paceline.distributed.compression.residuals import PieceKey, Residuals, key_of
-from paceline.distributed.reduction import Piece, ReductionState
+from paceline.distributed.reduction import Piece, ReductionState, parts_of
 
 FACTOR = "power_sgd_factor"
 _SEED = 20_190_531
@@ -29,18 +29,20 @@ class PowerSgd(CompressedSum):
         self._loaded: Mapping[str, Tensor] = {}  # of whole parameters
 
     def _compresses(self, piece: Piece) -> bool:
-        """Whether two factors are smaller than the matrix."""
+        """Whether two factors are smaller than the matrix. A rank's shard of a parameter may be empty, and no matrix."""
+        if not (piece.compressible and piece.length):
+            return False
         rows, columns = matrix_shape(piece)
-        return piece.compressible and (rows + columns) * self._rank < rows * columns
+        return (rows + columns) * self._rank < rows * columns
 
-    def _sum(self, values: Tensor, pieces: list[Piece]) -> Tensor | None:
-        corrected = self.corrected(values, pieces)
+    def _sum(self, values: Tensor, pieces: list[Piece]) -> bool:
+        corrected = self.residuals.corrected(values, pieces)
         matrices = matrices_in(corrected, pieces)
         projections = self._sum_together(
             [matrix @ self._factor(piece).to(matrix.device) for piece, matrix in zip(pieces, matrices, strict=True)]
         )
         if not all(bool(torch.isfinite(each.sum())) for each in projections):  # the same on every rank
-            return None
+            return False
         bases = [torch.linalg.qr(each).Q for each in projections]
         own = [matrix.T @ basis for matrix, basis in zip(matrices, bases, strict=True)]
         for matrix, basis, factor in zip(matrices, bases, own, strict=True):
@@ -49,7 +51,9 @@ class PowerSgd(CompressedSum):
         factors = self._sum_together(own)
         self._new |= {key_of(piece): factor for piece, factor in zip(pieces, factors, strict=True)}
         self._whole |= {key_of(piece) for piece in pieces if piece.is_whole}
-        return torch.cat([(basis @ factor.T).reshape(-1) for basis, factor in zip(bases, factors, strict=True)])
+        for part, basis, factor in zip(parts_of(values, pieces), bases, factors, strict=True):
+            part.copy_((basis @ factor.T).view(-1))
+        return True
 
     def _factor(self, piece: Piece) -> Tensor:
         """The factor to begin with: the last step's, or random numbers that are the same on every rank."""

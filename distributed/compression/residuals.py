@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from paceline.distributed.reduction import Piece
+from paceline.distributed.reduction import Piece, parts_of
 
 #: What tells one piece: the parameter, its first element and their number.
 PieceKey = tuple[str, int, int]
@@ -29,7 +29,21 @@ class Residuals:
         """Add the residuals of `pieces`, which lie end to end in `values` (n), in place."""
         for piece, part in zip(pieces, torch.split(values, [piece.length for piece in pieces]), strict=True):
             if piece.name in self._kept:
-                part.add_(self._kept[piece.name][piece.first : piece.first + piece.length].to(part.device))
+                part.add_(self._part_of(piece, part.device))
+
+    def corrected(self, values: Tensor, pieces: Sequence[Piece]) -> Tensor:
+        """Return `pieces` of a bucket's `values` with their residuals added, end to end (n), fp32."""
+        found = torch.empty(sum(piece.length for piece in pieces), dtype=torch.float32, device=values.device)
+        rooms = torch.split(found, [piece.length for piece in pieces])
+        for piece, part, room in zip(pieces, parts_of(values, pieces), rooms, strict=True):
+            if piece.name in self._kept:
+                torch.add(part, self._part_of(piece, part.device), out=room)
+            else:
+                room.copy_(part)
+        return found
+
+    def _part_of(self, piece: Piece, device: torch.device) -> Tensor:
+        return self._kept[piece.name][piece.first : piece.first + piece.length].to(device)
 
     def put(self, values: Tensor, pieces: Sequence[Piece]) -> None:
         """Remember `values` (n), fp32, as the residuals of `pieces`. They are kept, not copied."""

@@ -4,12 +4,11 @@ digests, whichever compressor has packed them."""
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import posixpath
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
@@ -79,46 +78,37 @@ def pack(listing: FolderListing, target: IO[bytes]) -> PackedBundle:
 
 
 def _write_tar(listing: FolderListing, take: Callable[[bytes], int]) -> None:
-    with tarfile.open(fileobj=_Sink(take), mode="w|", format=tarfile.PAX_FORMAT, bufsize=_STREAM) as tar:
-        for file in listing.files:
-            _add(tar, listing.folder, file)
+    """Write what `TarFile.addfile` and `close` would, which take twice as long for small files."""
+    written = sum(take(part) for file in listing.files for part in _parts(listing.folder, file))
+    end = 2 * tarfile.BLOCKSIZE
+    take(bytes(end + -(written + end) % tarfile.RECORDSIZE))
 
 
-def _add(tar: tarfile.TarFile, folder: Path, file: BundleFile) -> None:
+def _parts(folder: Path, file: BundleFile) -> Iterator[bytes]:
+    """The header of a file in an archive, and its content up to the end of a block."""
     entry = tarfile.TarInfo(file.path)
     entry.mtime, entry.mode = _TIME, 0o755 if file.executable else 0o644
     if file.link is not None:
         entry.type, entry.linkname = tarfile.SYMTYPE, file.link
-        tar.addfile(entry)
+        yield entry.tobuf(tarfile.PAX_FORMAT)
         return
-    data = _read(folder / file.path)
+    data = _read(folder / file.path, file.bytes + 1)  # one more than it had: as much memory is taken before anything is read
     entry.size = len(data)
     if entry.size != file.bytes:
-        raise UnpackableFileError(f"{file.path} changes while it is packed: {file.bytes:,} bytes became {entry.size:,}; try again")
-    tar.addfile(entry, io.BytesIO(data))
+        raise UnpackableFileError(f"{file.path} changes while it is packed: it no longer has {file.bytes:,} bytes; try again")
+    yield entry.tobuf(tarfile.PAX_FORMAT)
+    yield data
+    yield bytes(-entry.size % tarfile.BLOCKSIZE)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, most: int) -> bytes:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-            return file.read(MOST_BYTES + 1)
+            return file.read(most)
     except OSError as error:
         raise UnpackableFileError(
             f"{path} cannot be read: {error.strerror}; make it readable, or leave it out in .pacelineignore"
         ) from error
-
-
-class _Sink(io.RawIOBase):
-    """The file that tarfile writes an archive to: each piece is handed to `take`."""
-
-    def __init__(self, take: Callable[[bytes], int]) -> None:
-        self._take = take
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return self._take(bytes(data))
 
 
 class _Measured:
@@ -153,13 +143,18 @@ def digest_of(packed: IO[bytes]) -> tuple[str, int]:
     return digest, measured.bytes
 
 
+def open_tar(packed: IO[bytes]) -> Any:
+    """Open a packed bundle from its beginning, as a stream of members: a TarFile, whose list of members is no part of its types. Raises DamagedBundleError, also while it is read."""
+    packed.seek(0)
+    return tarfile.open(fileobj=_Measured(packed), mode="r|", bufsize=_STREAM)  # type: ignore[call-overload]  # it only reads
+
+
 def read_files(packed: IO[bytes], most_bytes: int) -> Callable[[str], bytes]:
     """Return a function that gives the content of a file of a bundle, by its path. It raises KeyError where there is no such file, and
     DamagedBundleError where it has more than `most_bytes`."""
 
     def read(path: str) -> bytes:
-        packed.seek(0)
-        with tarfile.open(fileobj=_Measured(packed), mode="r|", bufsize=_STREAM) as tar:  # type: ignore[call-overload]  # it only reads
+        with open_tar(packed) as tar:
             for member in tar:
                 if member.name == path and member.isreg():
                     if member.size > most_bytes:

@@ -21,12 +21,12 @@ from paceline.objects.errors import ObjectAccessError, ObjectLostError, ObjectNo
 from paceline.objects.location import ObjectLocation
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-#: A file of more bytes than this goes up in parts of so many.
+#: A file of more bytes than this goes up, and comes down, in parts of so many: each is a request of its own.
 PART_BYTES = 8 << 20
 PARTS_AT_ONCE = 4
-READ_BYTES = 4 << 20
 #: How often a file is sent that the store has acknowledged and does not have.
 UPLOAD_ATTEMPTS = 3
 #: Keys of `options` by scheme, each with the name that the store's client has for it.
@@ -123,12 +123,17 @@ class ObjectClient:
             return bytes(found.bytes())
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """Read an object piece by piece."""
+        """Read an object part by part, so that a large one may take longer than `Patience` has for a request. Raises ObjectLostError where another
+        object has taken its place meanwhile."""
         with self._explained(name):
             import obstore
 
-            for piece in obstore.get(self._store, self._key(name)).stream(min_chunk_size=READ_BYTES):
-                yield bytes(piece)
+            meta = obstore.head(self._store, self._key(name))
+            for start in range(0, meta["size"], PART_BYTES):
+                part = obstore.get(self._store, self._key(name), options={"range": (start, min(start + PART_BYTES, meta["size"]))})
+                if _version_of(part.meta) != _version_of(meta):
+                    raise ObjectLostError(f"{self.location / name} was replaced while it was read")
+                yield bytes(part.bytes())
 
     def download(self, name: str, path: Path) -> None:
         """Write an object to `path`. A stream that breaks off is begun anew, a few times; what came may still be damaged: compare its hash."""
@@ -157,8 +162,7 @@ class ObjectClient:
         with self._explained(name):
             import obstore
 
-            meta = obstore.head(self._store, self._key(name))
-            return str(meta.get("e_tag") or f"{meta['last_modified'].timestamp()}-{meta['size']}")
+            return _version_of(obstore.head(self._store, self._key(name)))
 
     def exists(self, name: str) -> bool:
         return self._found(name, self.size) is not None
@@ -214,6 +218,10 @@ class ObjectClient:
             raise
         except Exception as error:
             raise explained(error, self.location / name if name else self.location) from error
+
+
+def _version_of(meta: ObjectMeta) -> str:
+    return str(meta.get("e_tag") or f"{meta['last_modified'].timestamp()}-{meta['size']}")
 
 
 def explained(error: Exception, location: ObjectLocation) -> Exception:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from paceline.distributed.collectives.options import Algorithm
+from paceline.distributed.collectives.options import ALGORITHMS, Algorithm
 from paceline.distributed.compression.options import LOSSY, Compression
 from paceline.parallelism.communication.options import CommunicationOptions
 
@@ -14,7 +14,6 @@ from paceline.parallelism.communication.options import CommunicationOptions
 BUCKET_SIZES_MB = (5.0, 100.0)
 #: The share of a step that a choice must save, by what it does to the sums: nothing; rounding; what it leaves out comes later, and changes what is learned.
 WORTH: dict[Compression, float] = {"none": 0.02, "bf16": 0.05, "fp16": 0.05, "top_k": 0.2, "power_sgd": 0.2}
-ALGORITHMS: tuple[Algorithm, ...] = ("backend", "ring", "hierarchical")
 COMPRESSIONS: tuple[Compression, ...] = ("none", "bf16", "top_k", "power_sgd")
 
 _SUMS: dict[Algorithm, str] = {"backend": "the backend", "ring": "a ring", "hierarchical": "a hierarchy"}

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from paceline.distributed.collectives.reductions import RingSum
+from paceline.distributed.collectives.reductions import WithinSum
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.process_group import Group
@@ -45,8 +45,10 @@ def probe(
         each: reduction_for(each.algorithm, replace(options, compression=each.compression, dense_steps=0), groups) for each in choices
     }
     replicas, local, peers = groups.replicas.size, groups.local, groups.peers
+    if not all(group.all_gather_object(local is not None and peers is not None)):  # replicas of another shard may lie otherwise
+        local = peers = None
     if local is not None and peers is not None:
-        sums |= {"within": RingSum(local), "between": BackendSum(peers)}
+        sums |= {"within": WithinSum(local), "between": BackendSum(peers)}
     for each in sums.values():
         each.commit()  # the first step of a lossy sum in a hierarchy is exact: those behind it count
     small = _timed(group, sums, SMALL, device, SMALL_TIMES, min)

@@ -2,7 +2,7 @@
 
 Every rank counts the same steps with the same losses, and agrees on times at the end of each round: so all ranks decide alike, without a leader. What
 was chosen is watched for as long as the job runs: where steps get slower than the default's were, the default is timed again, and where the loss of a
-choice that leaves something out does not hold up, that choice is given up for good.
+choice that leaves something out does not hold up, that choice is given up for good: where it rises, or falls more slowly than in a window by the default.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paceline.parallelism.communication.choices import WORTH, ReductionChoice
+from paceline.parallelism.communication.loss_fall import SlowerFall, slower_fall
 from paceline.parallelism.communication.sum_cost import Links
 
 #: Steps by one choice: the first ones are not counted, since connections, memory and compiled code are new.
@@ -50,6 +51,7 @@ class Verdict:
     waited: float  # of the default's step: exposed communication
     links: Links
     before: ReductionChoice | None = None  # what was given up
+    slower: SlowerFall | None = None  # why, where its loss fell and did so too slowly
 
 
 @dataclass
@@ -73,21 +75,39 @@ class CommunicationTrial:
         self._watches = False
         self._buckets_tried = self._is_confirmed = False
         self._best_loss = math.inf
+        self._windows: list[Sequence[float]] = []  # losses that are compared: by the choice, by the default, by the choice again
+        self._compared: ReductionChoice | None = None  # what was compared with the default by its loss
         self.begin_round()
 
     @property
     def current(self) -> ReductionChoice:
         """How the next step's gradients are summed."""
-        return self._to_time[0] if self._to_time else self.taken
+        if self._to_time:
+            return self._to_time[0]
+        return self.default if self._has_default_beside else self.taken
+
+    @property
+    def _has_default_beside(self) -> bool:
+        """Whether this window is the default's, between two of the choice."""
+        return len(self._windows) == 1
 
     def join_generation(self, replicas: int) -> None:
         """Count anew in another generation, which may have gone back some steps. Other numbers of replicas take other times: what was chosen stays, and
-        the default is timed again."""
+        the default is timed again; a trial under way, and one that has chosen the default, begin from the start."""
         self.begin_round()
-        self._best_loss = math.inf
-        if replicas != self.replicas and not self._to_time:
-            self.measured.clear()
+        self._best_loss, self._windows = math.inf, []
+        if replicas != self.replicas:
+            self._forget_times()
         self.replicas = replicas
+
+    def _forget_times(self) -> None:
+        """Drop all times, which are those of another world. A choice other than the default is compared with the default once a window is over."""
+        self.measured.clear()
+        self._waited.clear()
+        if self._to_time or self.taken == self.default:
+            self._to_time = [self.default]
+            self._watches = self._watches and self.taken != self.default
+            self._is_confirmed = self._buckets_tried = False
 
     def begin_round(self) -> None:
         """Count the steps of a round anew."""
@@ -122,8 +142,7 @@ class CommunicationTrial:
         if not self._loss_holds_up(losses):
             return self._give_up()
         if not self._to_time:
-            self._watch(seconds)
-            return None
+            return self._watch(seconds, losses)
         timed = self._to_time.pop(0)
         self._waited.setdefault(timed, waited)
         self.measured[timed] = min(seconds, self.measured.get(timed, math.inf))
@@ -182,16 +201,28 @@ class CommunicationTrial:
             return self._verdict("faster")
         return self._verdict("not_faster" if len(self.measured) > 1 else "nothing_to_gain")
 
-    def _watch(self, seconds: float) -> None:
-        """Time the default once more where the choice is slower than that was."""
-        if seconds <= self.measured.get(self.default, 0.0):
-            return
-        self._watches, self.measured, self._to_time = True, {}, [self.default]
+    def _watch(self, seconds: float, losses: Sequence[float]) -> Verdict | None:
+        """End a window. Time the default once more where the choice is slower than that was, and give it up where its loss falls too slowly."""
+        if not self._has_default_beside and seconds > self.measured.get(self.default, 0.0):
+            self._watches, self.measured, self._to_time, self._windows = True, {}, [self.default], []
+            return None
+        if self._compared == self.taken or not self._leaves_out(self.taken):
+            return None
+        self._windows.append(losses)
+        if len(self._windows) < 3:
+            return None
+        before, by_default, after = self._windows
+        self._windows, self._compared = [], self.taken
+        slower = slower_fall(before, by_default, after)
+        return self._give_up(slower) if slower else None
 
     @property
     def _may_be_given_up(self) -> bool:
         """Whether the current choice leaves something out, and the job has left open whether to."""
-        return self.current.is_lossy and not all(each.is_lossy for each in self.sums)
+        return self._leaves_out(self.current)
+
+    def _leaves_out(self, choice: ReductionChoice) -> bool:
+        return choice.is_lossy and not all(each.is_lossy for each in self.sums)
 
     def _loss_holds_up(self, losses: Sequence[float]) -> bool:
         if not all(map(math.isfinite, losses)):
@@ -202,16 +233,17 @@ class CommunicationTrial:
         self._best_loss = min(self._best_loss, found)
         return not (worse and self._may_be_given_up)
 
-    def _give_up(self) -> Verdict:
-        """Drop a choice whose loss does not hold up, with all others that leave something out."""
-        before = self.current
+    def _give_up(self, slower: SlowerFall | None = None) -> Verdict:
+        """Drop a choice whose loss does not hold up, with all others that leave something out. `slower`: it falls, but too slowly."""
+        before = self.taken if slower else self.current
+        self._windows = []
         self._is_exact = True
         self._to_time = [each for each in self._to_time if not each.is_lossy]
         self.measured = {each: seconds for each, seconds in self.measured.items() if not each.is_lossy}
         self.taken = min(self.measured, key=self._measured_cost, default=self.default)
-        return self._verdict("loss", before)
+        return self._verdict("loss", before, slower)
 
-    def _verdict(self, why: Why, before: ReductionChoice | None = None) -> Verdict:
+    def _verdict(self, why: Why, before: ReductionChoice | None = None, slower: SlowerFall | None = None) -> Verdict:
         options = tuple(dict.fromkeys((*self.sums, *self.measured)))
         waited = self._waited.get(self.default, 0.0)
-        return Verdict(self.taken, why, options, dict(self.measured), dict(self.predicted), waited, self.links, before)
+        return Verdict(self.taken, why, options, dict(self.measured), dict(self.predicted), waited, self.links, before, slower)

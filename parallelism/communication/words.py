@@ -14,7 +14,7 @@ def why(verdict: Verdict) -> str:
     match verdict.why:
         case "faster":
             less = f"a step takes {duration(measured[taken])} instead of {duration(measured[default])}"
-            return f"{taken.name}: {less}, of which {duration(verdict.waited)} were waited for sums"
+            return f"{taken.name}: {less}, of which {duration(verdict.waited)} were waited for sums{_price(taken)}"
         case "nothing_to_gain":
             waits = f"{duration(verdict.waited)} of a step of {duration(measured[default])} are waited for sums"
             return f"{taken.name}: {waits}, and no other way is predicted to save enough of that"
@@ -28,9 +28,18 @@ def why(verdict: Verdict) -> str:
             return f"{taken.name} again: {took}, and what is {_kind(before)} must save {before.worth:.0%}"
         case "loss":
             before = verdict.before or taken
+            if verdict.slower:
+                falls = f"the loss falls by {100 * verdict.slower.per_step:.2g} in 100 steps, and by {100 * verdict.slower.by_default:.2g}"
+                return f"{taken.name} again: done {before.name}, {falls} {verdict.options[0].name}"
             return (
                 f"{taken.name} again: done {before.name}, the loss was higher than it had been, and it leaves out a part of each gradient"
             )
+
+
+def _price(choice: ReductionChoice) -> str:
+    """Return what a choice costs beside its time."""
+    kept = f"; what is {_kind(choice)} learns slower per step: a part of each gradient comes later"
+    return kept if choice.is_lossy else ""
 
 
 def _kind(choice: ReductionChoice) -> str:

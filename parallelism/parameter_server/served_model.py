@@ -16,7 +16,6 @@ After the norms every server has all that the update needs. So once any rank has
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -195,12 +194,12 @@ class ServedModel(WholeModel):
     def finish_step(self) -> float:
         """Push, right after the last backward; on a server, add up what comes. Returns the seconds that it took."""
         show_sums(self.observe_gradient, self._parameters, [value for _, value in self._sums.from_left_to_right])
-        started, step = time.perf_counter(), self._next_step()
+        mark, step = self._group.exposure.mark(), self._next_step()
         if self._is_server:
             self._receive_pushes(step)
         else:
             exchange(self._group, self._pushes(step), [], _nothing_to_accept)
-        return time.perf_counter() - started
+        return self._group.exposure.since(mark)
 
     def _pushes(self, step: int) -> list[Outgoing]:
         """Return this worker's messages to all servers: one for each subtree of its micro-batches and each shard."""

@@ -145,6 +145,16 @@ class Setup:
         return [BackwardPosition(self.gradient_copies, self.max_per_data_rank)]
 
 
+def state_bytes_per_parameter(setup: Setup) -> float:
+    """Return the bytes of a rank's state for each parameter of the whole model: its share of parameters, gradients and the optimizer's tensors.
+
+    What a rank holds besides grows with the model too, but not by its parameters alone. Offloaded state and parameter servers are not counted apart.
+    """
+    tensors = 1 + setup.gradient_copies.most + OPTIMIZER_TENSORS[setup.optimizer]
+    degrees = setup.degrees
+    return MASTER_BYTES * tensors / (degrees.shard * degrees.tensor * degrees.pipeline)
+
+
 def memory(shape: ModelShape, setup: Setup) -> RankMemory:
     """Return the memory of the rank that needs most, at its fullest moment."""
     ranks = [rank.fullest() for rank in _ranks(shape, setup)]

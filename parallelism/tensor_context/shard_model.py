@@ -6,7 +6,6 @@ How a model is sharded is the model's own knowledge (`training/models/<name>/sha
 from __future__ import annotations
 
 import contextlib
-import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -92,7 +91,7 @@ class TensorParallelReplicas(AxisParallelModel):
 
     def finish_step(self) -> float:
         show_gradients(self.observe_gradient, self._parameters)
-        started = time.perf_counter()
+        mark = self.group.exposure.mark()
         reduce_partial_gradients(self._parameters, self.group.axis_groups["tensor"])
         sum_gradients(self._parameters, self.group.axis_groups)
-        return time.perf_counter() - started
+        return self.group.exposure.since(mark)

@@ -47,6 +47,8 @@ def measure_autoscaler() -> list[Figure]:
     """Replay a week under each policy, and print what it cost."""
     policies: dict[str, Callable[[int], ReplayResult]] = {
         "always on": lambda seed: replay_always_on(POOL, week(seed)),
+        "ends unknown": lambda seed: Replay(POOL, week(seed), known_ends=0.0).run(),
+        "half known": lambda seed: Replay(POOL, week(seed), known_ends=0.5).run(),
         "autoscaler": lambda seed: Replay(POOL, week(seed)).run(),
         "oracle": lambda seed: replay_oracle(POOL, week(seed)),
     }
@@ -60,7 +62,7 @@ def measure_autoscaler() -> list[Figure]:
             for which, width in (("median_wait", 13), ("mean_wait", 7), ("p95_wait", 7))
         )
         print(f"{name:12} {paid / len(runs):>11,.0f} {used / paid:>7.0%} {columns} {sum(run.launches for run in runs) // len(runs):>9}")
-    on, scaled, oracle = (results[name] for name in policies)
+    on, scaled, oracle = (results[name] for name in ("always on", "autoscaler", "oracle"))
     share = sum(run.slot_hours for run in scaled) / sum(run.slot_hours for run in on)
     over = sum(run.slot_hours for run in scaled) / sum(run.slot_hours for run in oracle)
     cost = f"{share:.0%} of always on, {over:.2f} of an oracle that launches at once"

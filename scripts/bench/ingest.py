@@ -27,9 +27,9 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from paceline.api.core import identity
 from paceline.cluster.protocol import UPLOAD_PATH
 from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.credentials import NODE_PREFIX, hash_secret, new_secret
 from paceline.db.migrate import upgrade_all
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
@@ -61,7 +61,7 @@ async def seed(data: Path) -> tuple[str, tuple[str, ...]]:
     control, metrics = open_databases(data, None)
     await upgrade_all(control, metrics)
     now = datetime.now(UTC)
-    credentials = tuple(identity.new_secret(identity.NODE_PREFIX) for _ in range(AGENTS))
+    credentials = tuple(new_secret(NODE_PREFIX) for _ in range(AGENTS))
     async with control.write() as session:
         job = JobRow(
             name="bench", project="default", priority=50, state=JobState.RUNNING, spec=StoredSpec(SPEC), world_size=AGENTS, generation=1
@@ -71,7 +71,7 @@ async def seed(data: Path) -> tuple[str, tuple[str, ...]]:
         await session.flush()
         session.add(GenerationRow(job_id=job.id, generation=1, world_size=AGENTS, started_at=now, store_token=""))
         for rank, credential in enumerate(credentials):
-            digest = identity.hash_secret(credential)
+            digest = hash_secret(credential)
             node = NodeRow(
                 name=f"agent-{rank}", state=NodeState.READY, state_since=now, credential_hash=digest, joined_at=now, heartbeat_at=now
             )

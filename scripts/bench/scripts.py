@@ -1,4 +1,4 @@
-"""Scripts under Paceline beside the same file under torchrun: start, speed, restart, and which rank is blamed for a failure.
+"""Scripts under Paceline beside the same file under torchrun: start, speed and restart.
 
 Two ranks on this machine; a stack of two agents that has run a script before. Each pair is run back to back, in turns of order.
 """
@@ -34,21 +34,17 @@ PAIRS = 5
 RANKS = 2
 #: What torchrun gives each of several ranks. One rank then leaves a core to whatever watches over it.
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-FAULTS = ("exception", "early", "exit", "segfault", "memory")
-REPEATS = 10
 TIMEOUT_S = 120.0
 #: Seldom: each question costs the coordinator some milliseconds of the two cores on which the ranks compute. Programs print their own times.
 POLL_S = 1.0
 #: STEPS take somewhat less; nodes count as unreachable after ten seconds and as lost after forty-five.
 AWAY_S = 14.0
-#: What torchrun's report names as the first failure.
-_ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
 Launch = Callable[..., str]
 
 
-def under_torchrun(*arguments: str, restarts: int = 0, ranks: int = RANKS) -> str:
+def under_torchrun(*arguments: str, restarts: int = 0, ranks: int = RANKS, program: Path = PROGRAM) -> str:
     """Run torchrun to its end and return everything it printed. Raises RuntimeError if it has not ended after TIMEOUT_S."""
-    command = torchrun_command(str(PROGRAM), *arguments, ranks=ranks, restarts=restarts)
+    command = torchrun_command(str(program), *arguments, ranks=ranks, restarts=restarts)
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -100,14 +96,14 @@ def on_a_node_alone(client: RestClient, *arguments: str) -> str:
     return printed(client, wait_for_end(client, job_id))
 
 
-def ended(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ranks: int = RANKS) -> Job:
-    return wait_for_end(client, submitted(client, arguments, restarts, ranks))
+def ended(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ranks: int = RANKS, program: Path = PROGRAM) -> Job:
+    return wait_for_end(client, submitted(client, arguments, restarts, ranks, program))
 
 
-def submitted(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ranks: int = RANKS) -> str:
+def submitted(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ranks: int = RANKS, program: Path = PROGRAM) -> str:
     spec: dict[str, Any] = {
         "name": "bench",
-        "script": {"path": str(PROGRAM), "args": list(arguments)},
+        "script": {"path": str(program), "args": list(arguments)},
         "environment": {"variables": ONE_THREAD},
         "resources": {"nodes": ranks},
         "fault_tolerance": {"max_restarts": restarts},
@@ -178,29 +174,6 @@ def restarts_of(launch: Launch) -> tuple[list[float], int]:
     return found, PAIRS - len(found)
 
 
-def culprits(client: RestClient) -> list[Figure]:
-    """The share of failures in which rank 1, which is at fault, is named."""
-    ours, theirs = [], []
-    for fault in FAULTS:
-        for _ in range(REPEATS):
-            failure = ended(client, ("100", fault)).failure
-            ours.append(float(failure is not None and failure.rank == 1))
-        for _ in range(REPEATS // 5):
-            theirs.append(float(named_by_torchrun("100", fault) == 1))
-    beside = f"of {', '.join(FAULTS)}; torchrun names it in {sum(theirs) / len(theirs):.0%} of {len(theirs)}; goal 0.99"
-    return [Figure("culprit_right", "1", sum(ours) / len(ours), min(ours), len(ours), beside)]
-
-
-def named_by_torchrun(*arguments: str) -> int | None:
-    """The rank that torchrun's report calls the root cause; None if it names none, or does not end."""
-    try:
-        named = _ROOT_CAUSE.search(under_torchrun(*arguments))
-    except RuntimeError as error:
-        say(f"no report: {error}")
-        return None
-    return int(named[1]) if named is not None else None
-
-
 def measure() -> list[Figure]:
     with stack() as client:
         ours: Launch = partial(under_paceline, client)
@@ -214,8 +187,6 @@ def measure() -> list[Figure]:
         say("restart")
         restarts, failed = restarts_of(ours)
         their_restarts, their_failed = restarts_of(under_torchrun)
-        say("culprits")
-        blamed = culprits(client)
     return [
         summarize("script_first_step_s", "s", starts, f"torchrun {statistics.median(their_starts):.2f} s; goal 1.5 s"),
         summarize("script_vs_torchrun", "1", speeds, f"steps per second over torchrun's, {STEPS} steps of DDP on {RANKS} ranks; goal 1.00"),
@@ -228,7 +199,6 @@ def measure() -> list[Figure]:
             f"{failed} came to nothing; torchrun {statistics.median(their_restarts or [math.nan]):.2f} s, {their_failed} of {PAIRS} came to "
             "nothing; goal 1.0 s",
         ),
-        *blamed,
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from paceline.cli.documents import read_spec
 from paceline.cli.errors import CliError
-from paceline.cli.experiment_exports import download_export
+from paceline.cli.experiment_exports import ExportedFigure, download_export
 from paceline.cli.output import note
 from scripts.comparisons.comparison import run_to_end
 from scripts.comparisons.coordinators import Place, place
@@ -48,7 +48,7 @@ def write_report(here: Place, name: str, folder: Path) -> None:
     here.client.create(f"/experiments/{ended.id}/analyze", None)
     for form in ("md", "csv"):
         download_export(here.client, ended.id, folder / f"{name}.{form}", form)
-    download_export(here.client, ended.id, folder / f"{name}.svg", "svg", FIGURES[name])
+    download_export(here.client, ended.id, folder / f"{name}.svg", "svg", ExportedFigure(FIGURES[name]))
     note(f"written: {folder / name}.md, .csv, .svg")
 
 

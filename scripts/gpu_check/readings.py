@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from paceline.monitoring.gpu import NoGpuError, open_gpus
@@ -14,6 +16,9 @@ from scripts.gpu_check.outcome import RowFailedError, Seen
 
 QUERY = ("uuid", "name", "memory.total", "memory.used", "temperature.gpu", "power.draw")
 TIMEOUT_SECONDS = 30.0
+SECONDS_BETWEEN = 1.0
+READINGS, QUICK_READINGS = 60, 5
+GOAL_PERCENT = 0.5
 MEBIBYTE = 2**20
 #: Between the two readings things move; total memory does not.
 MEMORY_MOVES, TEMPERATURE_MOVES, POWER_MOVES = 256 * MEBIBYTE, 5.0, 100.0
@@ -44,6 +49,28 @@ def check(machine: Machine) -> Seen:
     return Seen(
         f"{len(readings)} as nvidia-smi has it; the first: {told.used} of {told.total} bytes used, {told.temperature} °C, {told.power} W"
     )
+
+
+def check_cost(machine: Machine) -> Seen:
+    """Time the calls into the driver as an agent makes them, once a second: `scripts.bench.telemetry` has only a stand-in for it."""
+    try:
+        sampler = open_gpus()
+    except NoGpuError as reason:
+        raise RowSkippedError(f"NVML finds {reason}") from reason
+    percent = percent_of_a_core(sampler.sample, QUICK_READINGS if machine.quick else READINGS)
+    sampler.close()
+    told = f"{len(sampler.gpus)} read once a second: {percent:.3f} % of one core in the driver and its binding"
+    return Seen(f"{told}; goal for a node with all that an agent does with them: {GOAL_PERCENT} %")
+
+
+def percent_of_a_core(read: Callable[[], object], count: int, wait: Callable[[float], object] = threading.Event().wait) -> float:
+    """Return the CPU time of this process while it reads `count` times, a second apart, in percent of one core."""
+    read()  # which opens what later readings only use
+    began = time.process_time()
+    for _ in range(count):
+        wait(SECONDS_BETWEEN)
+        read()
+    return 100.0 * (time.process_time() - began) / (count * SECONDS_BETWEEN)
 
 
 def nvidia_smi() -> list[Reading]:

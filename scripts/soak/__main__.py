@@ -6,8 +6,8 @@ A resident job of two ranks trains through all of it, while small jobs come and 
 and ranks, agents and (in the warm-up, the first eighth) the coordinator are killed. Memory, descriptors and threads of each
 process, the databases and the p99 of answers are read every few seconds. After the warm-up they must be flat: what jobs record is limited
 to a few megabytes, so that its database is as full as it may be by then. The history of jobs, which is kept for a year, must grow no faster
-than the number of jobs. At the end the resident job's samples must each have
-been used exactly once.
+than the number of jobs. No question may be refused or stay unanswered after the warm-up, and at the end the resident job's samples must
+each have been used exactly once; a run of over an hour has no longer the points to tell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from paceline.cli.errors import ApiProblemError
 from paceline.cli.job_facts import has_ended
 from scripts.faults.gang import END_TIMEOUT_S, running
 from scripts.faults.job import gpt_job
@@ -91,18 +93,32 @@ def soak(seconds: float, seed: int, readings: list[Reading]) -> tuple[Scene, lis
             ]
         gang.observer.whole(RESIDENT_RANKS, END_TIMEOUT_S)
         gang.cancel()
-        samples = ours.client.get(f"/training/jobs/{gang.job_id}/samples")
+        samples = told_samples(ours, gang.job_id)
         job = gang.job()
         say(f"the resident job has come to step {job.progress.step} in generation {job.generation}")
-    broken = [] if samples["exactly_once"] is True else [f"the resident job's samples: {samples}"]
+    broken = [] if samples is None or samples["exactly_once"] is True else [f"the resident job's samples: {samples}"]
     broken += [f"the resident job restarted {job.restarts} times"] if job.restarts else []
+    broken += [f"{prober.refused} questions after the warm-up were refused or not answered"] if prober.refused else []
     return scene, broken
+
+
+def told_samples(ours: Rig, job_id: str) -> dict[str, Any] | None:
+    """Ask whether a job's samples were each used once; None where the points that tell have made room for others, as in a long run."""
+    try:
+        return dict(ours.client.get(f"/training/jobs/{job_id}/samples"))
+    except ApiProblemError as refused:
+        if refused.code != "no_longer_kept":
+            raise
+        say(f"samples are not judged: {refused}")
+        return None
 
 
 def act_and_read(scene: Scene, ours: Rig, prober: Prober, seconds: float, readings: list[Reading]) -> None:
     began = time.monotonic()
     while (at := time.monotonic() - began) < seconds and not has_ended(ours.client.job(scene.resident)):
         scene.play(drawn(scene, UPHEAVAL if at < seconds * WARM_UP else LOAD))
+        if at < seconds * WARM_UP:
+            prober.refused = 0  # the coordinator is killed now and then
         if at >= len(readings) * seconds / READINGS:
             readings.append(Reading(at, processes(ours.layout) | databases(ours.layout.data) | prober.take()))
             say(f"  {at / 60:.1f} min: {', '.join(f'{name} {value:.0f}' for name, value in sorted(readings[-1].values.items()))}")

@@ -24,6 +24,7 @@ STOP_TIMEOUT_SECONDS = 60.0
 #: Answered from memory: what it takes longer than usual is the event loop's lag.
 LOOP_PATH = "/healthz"
 HISTORY, METRICS = "paceline.db", "metrics.db"
+SPAWNER = "paceline.cluster.agent.spawner"
 #: How long a reading waits for a database that is being written.
 READ_SECONDS = 10.0
 KIBIBYTE, MEBIBYTE = 1 << 10, 1 << 20
@@ -80,10 +81,12 @@ class Prober:
         try:
             answer = client.get(path)
         except httpx.TransportError:
-            self.refused += 1  # the coordinator is killed now and then
+            self.refused += 1
             return
-        self.refused += answer.status_code >= 500
-        self._seconds.setdefault(path, []).append(self.now() - began)
+        if answer.status_code >= 500:
+            self.refused += 1
+        else:
+            self._seconds.setdefault(path, []).append(self.now() - began)
 
 
 def p99(samples: list[float]) -> float:
@@ -92,7 +95,7 @@ def p99(samples: list[float]) -> float:
 
 
 def processes(layout: Layout) -> dict[str, float]:
-    """Resident memory, descriptors and threads of the coordinator and of each agent."""
+    """Resident memory, descriptors and threads of the coordinator and of each agent; of the processes that agents fork ranks from, the memory."""
     found: dict[str, float] = {}
     for record in recorded(layout):
         process = find(record)
@@ -105,6 +108,8 @@ def processes(layout: Layout) -> dict[str, float]:
                     f"{record.name}.descriptors": float(process.num_fds()),
                     f"{record.name}.threads": float(process.num_threads()),
                 }
+            for spawner in (child for child in process.children() if SPAWNER in child.cmdline()):
+                found[f"{record.name}.spawner.memory_mb"] = spawner.memory_info().rss / MEBIBYTE
         except psutil.NoSuchProcess:
             continue  # killed meanwhile
     return found

@@ -12,10 +12,11 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
-from paceline.api.services.artifacts import stored_artifacts
+from paceline.api.services.artifacts import media_offers, stored_artifacts
 from paceline.api.services.scheduling.assignments import desired_of
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
@@ -170,6 +171,51 @@ async def test_a_job_that_has_left_too_much_is_refused_with_both_numbers(harness
     assert [each["name"] for each in await harness.artifacts() if each["state"] == "ready"] == ["c"]
 
 
+@pytest.mark.parametrize("fields", [{"error": "no CUPTI"}, {"sha256": "0" * 64}, {}], ids=["failed", "damaged", "whole"])
+async def test_files_without_end_make_a_bounded_number_of_rows_and_events(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    """Those that have failed have no bytes, and tiny ones few: the limit of bytes held for neither."""
+    monkeypatch.setattr(stored_artifacts, "MAX_JOB_ARTIFACTS", 3)
+    for number in range(10):
+        harness.leave(b"x", name=f"{number}", **fields)
+        await harness.upload()
+    newest, *others = await harness.artifacts()
+    assert len(others) == 2
+    assert newest["error"] == "with it the job has 3 traces and records of gradients, which is the limit; further ones are dropped"
+    assert len([type for type in await harness.event_types() if type in ("job.traced", "job.trace_failed")]) == 3
+    assert not list(harness.data.rglob("*.note")), "and the node keeps none of them"
+
+
+async def test_images_that_arrive_damaged_count_for_the_limit_of_their_job(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(media_offers, "MAX_JOB_OBJECTS", 2)
+    for number in range(10):
+        label = MediaLabel(key="image", kind="images", count=1)
+        harness.leave(b"x", name=f"{number}", kind="media", media=label, first_step=number, last_step=number, sha256="0" * 64)
+        await harness.upload()
+    async with harness.services.control.read() as session:
+        rows = (await session.scalars(select(ArtifactRow).where(ArtifactRow.job_id == harness.job.id))).all()
+    assert len(rows) == 3, "and one that says why there are no more"
+
+
+async def test_what_a_rank_says_of_a_file_is_cut_or_refused(harness: Harness) -> None:
+    """All of it stood in the job's history, and what had more than 64 KiB was offered for ever."""
+    harness.leave(error="\0" + "x" * 40_000, name="long")
+    harness.leave(error="x" * 500_000, name="huge")
+    image = {"kind": "media", "media": MediaLabel(key="image", kind="images", count=1 << 70)}
+    for name, fields in {
+        "late": {"last_step": 1 << 60},
+        "turned": {"first_step": 8},
+        "asked": {"request": "r" * 1_000},
+        "many": image,
+    }.items():
+        harness.leave(b"x", name=name, **fields)
+    await harness.upload()
+    (found,) = await harness.artifacts()
+    assert (found["name"], len(found["error"])) == ("long", 1_000)
+    assert not list(harness.data.rglob("*.note")), "what is refused is not offered for ever"
+
+
 async def test_files_of_ranks_that_the_node_does_not_hold_are_dropped(harness: Harness, connect: Connect) -> None:
     note = harness.leave(b"x", rank=7)
     await harness.upload()
@@ -281,6 +327,17 @@ async def test_a_chunk_that_comes_while_its_file_is_removed_does_not_stay(harnes
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
     async with harness.services.metrics.read() as points:
         assert await rows.chunks(points, received.id) == 0
+
+
+async def test_the_audit_and_the_job_say_who_deleted_a_file(harness: Harness) -> None:
+    harness.leave(b"12345")
+    await harness.upload()
+    (file,) = await harness.artifacts()
+    assert (await harness.client.delete(f"{JOBS}/{harness.job.id}/artifacts/{file['id']}")).status_code == 204
+    assert "job.file_deleted" in await harness.event_types()
+    (told,) = (await harness.client.get("/api/v1/audit", params={"action": "job.file_deleted"})).json()["items"]
+    assert (told["user_name"], told["job_id"]) == ("admin", harness.job.id)
+    assert told["message"] == "trace.json.gz of rank 0 (5 bytes) was deleted"
 
 
 async def test_what_arrives_after_the_data_of_its_job_was_deleted_is_not_stored(harness: Harness) -> None:

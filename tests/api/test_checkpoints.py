@@ -177,6 +177,20 @@ async def test_a_restore_needs_no_body(saved: Saved) -> None:
     assert (answer.status_code, answer.json()["name"], answer.json()["restored_from"]) == (201, "digits-restored", saved.ids[1])
 
 
+@pytest.mark.parametrize("body", [{}, {"in_place": True}], ids=["as a new job", "in place"])
+async def test_a_job_whose_secret_was_deleted_is_not_restored(saved: Saved, body: dict[str, Any]) -> None:
+    """It waited for slots, took them, and each of its ranks failed."""
+    async with saved.services.write() as session:
+        job = await session.get_one(JobRow, saved.job.id)
+        job.spec = StoredSpec(factories.job_spec(environment={"secrets": ["TOKEN"]}).model_dump(mode="json"))
+    path = f"{CHECKPOINTS}/{saved.ids[1]}/restore"
+    assert code(await saved.client.post(path, json=body)) == (422, "no_secret")
+    jobs = (await saved.client.get("/api/v1/training/jobs")).json()["items"]
+    assert [(job["id"], job["state"]) for job in jobs] == [(saved.job.id, "paused")]
+    assert (await saved.client.put("/api/v1/secrets/default/TOKEN", json={"value": "hf_Canary0123456789"})).status_code == 200
+    assert (await saved.client.post(path, json=body)).is_success
+
+
 # --- into the same job
 
 

@@ -13,7 +13,8 @@ import pytest
 from fastapi import FastAPI
 
 from paceline.api.errors import CATALOGUE, ProblemError
-from paceline.api.problems import MEDIA_TYPE, pointer
+from paceline.api.field_errors import pointer
+from paceline.api.problems import MEDIA_TYPE
 from tests.conftest import Connect
 
 ROOT = Path(__file__).parents[2]

@@ -6,11 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from paceline.api.core.context import Services
 from paceline.cluster.experiments.draws import SAME_JOB
 from paceline.cluster.states import JobState
-from tests.api.test_experiments import EXPERIMENTS, JOB, Found, end, jobs, post, read, set_jobs, states, step, trials
+from paceline.db.models.experiments import ExperimentRow
+from tests.api.test_experiments import EXPERIMENTS, JOB, Found, code, document, end, jobs, post, read, set_jobs, states, step, trials
 
 RATE = "optimizer.lr"
 
@@ -151,3 +153,45 @@ async def test_values_that_make_no_difference_are_refused_once_however_often_it_
         await run_trials(client, services, experiment)
         assert sorted(str(each["refusal"]) for each in await trials(client, experiment)) == ["None", SAME_JOB]
     assert len(await jobs(client)) == 1
+
+
+# --- one that is to be new
+
+
+async def test_what_is_to_be_new_leaves_the_experiment_of_its_name_alone(client: httpx.AsyncClient, services: Services) -> None:
+    """A template has a fixed name: who began with it anew cancelled the trials of whoever had begun with it before."""
+    experiment = await post(client)
+    await step(services)
+    await set_jobs(services, "lr-0", state=JobState.RUNNING)
+    other = document(grid={RATE: [0.01, 0.001]})
+    plan = (await client.post(f"{EXPERIMENTS}/plan", json=other)).json()
+    assert plan["replaces"] == {"id": experiment["id"], "created_by": experiment["created_by"], "cancels": 1}
+    refused = await client.post(EXPERIMENTS, json=other, headers={"If-None-Match": "*", "Idempotency-Key": "k"})
+    assert code(refused) == (409, "already_exists")
+    assert "'lr' of admin in project 'default'" in refused.json()["detail"]
+    found = await read(client, experiment)
+    assert (found["revision"], found["spec"]["grid"], found["trials"]["running"]) == (experiment["revision"], {RATE: [0.1, 0.01]}, 1)
+    assert [job["desired"] for job in await jobs(client)] == ["run"]
+    again = await client.post(EXPERIMENTS, json=other, headers={"Idempotency-Key": "k"})
+    assert (again.status_code, again.json()["id"]) == (200, experiment["id"]), "the refusal has not used up the key"
+    assert [job["desired"] for job in await jobs(client)] == ["cancel"]
+
+
+async def test_what_is_new_is_made_once_however_often_it_is_sent(client: httpx.AsyncClient) -> None:
+    headers = {"If-None-Match": "*", "Idempotency-Key": "k"}
+    answers = [await client.post(EXPERIMENTS, json=document(), headers=headers) for _ in range(2)]
+    assert [(answer.status_code, answer.json()["revision"]) for answer in answers] == [(201, 1), (201, 1)]
+    assert (await client.post(f"{EXPERIMENTS}/plan", json=document(name="other"))).json()["replaces"] is None
+
+
+async def test_a_stored_spec_that_this_version_cannot_read_is_a_problem_that_says_so(client: httpx.AsyncClient, services: Services) -> None:
+    """Posting it again was an internal error, and so was its analysis."""
+    experiment = await post(client)
+    async with services.write() as session:
+        await session.execute(update(ExperimentRow).values(spec={**experiment["spec"], "metric": {"name": "loss", "goal": "sideways"}}))
+    answer = await client.post(EXPERIMENTS, json=document())
+    assert (answer.status_code, answer.json()["code"]) == (409, "unreadable_experiment"), answer.text
+    assert "metric/goal" in answer.json()["detail"]
+    assert (await client.get(f"{EXPERIMENTS}/{experiment['id']}")).json()["spec"]["metric"]["goal"] == "sideways"
+    other = await post(client, name="another")
+    assert other["revision"] == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 import threading
 from datetime import datetime
@@ -88,9 +87,8 @@ async def test_a_loop_that_fails_is_told_by_name_with_the_age_of_its_last_good_s
     assert (found["paceline_loop_leader[failing]"], found["paceline_loop_leader[idle]"]) == (1, 0)
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed; the other tests parse the same text")
-async def test_promtool_finds_nothing_to_complain_about(client: httpx.AsyncClient, app: FastAPI, services: Services) -> None:
+async def test_promtool_finds_nothing_to_complain_about(client: httpx.AsyncClient, app: FastAPI, services: Services, promtool: str) -> None:
     app.state.loops = [LeaseLoop("idle", services, lambda now: asyncio.sleep(0), 3600.0)]
     text = (await client.get("/metrics")).content
-    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=PROMTOOL_SECONDS, check=False)  # noqa: ASYNC221
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, timeout=PROMTOOL_SECONDS, check=False)  # noqa: ASYNC221
     assert checked.returncode == 0, (checked.stdout + checked.stderr).decode()

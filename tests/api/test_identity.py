@@ -20,6 +20,7 @@ from paceline.api.schemas.identity import UserUpdate
 from paceline.api.services.identity import accounts
 from paceline.api.services.identity.failed_sign_ins import MOST_EVENTS, UNKNOWN, FailedAttempt, FailedSignIns, TriedUser
 from paceline.api.settings import Settings
+from paceline.credentials import hash_secret
 from paceline.db.models.identity import ApiKeyRow, SessionRow
 from tests import factories
 from tests.conftest import Connect
@@ -101,12 +102,13 @@ async def test_a_login_link_works_once(connect: Connect, link: str) -> None:
         assert (second.status_code, second.json()["code"]) == (401, "invalid_login_link")
 
 
-async def test_two_stacks_of_one_machine_do_not_sign_each_other_out(connect: Connect, link: str) -> None:
-    """Browsers send the cookies of 127.0.0.1 to all its ports."""
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_two_stacks_of_one_machine_do_not_sign_each_other_out(connect: Connect, link: str, scheme: str) -> None:
+    """Browsers send the cookies of 127.0.0.1 to all its ports, those over TLS too."""
     async with connect() as client:
-        assert (await client.post("http://127.0.0.1:8000/api/v1/auth/login", json={"token": link})).status_code == 200
-        assert (await client.get("http://127.0.0.1:8000/api/v1/auth/me")).status_code == 200
-        assert (await client.get("http://127.0.0.1:8001/api/v1/auth/me")).status_code == 401
+        assert (await client.post(f"{scheme}://127.0.0.1:8000/api/v1/auth/login", json={"token": link})).status_code == 200
+        assert (await client.get(f"{scheme}://127.0.0.1:8000/api/v1/auth/me")).status_code == 200
+        assert (await client.get(f"{scheme}://127.0.0.1:8001/api/v1/auth/me")).status_code == 401
 
 
 async def test_two_racers_with_one_link_make_one_session(connect: Connect, link: str) -> None:
@@ -123,10 +125,11 @@ async def test_an_expired_link_is_refused(connect: Connect, services: Services) 
         assert (await client.post("/api/v1/auth/login", json={"token": token})).status_code == 401
 
 
-async def test_over_https_the_cookie_is_host_bound_and_secure(connect: Connect, link: str) -> None:
+@pytest.mark.parametrize(("address", "ending"), [("https://127.0.0.1:8000", "_8000"), ("https://127.0.0.1", "")], ids=["a port", "none"])
+async def test_over_https_the_cookie_is_host_bound_and_secure(connect: Connect, link: str, address: str, ending: str) -> None:
     async with connect() as client:
-        answer = await client.post("https://127.0.0.1:8000/api/v1/auth/login", json={"token": link})
-    assert answer.headers["set-cookie"].startswith(SECURE_COOKIE)
+        answer = await client.post(f"{address}/api/v1/auth/login", json={"token": link})
+    assert answer.headers["set-cookie"].startswith(f"{SECURE_COOKIE}{ending}=")
     assert "Secure" in answer.headers["set-cookie"]
 
 
@@ -217,7 +220,7 @@ async def test_logging_out_ends_the_session(browser: tuple[httpx.AsyncClient, st
 
 async def test_an_expired_session_is_over(browser: tuple[httpx.AsyncClient, str], services: Services) -> None:
     client, _ = browser
-    digest = identity.hash_secret(client.cookies[f"{PLAIN_COOKIE}_8000"])
+    digest = hash_secret(client.cookies[f"{PLAIN_COOKIE}_8000"])
     async with services.write() as session:
         (await session.get_one(SessionRow, digest)).expires_at = services.now()
     assert (await client.get("/api/v1/auth/me")).status_code == 401

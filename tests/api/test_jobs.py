@@ -16,7 +16,7 @@ from paceline.api.services.jobs import jobs
 from paceline.api.services.lifecycle import events, job_lifecycle
 from paceline.cluster.policy.placement import PlacementReason
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
-from paceline.db.models.jobs import JobRow
+from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import progress as progress_rows
 from tests import factories
@@ -380,3 +380,15 @@ async def test_refused_value_is_named(client: httpx.AsyncClient) -> None:
     assert code(answer) == (422, "invalid_spec")
     assert answer.json()["errors"][0]["pointer"] == "/training/steps"
     assert answer.json()["detail"].endswith("; got 'soon'")
+
+
+async def test_a_job_that_has_recovered_for_weeks_is_shown_with_its_newest_generations(
+    client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MOST_GENERATIONS", 3)
+    job = await create(services, generation=5)
+    async with services.write() as session:
+        columns: dict[str, Any] = {"world_size": 1, "started_at": factories.START, "store_token": "t"}
+        session.add_all(GenerationRow(job_id=job.id, generation=number, **columns) for number in range(1, 6))
+    shown = (await client.get(f"{JOBS}/{job.id}")).json()["generations"]
+    assert [each["generation"] for each in shown] == [3, 4, 5]

@@ -11,10 +11,12 @@ import httpx
 import pytest
 
 from paceline.api.core.context import Services
+from paceline.api.services.history import curves as history
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.monitoring.points import MetricRecord, RankBatch
 from paceline.training.spec.job import JobSpec
 from tests import factories
+from tests.loop_watchdog import watched
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,33 @@ async def test_rollups_merge_over_uploads_of_any_size(curves: Curves) -> None:
     assert curve["minimum"] == pytest.approx([min(expected[number]) for number in sorted(expected)])
     assert curve["maximum"] == pytest.approx([max(expected[number]) for number in sorted(expected)])
     assert curve["last"] == pytest.approx([expected[number][-1] for number in sorted(expected)])
+
+
+async def test_many_curves_of_one_answer_have_few_buckets_and_more_are_refused_in_words(
+    curves: Curves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {f"m{number}": 1.0 for number in range(20)}
+    for rank in (0, 1):
+        await curves.store(factories.records(1, 100, **names), rank=rank)
+    monkeypatch.setattr(history, "MAX_POINTS", 1_000)
+    found = (await curves.get(name=list(names), ranks="0,1"))["curves"]
+    assert len(found) == 40
+    assert 0 < sum(len(curve["steps"]) for curve in found) <= 1_000
+    assert {curve["steps"][-1] for curve in found} == {100}
+    monkeypatch.setattr(history, "MAX_CURVES", 30)
+    refused = await curves.client.get(f"/api/v1/metrics/jobs/{curves.job_id}", params={"name": list(names), "ranks": "0,1"})
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_parameter")
+    assert refused.json()["detail"] == "20 names of 2 ranks are 40 curves; the limit is 30: ask for fewer in several requests"
+
+
+async def test_ten_curves_of_all_their_points_do_not_keep_the_event_loop(curves: Curves) -> None:
+    names = {f"m{number}": 1.0 for number in range(20)}
+    await curves.store(factories.records(1, 2_000, **names))
+    await curves.get(name=list(names))
+    with watched() as watch:
+        found = (await curves.get(name=list(names)))["curves"]
+    assert [len(curve["steps"]) for curve in found] == [2_000] * 20
+    watch.assert_free()
 
 
 async def test_an_empty_job_has_no_curves(curves: Curves) -> None:

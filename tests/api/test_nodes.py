@@ -258,12 +258,40 @@ async def test_admins_who_change_different_taints_at_once_lose_none(client: http
         assert (await client.put(path, json={"taints": {"zone": value}})).status_code == 422
 
 
+async def test_the_summary_counts_the_samples_of_jobs_without_tokens(client: httpx.AsyncClient, services: Services) -> None:
+    """A cluster of vision jobs had a throughput of nothing."""
+    async with services.write() as session:
+        for name, rates in {"a": {"tokens_per_second": 50.0, "samples_per_second": 2.0}, "b": {"samples_per_second": 30.0}}.items():
+            node, _ = await factories.create_node(session, name=name)
+            await factories.create_running_job(session, node, progress={"step": 1} | rates)
+    found = (await client.get("/api/v1/metrics/cluster/summary")).json()
+    assert (found["tokens_per_second"], found["samples_per_second"]) == (50.0, 32.0)
+
+
+async def test_the_readings_of_cards_say_which_rank_holds_them(client: httpx.AsyncClient, services: Services) -> None:
+    gpus = [{"index": index, "uuid": f"GPU-{index}"} for index in (2, 0)]
+    async with services.write() as session:
+        node, _ = await factories.create_node(session, name="a", device="cuda", last_sample=SAMPLE | {"gpus": gpus})
+        job = await factories.create_running_job(session, node)
+    (held, free) = (await client.get("/api/v1/cluster/gpu-status")).json()["gpus"]
+    assert (held["index"], held["job_id"], held["job_name"], held["rank"]) == (2, job.id, "digits", 0)
+    assert (free["index"], free["job_id"], free["job_name"], free["rank"]) == (0, None, None, None)
+
+
 async def test_two_agents_of_one_machine_have_its_memory_once(client: httpx.AsyncClient, services: Services) -> None:
     for name in ("a", "b"):
         await create(services, name=name, inventory={"machine": "m"}, last_sample=SAMPLE)
     await create(services, name="c", inventory={"machine": "other"}, last_sample=SAMPLE)
     await create(services, name="untold", last_sample=SAMPLE)
     assert (await client.get("/api/v1/metrics/cluster/summary")).json()["memory_total_bytes"] == 3 * 2
+
+
+async def test_the_summary_leaves_out_a_machine_that_its_agent_could_not_read(client: httpx.AsyncClient, services: Services) -> None:
+    await create(services, name="a", last_sample=SAMPLE)
+    before = (await client.get("/api/v1/metrics/cluster/summary")).json()
+    await create(services, name="b", last_sample=SAMPLE | {"host": None})
+    found = (await client.get("/api/v1/metrics/cluster/summary")).json()
+    assert (found["cpu_percent"], found["memory_total_bytes"]) == (before["cpu_percent"], before["memory_total_bytes"])
 
 
 async def test_the_summary_has_means_and_sums_of_the_cards_that_tell(client: httpx.AsyncClient, services: Services) -> None:

@@ -214,6 +214,17 @@ async def test_members_make_rules_about_their_own_jobs_alone(
         assert (await member.delete(f"{NEWS}/rules/{own['id']}")).status_code == 204
 
 
+async def test_a_rule_that_another_admin_makes_one_of_own_jobs_is_about_its_makers(
+    client: httpx.AsyncClient, services: Services, connect: Connect, receiver: WebhookReceiver
+) -> None:
+    """It was about the jobs of whoever had changed it, and was shown as the maker's."""
+    await add(client, receiver)
+    made = (await client.post(f"{NEWS}/rules", json={"channel": "hook", "events": ["failed"]})).json()
+    async with await as_role(services, connect, "admin") as other:
+        changed = (await other.put(f"{NEWS}/rules/{made['id']}", json={"channel": "hook", "events": ["failed"], "mine": True})).json()
+    assert (changed["owner_id"], changed["text"]) == (made["created_by_id"], "failed: own jobs of admin")
+
+
 @pytest.mark.parametrize("role", ["viewer", "member"])
 async def test_who_is_no_admin_sees_and_changes_no_channel(
     client: httpx.AsyncClient, services: Services, connect: Connect, receiver: WebhookReceiver, role: str

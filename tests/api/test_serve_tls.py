@@ -177,7 +177,7 @@ def test_the_session_cookie_is_secure(coordinator: Coordinator) -> None:
         answer = http.post("/api/v1/auth/login", json={"token": coordinator.key("vera")}, headers={"Origin": coordinator.url})
     cookies = answer.headers.get_list("set-cookie")
     assert answer.is_success, answer.text
-    assert [cookie for cookie in cookies if cookie.startswith("__Host-paceline=")], cookies
+    assert [cookie for cookie in cookies if cookie.startswith(f"__Host-paceline_{coordinator.port}=")], cookies
     assert all("Secure" in cookie for cookie in cookies)
 
 

@@ -205,6 +205,7 @@ async def test_the_storage_page_says_what_is_kept(harness: Harness) -> None:
     assert document["stored_bytes"] == sum(each["bytes"] for each in document["kinds"])
     assert document["limit_bytes"] == 20 * GIB
     assert any("PACELINE_KEEP_POINTS_DAYS" in sentence for sentence in document["policy"])
+    assert any("the records of deleted checkpoints are kept for" in sentence for sentence in document["policy"])
     (largest,) = document["largest_jobs"]
     assert (largest["name"], largest["state"], largest["ended"]) == ("digits", "running", False)
     assert document["database_bytes"] > 0
@@ -213,17 +214,22 @@ async def test_the_storage_page_says_what_is_kept(harness: Harness) -> None:
 # --- a disk that is nearly full
 
 
-async def test_on_a_nearly_full_disk_points_and_lines_wait_and_events_go_on(harness: Harness) -> None:
+async def test_on_a_nearly_full_disk_points_and_lines_wait_and_checkpoints_go_on(harness: Harness) -> None:
     harness.disk(GIB)
     refused = await harness.send()
     assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (507, "disk_low", "30")
     assert "PACELINE_DISK_LOW" in refused.json()["detail"]
     harness.sent -= 20
-    saved = RankEvent(seq=1, time=START.timestamp(), kind="sample", data={"step": 10, "text": "once"})
-    answer = await harness.send(events=[saved])
+    saved = {"directory": f"/c/{harness.job.id}/step-10.g1", "step": 10, "bytes": 5, "manifest_sha256": "a"}
+    events = [
+        RankEvent(seq=1, time=START.timestamp(), kind="sample", data={"step": 10, "text": "once"}),
+        RankEvent(seq=2, time=START.timestamp(), kind="checkpoint_committed", data=saved),
+    ]
+    answer = await harness.send(events=events)
     assert answer.status_code == 200, answer.text
     (mark,) = msgspec.json.decode(answer.content, type=UploadReply).acknowledged
-    assert (mark.metrics, mark.logs, mark.events) == (20, 20, 1)
+    assert (mark.metrics, mark.logs, mark.events) == (20, 20, 2)
+    assert await harness.event_types() == ["checkpoint.committed", "job.records_refused"]
     harness.disk(50 * GIB)
     harness.sent -= 20
     assert (await harness.send()).status_code == 200

@@ -146,6 +146,42 @@ def test_show_says_how_gradients_are_summed_where_the_job_asks_for_another_way(
     assert re.search(rf"^gradients +{re.escape(words)}$", paceline("show", ID).stdout, re.MULTILINE)
 
 
+TWO_BY_TWO = ("one", "one", "two", "two")
+SHARED = {"algorithm": "hierarchical", "compression": "none"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "hosts", "words"),
+    [
+        (SHARED, "cpu", TWO_BY_TWO, "summed within machines, then between them"),
+        (SHARED, "cpu", ("one", "one", "two"), "summed over a ring, machine by machine: machines have not as many ranks each"),
+        (SHARED, "cpu", ("one", "one"), "summed over a ring, machine by machine: all are on one machine"),
+        (SHARED, "cpu", ("one", "two"), "summed over a ring, machine by machine: each is on a machine of its own"),
+        (SHARED, "cuda", TWO_BY_TWO, "summed by NCCL, which knows the links"),
+        (SHARED | {"compression": "bf16"}, "cuda", TWO_BY_TWO, "summed within machines, then between them; sent as bf16"),
+        (
+            SHARED | {"compression": "bf16"},
+            "cuda",
+            ("one", "one", "two"),
+            "summed over all ranks: machines have not as many ranks each; sent as bf16",
+        ),
+        ({"algorithm": "ring", "compression": "none"}, "cuda", TWO_BY_TWO, "summed by NCCL, which knows the links"),
+    ],
+)
+def test_show_says_how_gradients_are_summed_where_the_ranks_are(
+    paceline: Paceline, coordinator: FakeCoordinator, asked: dict[str, Any], device: str, hosts: tuple[str, ...], words: str
+) -> None:
+    """Each rank has an agent of its own, of which several may be on one host."""
+    ranks = [{"rank": rank, "node_name": f"n{rank}", "node_id": f"id{rank}", "slot": 0, "state": "running"} for rank in range(len(hosts))]
+    nodes = [
+        {"id": f"id{rank}", "name": f"n{rank}", "state": "online", "device": device, "slots": [], "address": "127.0.0.1", "hostname": host}
+        for rank, host in enumerate(hosts)
+    ]
+    coordinator.on("GET", "/cluster/nodes", Answer(200, {"items": nodes, "next_cursor": None}))
+    coordinator.on("GET", ONE, Answer(200, job(spec={"communication": asked}, ranks=ranks, world_size=len(hosts))))
+    assert re.search(rf"^gradients +{re.escape(words)}$", paceline("show", ID).stdout, re.MULTILINE)
+
+
 def test_show_says_what_auto_has_found_out(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     asked = {"communication": {"algorithm": "auto", "compression": "auto"}}
     coordinator.on("GET", ONE, Answer(200, job(spec=asked)))

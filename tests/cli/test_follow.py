@@ -66,7 +66,8 @@ def test_a_line_on_the_stream_ends_the_wait_early(
     stream: tuple[Server, threading.Event, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, tell, asked = stream
-    monkeypatch.setattr("paceline.cli.follow.POLL_S", float(WAIT_S * 3))
+    for name in ("FIRST_POLL_S", "POLL_S"):
+        monkeypatch.setattr(f"paceline.cli.follow.{name}", float(WAIT_S * 3))
     port = server.socket.getsockname()[1]
     with RestClient(ClientSettings(Setting(f"http://127.0.0.1:{port}", "test"), Setting("pk_test", "test"))) as client:
         news = StreamNews(client, "/training/jobs/J/logs/stream")

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli import git_facts as git_module
 from paceline.cli.git_facts import GitFacts, git_facts
+from paceline.cli.job_facts import code_origin
+from paceline.training.schema import code as schema
 from tests.paceline.bundles.test_listing import make
 
 
@@ -45,6 +48,21 @@ def test_the_first_hundred_files_stand_for_more(tmp_path: Path) -> None:
     found = git_facts(tmp_path)
     assert found is not None
     assert (len(found.uncommitted), found.uncommitted[-1]) == (100, "099.py")
+    (line,) = [
+        value
+        for name, value in code_origin({"bundle": "0" * 64, "commit": "1" * 40, "uncommitted": list(found.uncommitted)})
+        if name == "commit"
+    ]
+    assert "and 100 files or more that differed: 000.py" in line
+
+
+def test_a_file_whose_name_is_too_long_for_a_spec_is_told_by_its_beginning(tmp_path: Path) -> None:
+    """It was left out without a word, so that changed code looked like that of the commit."""
+    git(tmp_path, "init", "-q")
+    make(tmp_path, **{f"{'d' * 200}/{'e' * 200}/{'f' * 20}.py": ""})
+    found = git_facts(tmp_path)
+    assert found is not None
+    assert [(len(name), name[:200], name[-3:]) for name in found.uncommitted] == [(300, "d" * 200, "...")]
 
 
 def test_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,3 +71,8 @@ def test_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     git(tmp_path, "init", "-q")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_facts(tmp_path) is None
+
+
+def test_as_much_is_told_as_a_job_spec_takes() -> None:
+    """The command line does not import the schema, which takes pydantic, for two numbers."""
+    assert (git_module.MOST_CHANGED, git_module.MOST_PATH) == (schema.MOST_CHANGED, schema.MOST_PATH)

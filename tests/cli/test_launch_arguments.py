@@ -144,6 +144,12 @@ def test_what_cannot_be_honoured_is_refused(line: str, says: str) -> None:
     assert refused.value.message.startswith(says)
 
 
+def test_an_empty_word_is_no_script() -> None:
+    """`paceline run "$SCRIPT"`, with a variable that is not set, ran the folder."""
+    with pytest.raises(UsageProblem, match="there is no script to run"):
+        parse(["--nproc-per-node", "2", "", "--lr", "1"])
+
+
 def test_a_misspelled_option_is_told_with_the_one_that_was_meant() -> None:
     with pytest.raises(UsageProblem) as refused:
         parse(["--nproc-pernode", "2", "train.py"])

@@ -5,7 +5,19 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from paceline.cluster.stacks import ProcessStack, StackPosition, StackSample, all_at_work, compare, in_words, main_frames, position_of
+from paceline.cluster.stacks import (
+    MAIN_THREAD,
+    ProcessStack,
+    PythonFrame,
+    StackPosition,
+    StackSample,
+    ThreadStack,
+    all_at_work,
+    compare,
+    in_words,
+    main_frames,
+    position_of,
+)
 from tests.cluster.recorded import recorded
 
 WAITS = StackPosition("waits", "all_reduce", "step in f.py:9")
@@ -56,6 +68,17 @@ def test_a_rank_at_another_line_than_all_others_differs() -> None:
     assert found.ranks == (3,)
     assert found.what == "no rank waits in a collective: ranks 0, 1, 2, 4, 5, 6, 7 are at train in t.py:20, rank 3 is at train in t.py:12"
     assert compare({rank: StackPosition("elsewhere", where=f"train in t.py:{rank}") for rank in range(8)}).ranks == ()
+
+
+def test_a_rank_that_clips_gradients_may_wait_for_the_one_that_is_elsewhere() -> None:
+    def at(*frames: PythonFrame) -> StackPosition:
+        return position_of(StackSample(id="r", processes=(ProcessStack(7, "python", (ThreadStack(MAIN_THREAD, frames),)),)))
+
+    users = PythonFrame("train", "/w/t.py", 30, own=True)
+    clips = at(PythonFrame("clip_grads_with_norm_", "torch/nn/utils/clip_grad.py", 166), users)
+    assert clips == StackPosition("may_wait", "clip_grad_norm_", "train in t.py:30")
+    found = compare({0: clips, 1: at(PythonFrame("load", "/w/d.py", 5, own=True))})
+    assert (found.ranks, found.what) == ((1,), "rank 1 is at load in d.py:5 while rank 0 is in clip_grad_norm_ (train in t.py:30)")
 
 
 def test_a_rank_without_a_stack_is_told_with_the_reason() -> None:

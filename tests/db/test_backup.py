@@ -105,6 +105,40 @@ def test_a_backup_that_does_not_fit_says_so_and_leaves_nothing(data: Path, tmp_p
     assert not list(tmp_path.glob("kept*"))
 
 
+@pytest.mark.parametrize(
+    "left", [("paceline.db.tmp",), ("metrics.db.tmp",), ("paceline.db.tmp", "metrics.db.tmp", "metrics.db.tmp-journal")]
+)
+def test_a_restore_after_one_that_was_cut_off_puts_both_databases_in_place(data: Path, tmp_path: Path, left: tuple[str, ...]) -> None:
+    """The fresh copies were moved aside with the old databases: nothing was left, and the next start made empty ones."""
+    put(data, 7)
+    backup.back_up(data, tmp_path / "kept")
+    put(data, 8)
+    for folder in (data, tmp_path / "new"):
+        folder.mkdir(exist_ok=True)
+        for name in left:
+            (folder / name).write_bytes(b"half a copy")
+    aside = backup.restore(tmp_path / "kept", data, force=True)
+    assert aside is not None
+    assert backup.restore(tmp_path / "kept", tmp_path / "new", force=False) is None
+    assert [newest(folder / name) for folder in (data, tmp_path / "new", aside) for name in backup.FILES] == [7, 7, 7, 7, 8, 8]
+    assert not [path for folder in (data, tmp_path / "new", aside) for path in folder.glob("*.tmp*")]
+
+
+def test_a_restore_that_does_not_fit_says_so_and_moves_nothing(data: Path, tmp_path: Path) -> None:
+    put(data, 7)
+    backup.back_up(data, tmp_path / "kept")
+    put(data, 8)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 10, hard))
+    try:
+        with pytest.raises(BackupFailedError, match=r"cannot be written: .*; the backup has .* MB, and .* MB are free there"):
+            backup.restore(tmp_path / "kept", data, force=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [newest(data / name) for name in backup.FILES] == [8, 8]
+    assert not [*data.glob("*.tmp*"), *data.glob("replaced-*")]
+
+
 def test_a_damaged_backup_is_refused_before_anything_is_moved(data: Path, tmp_path: Path) -> None:
     backup.back_up(data, tmp_path / "kept")
     content = bytearray((tmp_path / "kept" / "metrics.db").read_bytes())
@@ -178,6 +212,33 @@ async def test_the_control_database_is_copied_before_each_migration_and_the_last
     copies = sorted((data / COPIES).iterdir())
     assert [newest(path) for path in copies] == [2, 3, 4]
     assert all(path.name.endswith(f"-{older}.db") for path in copies)
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_copies_that_fail_before_a_migration_leave_nothing_and_push_no_good_one_out(data: Path, damaged: bool) -> None:
+    """The service manager starts again each second, and each start left another copy until the disk was full."""
+    kept = copies.copy_before_migration(data / "paceline.db", "older")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if damaged:
+        with open(data / "paceline.db", "r+b") as file:
+            file.seek(2 * 4096)
+            file.write(b"\xff" * 4 * 4096)
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40 << 10, hard))
+    try:
+        for _ in range(KEPT_COPIES + 2):
+            with pytest.raises((sqlite3.DatabaseError, BackupDamagedError)):
+                copies.copy_before_migration(data / "paceline.db", "older")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list((data / COPIES).iterdir()) == [kept]
+
+
+def test_half_a_copy_of_a_process_that_was_killed_goes_with_the_next(data: Path) -> None:
+    (data / COPIES).mkdir()
+    (data / COPIES / "paceline.db.tmp").write_bytes(b"half a copy")
+    copies.copy_before_migration(data / "paceline.db", "older")
+    assert [path.suffix for path in (data / COPIES).iterdir()] == [".db"]
 
 
 def downgrade(connection: Connection) -> str:

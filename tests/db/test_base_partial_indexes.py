@@ -10,9 +10,10 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
-from paceline.db.repositories import checkpoints, events, incidents, jobs, slots
+from paceline.cluster.states import NodeState
+from paceline.db.repositories import checkpoints, events, incidents, jobs, nodes, provisioning, slots
 from tests import factories
-from tests.factories import START
+from tests.factories import HOUR, START
 
 Question = Callable[[AsyncSession], Awaitable[Any]]
 QUESTIONS: list[tuple[Question, str]] = [
@@ -30,6 +31,12 @@ QUESTIONS: list[tuple[Question, str]] = [
     (lambda session: checkpoints.marks(session), "ix_jobs_restored_from"),
     (lambda session: checkpoints.being_deleted(session), "ix_checkpoints_being_deleted"),
     (lambda session: events.planned(session, "j"), "ix_events_planned"),
+    (lambda session: events.count_of_job(session, "j", 10), "ix_events_job_id_seq"),
+    (lambda session: nodes.present(session), "uq_nodes_name_while_present"),
+    (lambda session: nodes.silent_since(session, START, START + HOUR), "uq_nodes_name_while_present"),
+    (lambda session: nodes.in_states(session, [NodeState.LOST]), "uq_nodes_name_while_present"),
+    (lambda session: nodes.count_by_state(session), "uq_nodes_name_while_present"),
+    (lambda session: provisioning.taken_names(session), "uq_nodes_name_while_present"),
 ]
 
 
@@ -44,17 +51,18 @@ async def fill(services: Services) -> None:
             else "(SELECT generate_series(2, 2000) AS i)"
         )
         for table, changed in (
+            ("nodes", {"id": "'gone' || i", "state": "'gone'", "credential_hash": "'gone' || i"}),
             ("jobs", {"id": "'ended' || i", "state": "'completed'"}),
             ("generations", {"generation": "i"}),
             ("ranks", {"generation": "i", "state": "'exited'", "drained": "true"}),
         ):
             columns = [column.name for column in jobs.RankRow.metadata.tables[table].columns]  # type: ignore[attr-defined]
-            mine = "id" if table == "jobs" else "job_id"
+            mine = "id" if table in ("jobs", "nodes") else "job_id"
             values = ", ".join(changed.get(name, f"{table}.{name}") for name in columns)
             statement = (
-                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM {table}, {numbers} AS numbers WHERE {table}.{mine} = :job"
+                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM {table}, {numbers} AS numbers WHERE {table}.{mine} = :id"
             )
-            await session.execute(text(statement), {"job": job.id})
+            await session.execute(text(statement), {"id": node.id if table == "nodes" else job.id})
         if not services.control.is_sqlite:  # which Paceline never asks to look at how many rows there are; PostgreSQL does so by itself
             await session.execute(text("ANALYZE"))
 

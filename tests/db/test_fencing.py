@@ -84,17 +84,46 @@ async def test_ended_jobs_stay_as_they_are(services: Services) -> None:
         assert (await session.get_one(RankRow, (job_id, 2, 0))).drained is False
 
 
-def test_a_restored_backup_is_fenced_before_a_coordinator_sees_it(sqlite_template: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(sqlite_template, data)
+async def test_the_time_that_a_job_has_had_still_counts(services: Services) -> None:
+    """Its `time_limit` and the budget of its experiment began anew."""
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job_id = await add_gang(session, node, JobState.RUNNING, RankState.RUNNING)
+        (await session.get_one(JobRow, job_id)).ran_seconds = 100.0
+    for _ in range(2):
+        await fence(services)
+        async with services.control.read() as session:
+            assert (await session.get_one(JobRow, job_id)).ran_seconds == 100.0 + HOUR.total_seconds()
+
+
+def add_running_job(data: Path) -> None:
     columns = "id, name, project, priority, labels, state, desired, spec, world_size, generation, restarts, version, created_by, created_at, queued_at, state_since"
     with sqlite3.connect(data / "paceline.db") as connection:
         values = "'job', 'job', 'p', 0, '{}', 'running', 'run', '{}', 1, 1, 0, 1, 'ada', '2026-01-01', '2026-01-01', '2026-01-01'"
         connection.execute(f"INSERT INTO jobs ({columns}) VALUES ({values})")
     connection.close()
+
+
+def test_a_restored_backup_is_fenced_before_a_coordinator_sees_it(sqlite_template: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(sqlite_template, data)
+    add_running_job(data)
     backup.back_up(data, tmp_path / "kept")
     backup.restore(tmp_path / "kept", data, force=True)
     connection = sqlite3.connect(data / "paceline.db")
     assert connection.execute("SELECT state, generation FROM jobs").fetchall() == [("recovering", 1 + SKIPPED_GENERATIONS)]
     connection.close()
     assert not any(each.problems for each in backup.check(data))
+
+
+def test_a_backup_from_before_the_time_of_jobs_was_counted_is_fenced_too(sqlite_template: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(sqlite_template, data)
+    add_running_job(data)
+    with sqlite3.connect(data / "paceline.db") as connection:
+        connection.execute("ALTER TABLE jobs DROP COLUMN ran_seconds")
+    connection.close()
+    backup.fence(data / "paceline.db")
+    connection = sqlite3.connect(data / "paceline.db")
+    assert connection.execute("SELECT state, generation FROM jobs").fetchall() == [("recovering", 1 + SKIPPED_GENERATIONS)]
+    connection.close()

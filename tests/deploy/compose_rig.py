@@ -52,6 +52,17 @@ def filled(value: Any, variables: Mapping[str, str]) -> Any:
     return _VARIABLE.sub(put, value)
 
 
+def nginx_configuration(folder: Path, certificates: Path, *, resolves: bool) -> Path:
+    """Write the configuration that the compose file mounts into a folder, with paths of this machine. `resolves`: as it is, for a nginx that knows `resolve`
+    (1.27.3 or newer) beside a name server; else the names are looked up once."""
+    text = (ROOT / "deploy/compose/nginx.conf").read_text()
+    if not resolves:
+        text = re.sub(r" resolve\b|^ *(resolver|zone) .*\n", "", text, flags=re.MULTILINE)
+    own = folder / "nginx.conf"
+    own.write_text(text.replace("/tls/", f"{certificates}/").replace("/run/nginx.pid", f"{folder}/nginx.pid"))
+    return own
+
+
 class ComposeRig:
     """A context manager that ends whatever it has started. `builder` builds the images."""
 
@@ -164,10 +175,8 @@ class ComposeRig:
         )
 
     def start_proxy(self) -> None:
-        """nginx with the configuration that the compose file mounts, its paths put where the volumes are."""
-        text = (ROOT / "deploy/compose/nginx.conf").read_text()
-        own = self.volume("nginx") / "nginx.conf"
-        own.write_text(text.replace("/tls/", f"{self.volume('tls')}/").replace("/run/nginx.pid", f"{own.parent}/nginx.pid"))
+        """nginx with the configuration that the compose file mounts. There is no name server here."""
+        own = nginx_configuration(self.volume("nginx"), self.volume("tls"), resolves=False)
         inner = f"mount --bind {self.hosts} /etc/hosts && exec nginx -c {own} -g 'daemon off;'"
         self._begin("proxy", ["unshare", "--mount", "/bin/sh", "-ec", inner])
 

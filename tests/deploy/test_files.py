@@ -14,6 +14,8 @@ import kubernetes_validate
 import pytest
 import typer.main
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from paceline.api.serve import parser as serve_parser
 from paceline.api.settings import Settings
@@ -24,6 +26,7 @@ from paceline.cluster.provisioners.settings import PoolSpec
 from paceline.cluster.provisioners.slurm_settings import SlurmSettings
 from paceline.tls.authority import RENEW_BEFORE
 from scripts.images.dockerfile import copy_of, parse
+from tests.test_light_install import needed_by
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -168,6 +171,22 @@ def test_roots_are_read_only_and_keys_stay_with_who_needs_them() -> None:
             assert not [volume for volume in service["volumes"] if volume.startswith("tls:")], "the key of the certificate"
 
 
+def test_a_rank_finds_no_join_token_that_still_makes_a_node() -> None:
+    """Each `up` made tokens that no agent used, in a volume that both agents' ranks could read: any member could make a node of their own."""
+    services = compose()["services"]
+    for number in (1, 2):
+        agent, enroll = services[f"agent-{number}"], services[f"enroll-{number}"]
+        words = enroll["entrypoint"]
+        assert "--unless-present" in words
+        assert words[words.index("--names") + 1] == agent["command"][agent["command"].index("--name") + 1]
+        (volume,) = [each.split(":")[0] for each in enroll["volumes"] if each.split(":")[1] == "/join"]
+        assert {name for name, each in services.items() if any(mount.startswith(f"{volume}:") for mount in each.get("volumes", []))} == {
+            f"agent-{number}",
+            f"enroll-{number}",
+        }
+        assert f"enroll-{number}" in agent["depends_on"]
+
+
 @pytest.mark.parametrize("agent", ["agent-1", "agent-2"])
 def test_agents_of_the_compose_file_are_started_with_options_that_exist(agent: str) -> None:
     words = compose()["services"][agent]["command"]
@@ -198,6 +217,18 @@ def test_the_proxy_passes_on_what_the_coordinator_needs() -> None:
     for needed in ("Host $http_host", "X-Forwarded-For $remote_addr", "X-Forwarded-Proto https", "Upgrade $http_upgrade"):
         assert f"proxy_set_header {needed};" in text
     assert {f"server {name}:8000" in text for name in ("coordinator-1", "coordinator-2")} == {True}
+
+
+def test_the_proxy_finds_coordinators_that_come_back_with_another_address() -> None:
+    """Their names were looked up once, when nginx started: after `up --build` the proxy asked addresses of before."""
+    text = (DEPLOY / "compose" / "nginx.conf").read_text()
+    upstream = text[text.index("upstream coordinators {") :].split("}")[0]
+    assert [" resolve" in line for line in upstream.splitlines() if line.strip().startswith("server ")] == [True, True]
+    assert "zone coordinators" in upstream
+    assert "resolver 127.0.0.11" in text
+    version = re.fullmatch(r"nginx:(\d+)\.(\d+)-alpine", compose()["services"]["proxy"]["image"])
+    assert version is not None
+    assert (int(version[1]), int(version[2])) >= (1, 28), "`resolve` is of nginx 1.27.3"
 
 
 def test_a_folder_that_is_dropped_in_the_browser_passes_every_proxy() -> None:
@@ -286,9 +317,11 @@ def test_secrets_outlive_the_pods_of_coordinators() -> None:
 
 @pytest.mark.parametrize("page", ["compose.md", "kubernetes.md"])
 def test_pages_say_how_often_a_certificate_is_to_be_renewed(page: str) -> None:
-    """After 90 days no agent connected; a run before the last 30 changes nothing."""
-    told = re.findall(r"every (\d+) days", (ROOT / "docs" / "deploy" / page).read_text())
-    assert [int(days) for days in told] == [RENEW_BEFORE.days]
+    """After 90 days no agent connected. A run before the last 30 changes nothing: one every 30 days can come just before them, and then as it ends."""
+    text = (ROOT / "docs" / "deploy" / page).read_text()
+    (told,) = re.findall(r"every (\d+) days", text)
+    assert int(told) * 3 <= RENEW_BEFORE.days
+    assert re.search(rf"before\sthe\slast\s{RENEW_BEFORE.days}\sdays", text)
 
 
 def test_a_key_that_joins_is_out_of_reach_of_ranks() -> None:
@@ -321,3 +354,23 @@ def test_the_sample_of_a_pool_that_scales_asks_slurm_for_the_gpus_that_it_speaks
     assert pool.autoscale is not None
     assert pool.autoscale.device == "cuda"
     assert pool.provider.gres == f"gpu:{pool.slots}"
+
+
+# --- packages
+
+
+def requirements_of(name: str) -> list[Requirement]:
+    """The lines of a file for pip that apply to this Python."""
+    lines = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith(("#", "-"))]
+    return [each for each in map(Requirement, lines) if each.marker is None or each.marker.evaluate()]
+
+
+def test_every_package_is_pinned() -> None:
+    """Those that come along too, but for what GPU wheels of torch bring: torch pins that itself."""
+    constraints = requirements_of("constraints.txt")
+    names = [canonicalize_name(each.name) for each in constraints]
+    assert sorted(names) == sorted({*names})
+    asked = requirements_of("requirements.txt") + requirements_of("requirements-dev.txt")
+    exact = [each for each in (*constraints, *asked) if re.fullmatch(r"==[^,*]+", str(each.specifier))]
+    loose = needed_by([str(each) for each in asked]) - {canonicalize_name(each.name) for each in exact}
+    assert {name for name in loose if not name.startswith("nvidia-") and name != "triton"} == set()

@@ -67,9 +67,9 @@ def rig(images: ImageBuilder, tmp_path_factory: pytest.TempPathFactory) -> Itera
         for name in ("coordinator-1", "coordinator-2"):
             rig.wait_until_healthy(name)
         rig.start_proxy()
-        rig.once("enroll")
-        for name in ("agent-1", "agent-2"):
-            rig.start(name)
+        for number in (1, 2):
+            rig.once(f"enroll-{number}")
+            rig.start(f"agent-{number}")
         yield rig
 
 

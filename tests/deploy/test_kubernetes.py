@@ -67,6 +67,17 @@ def test_a_container_that_is_replaced_drains_its_node_and_keeps_its_place(name: 
     assert float(agent["stop_grace_period"].removesuffix("s")) - seconds_to_drain(agent["command"]) >= END_SECONDS
 
 
+def test_the_page_says_how_pods_of_a_pool_reach_a_coordinator_in_the_cluster() -> None:
+    """They were told the public URL, which the NetworkPolicy keeps them from; at the service they refused the certificate."""
+    page = (ROOT / "docs" / "nodes_kubernetes.md").read_text()
+    service, coordinator = by_kind("Service", "paceline-coordinator"), by_kind("Deployment", "paceline-coordinator")
+    port = service["spec"]["ports"][0]["port"]
+    assert f"`server: https://paceline-coordinator:{port}`" in page
+    mounts = coordinator["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    (tls,) = [each["mountPath"] for each in mounts if each["name"] == "tls"]
+    assert f"`PACELINE_TLS_CA: {tls}/ca.crt`" in page
+
+
 def test_the_page_says_how_browsers_are_told_apart_behind_the_ingress() -> None:
     """All had the address of the Ingress controller: ten wrong keys a minute, of anybody, kept everybody from signing in."""
     assert by_kind("ConfigMap", "paceline-settings")["data"]["FORWARDED_ALLOW_IPS"]

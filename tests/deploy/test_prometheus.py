@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from urllib.parse import urlsplit
 
@@ -97,12 +96,9 @@ def test_states_and_reasons_in_expressions_exist() -> None:
                 assert any(re.fullmatch(pattern, name) for name in THROTTLE_NAMES), pattern
 
 
-def test_rules_pass_promtool() -> None:
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("promtool is not installed")
+def test_rules_pass_promtool(promtool: str) -> None:
     done = subprocess.run(
-        [program, "check", "rules", DEPLOY / "prometheus" / "alerts.yaml"], capture_output=True, text=True, timeout=PROGRAM_SECONDS
+        [promtool, "check", "rules", DEPLOY / "prometheus" / "alerts.yaml"], capture_output=True, text=True, timeout=PROGRAM_SECONDS
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -113,6 +113,16 @@ def test_a_process_reads_back_the_place_it_entered(monkeypatch: pytest.MonkeyPat
     assert environment["GLOO_SOCKET_IFNAME"] == "eth0"
 
 
+def test_an_interface_that_the_job_or_the_nodes_owner_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was overwritten, and NCCL went over the slow network."""
+    environment = {"NCCL_SOCKET_IFNAME": "ib0"}
+    monkeypatch.setattr("os.environ", environment)
+    env.export_rank(WORLD, "eth0", Path("/data/rank1"))
+    assert (environment["NCCL_SOCKET_IFNAME"], environment["GLOO_SOCKET_IFNAME"]) == ("ib0", "eth0")
+    env.export_rank(WORLD, "eth1", Path("/data/rank1"), former="eth0")  # its node is reached otherwise in the next generation
+    assert (environment["NCCL_SOCKET_IFNAME"], environment["GLOO_SOCKET_IFNAME"]) == ("ib0", "eth1")
+
+
 @pytest.mark.parametrize(("value", "threads"), [("", 1), ("4", 4), ("0", 1), ("many", 1)])
 def test_threads_are_one_per_slot_unless_the_job_says_otherwise(monkeypatch: pytest.MonkeyPatch, value: str, threads: int) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", value)

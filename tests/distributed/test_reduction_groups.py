@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.collectives.options import Algorithm
@@ -21,20 +23,39 @@ from paceline.distributed.collectives.ring import Ring
 from paceline.distributed.collectives.tensors import GroupTransport, TensorValues
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import CompressionOptions
-from paceline.distributed.joining import join
+from paceline.distributed.joining import join, meet
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import GradientBucket, Piece
 from paceline.distributed.reduction_groups import AXIS, ReductionGroups, ReductionRequest, _Builder
 from paceline.distributed.traffic import Traffic
+from paceline.distributed.world_group import WorldGroup
 from paceline.training.link import RankPlace
 from tests.ranks import PROCESSES, call, make_world, receive, run_ranks, store_server
 
 ELEMENTS = 4000
 
 
+#: Names of hosts.
+MACHINES = ("a", "b")
+
+
 def joined(world: RankPlace, nodes: list[int], algorithm: Algorithm) -> Group:
-    placed = msgspec.structs.replace(world, node_rank=nodes[world.rank])
+    placed = msgspec.structs.replace(world, hostname=MACHINES[nodes[world.rank]])
     return join(placed, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=frozenset({algorithm}))
+
+
+def joined_as_on_gpus(world: RankPlace, nodes: list[int], algorithm: Algorithm) -> Group:
+    """The groups of ranks on GPUs, over gloo: no rings."""
+    aborter = GroupAborter()
+    STORES.append(meet(world, aborter))
+    request = ReductionRequest(frozenset({algorithm}), world.generation, MACHINES[nodes[world.rank]], "127.0.0.1", by_backend=True)
+    axes = {"replicate": [list(range(world.world_size))]}
+    store = PrefixStore(f"g{world.generation}", STORES[-1])
+    return WorldGroup(world.rank, world.world_size, torch.device("cpu"), store, aborter, axes, request)
+
+
+STORES: list[Store] = []  # of this rank's process: its group holds on to them
+Joined = Callable[[RankPlace, list[int], Algorithm], Group]
 
 
 def groups_of(group: Group) -> ReductionGroups:
@@ -50,8 +71,10 @@ def bucket(rank: int, step: int) -> GradientBucket:
     )
 
 
-def summed(world: RankPlace, nodes: list[int], algorithm: Algorithm, compression: dict[str, Any], steps: int) -> dict[str, Any]:
-    group = joined(world, nodes, algorithm)
+def summed(
+    world: RankPlace, nodes: list[int], algorithm: Algorithm, compression: dict[str, Any], steps: int, join_as: Joined = joined
+) -> dict[str, Any]:
+    group = join_as(world, nodes, algorithm)
     groups = groups_of(group)
     reduction = reduction_for(algorithm, CompressionOptions(**compression), groups)
     found, left = [], []
@@ -78,16 +101,20 @@ def expected(size: int, step: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "nodes", "orders"),
+    ("join_as", "algorithm", "nodes", "orders"),
     [
-        ("ring", [0, 1, 0, 1], [(0, 2, 1, 3)] * 4),
-        ("hierarchical", [0, 1, 0, 1], [(0, 2), (1, 3), (0, 2), (1, 3)]),
-        ("hierarchical", [0, 0, 1], [(0, 1, 2)] * 3),  # not as many on each: one ring
-        ("ring", [0, 0], [(0, 1)] * 2),
+        (joined, "ring", [0, 1, 0, 1], [(0, 2, 1, 3)] * 4),  # of four nodes on two machines
+        (joined, "hierarchical", [0, 1, 0, 1], [(0, 2), (1, 3), (0, 2), (1, 3)]),
+        (joined, "hierarchical", [0, 0, 1], [(0, 1, 2)] * 3),  # not as many on each: one ring
+        (joined, "ring", [0, 0], [(0, 1)] * 2),
+        (joined_as_on_gpus, "hierarchical", [1, 0, 1, 0], [(0, 2), (1, 3), (0, 2), (1, 3)]),
+        (joined_as_on_gpus, "hierarchical", [0, 0, 1], [()] * 3),  # the backend's own sum
     ],
 )
-def test_sums_are_right_and_the_same_to_the_last_bit(algorithm: Algorithm, nodes: list[int], orders: list[tuple[int, ...]]) -> None:
-    ends = run_ranks(summed, len(nodes), nodes, algorithm, {}, 3)
+def test_sums_are_right_and_the_same_to_the_last_bit(
+    join_as: Joined, algorithm: Algorithm, nodes: list[int], orders: list[tuple[int, ...]]
+) -> None:
+    ends = run_ranks(summed, len(nodes), nodes, algorithm, {}, 3, join_as)
     assert [each["order"] for each in ends] == orders
     for step in range(3):
         sums = [torch.from_numpy(each["sums"][step]) for each in ends]
@@ -100,13 +127,15 @@ def test_bytes_are_counted_as_they_are_sent() -> None:
     assert [each["sent"] for each in ends] == [2 * 2 * 3 * ELEMENTS] * 4  # steps, phases, of 4 bytes 3/4
 
 
-@pytest.mark.parametrize(
-    "compression", [{"compression": "top_k", "ratio": 0.1, "dense_steps": 1}, {"compression": "power_sgd", "dense_steps": 1}]
-)
-def test_between_machines_compressed_sums_lose_nothing(compression: dict[str, Any]) -> None:
+TOP_K = {"compression": "top_k", "ratio": 0.1, "dense_steps": 1}
+
+
+@pytest.mark.parametrize("join_as", [joined, joined_as_on_gpus])
+@pytest.mark.parametrize("compression", [TOP_K, {"compression": "power_sgd", "dense_steps": 1}], ids=["top_k", "power_sgd"])
+def test_between_machines_compressed_sums_lose_nothing(compression: dict[str, Any], join_as: Joined) -> None:
     """The sum that all have, and what all have left out of it, is the sum of all gradients."""
     nodes = [0, 0, 1, 1]
-    ends = run_ranks(summed, 4, nodes, "hierarchical", compression, 4)
+    ends = run_ranks(summed, 4, nodes, "hierarchical", compression, 4, join_as)
     total = torch.zeros(ELEMENTS)
     for step in range(4):
         sums = [torch.from_numpy(each["sums"][step]) for each in ends]
@@ -115,6 +144,15 @@ def test_between_machines_compressed_sums_lose_nothing(compression: dict[str, An
         kept = torch.stack([left_of(each["left"][step]) for each in ends]).sum(0)
         torch.testing.assert_close(kept, total, rtol=1e-4, atol=1e-4)
     assert total.abs().max() > 0.1  # something was left out
+
+
+@pytest.mark.parametrize("join_as", [joined, joined_as_on_gpus])
+def test_in_a_hierarchy_the_largest_elements_go_to_the_peers_alone(join_as: Joined) -> None:
+    """Over all four ranks each would send its share of all elements to three others: half as many again as to one, and a segment's to it."""
+    sent = [run_ranks(summed, 4, [0, 0, 1, 1], "hierarchical", TOP_K, steps, join_as)[0]["sent"] for steps in (2, 3)]
+    within = 2 * 4 * ELEMENTS // 2  # two phases, of 4 bytes 1/2
+    segment = 8 * 0.1 * ELEMENTS // 2  # values and indices to one peer
+    assert within + 0.9 * segment <= sent[1] - sent[0] <= within + 1.5 * segment + 100
 
 
 def divided_anew(world: RankPlace, nodes: list[int], compression: dict[str, Any]) -> dict[str, Any]:
@@ -178,7 +216,7 @@ def has_ipv6() -> bool:
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_a_ring_connects_in_a_network_of_ipv6() -> None:
-    request = ReductionRequest(frozenset({"ring"}), generation=1, node=0, host="::1")
+    request = ReductionRequest(frozenset({"ring"}), generation=1, machine="a", host="::1")
     ring = _Builder(0, request, HashStore(), GroupAborter(), Traffic((AXIS,))).ring("all", [0])
     assert ring is not None
     ring.close()

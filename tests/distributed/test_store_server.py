@@ -247,3 +247,37 @@ async def test_many_strangers_leave_room_for_members(server: StoreServer, connec
     silent[0].writer.close()
     await until(lambda: server._unauthenticated == 2, "one to leave", seconds=TIMEOUT_SECONDS)
     await member(server, connect)
+
+
+async def test_a_stranger_that_says_nothing_is_hung_up_on(server: StoreServer, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await member(server, connect)
+    monkeypatch.setattr(store_server, "HELLO_TIMEOUT_SECONDS", 0.05)
+    assert await (await connect()).ended()
+    assert await client.ask(NumKeys()) == Ok(0), "a member may be silent"
+
+
+async def test_connections_are_bounded_in_all(server: StoreServer, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_server, "MAX_CONNECTIONS", 1)
+    client, turned_away = await member(server, connect), await connect()
+    turned_away.writer.write(encode(Hello("job", 1, "secret", 1.0)))
+    with contextlib.suppress(ConnectionResetError):
+        assert await turned_away.ended()
+    assert await client.ask(NumKeys()) == Ok(0)
+    client.writer.close()
+    await until(lambda: not server._connections, "the member to leave", seconds=TIMEOUT_SECONDS)
+    await member(server, connect)
+
+
+async def test_its_connections_leave_descriptors_for_the_rest_of_the_process() -> None:
+    """An agent with the limit of a shell, 1,024, accepted more than it could have."""
+    server = StoreServer(descriptors=8)
+    port = await server.start("127.0.0.1")
+    clients = [Client(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(5)]
+    with contextlib.suppress(ConnectionError):
+        assert await clients[-1].ended()
+    await server.admit("job", 1, "secret")
+    for client in clients[:2]:
+        assert await client.ask(Hello("job", 1, "secret", 1.0)) == Ok()
+    for client in clients:
+        client.writer.close()
+    await server.close()

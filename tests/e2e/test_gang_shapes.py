@@ -102,6 +102,45 @@ def test_uneven_shares_tell_scripts_the_truth(stack: Stack, tmp_path: Path) -> N
     assert found == ["0 0 3 0 2 5", "1 1 3 0 2 5", "2 2 3 0 2 5", "3 0 2 1 2 5", "4 1 2 1 2 5"]
 
 
+FIVE_PARTS = {"kind": "gpt", "layers": 5, "heads": 5, "dim": 120, "context": 20, "vocab_size": 260}
+#: Of the losses of the same job on one slot.
+RELATIVE = 1e-3
+
+
+@pytest.fixture(scope="module")
+def losses_of_one_slot(stack: Stack) -> list[float]:
+    return losses(stack, completed(stack, five_parts("one-slot", {"strategy": "single"}, slots=1)))
+
+
+def five_parts(name: str, parallelism: dict[str, Any], **resources: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "model": FIVE_PARTS,
+        "data": {"kind": "stdlib_text"},
+        "parallelism": parallelism,
+        "training": {"steps": 6, "global_batch_size": 10, "micro_batch_size": 2, "eval_every_steps": None},
+        "resources": resources | {"tolerations": ["dedicated"]},
+    }
+
+
+def losses(stack: Stack, job: dict[str, Any]) -> list[float]:
+    (curve,) = stack.get(f"/metrics/jobs/{job['id']}", names="loss")["curves"]
+    found: list[float] = curve["last"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "parallelism"),
+    [("fsdp", {"strategy": "fsdp"}), ("tensor", {"tensor": 5}), ("context", {"context": 5}), ("pipeline", {"pipeline": 5})],
+)
+def test_uneven_shares_train_alike_under_every_plan(
+    name: str, parallelism: dict[str, Any], stack: Stack, losses_of_one_slot: list[float]
+) -> None:
+    job = completed(stack, five_parts(f"uneven-{name}", parallelism, slots=5))
+    assert nodes_of(job) == {"wide": 3, "narrow": 2}
+    assert losses(stack, job) == pytest.approx(losses_of_one_slot, rel=RELATIVE)
+
+
 def test_a_share_of_several_ranks_is_lost_and_the_bits_stay(stack: Stack) -> None:
     """The two ranks of `narrow` are killed at once, and the three others go on."""
     spec = digits("torn", 400, slots=5, min_slots=1)

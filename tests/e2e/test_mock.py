@@ -24,6 +24,7 @@ SPEC = {
     "model": {"kind": "gpt"},
     "data": {"kind": "stdlib_text"},
     "training": {"steps": 5_000, "global_batch_size": 64, "micro_batch_size": 2},
+    "checkpoint": {"every_steps": 20},
 }
 
 
@@ -50,6 +51,31 @@ def jobs(client: httpx.Client) -> dict[str, dict[str, Any]]:
     return {job["name"]: job for job in answer(client, "/training/jobs?limit=100")["items"]}
 
 
+def drain_a_node_of_the_visitors_job(client: httpx.Client, job_id: str) -> None:
+    """Its ranks move to other nodes, and it trains on."""
+
+    def nodes() -> set[str]:
+        return {rank["node_id"] for rank in answer(client, f"/training/jobs/{job_id}")["ranks"] if rank["state"] == "running"}
+
+    before = nodes()
+    left = min(before)
+    assert client.delete(f"/api/v1/cluster/nodes/{left}").is_success
+    wait_until("its ranks to be on other nodes", lambda: len(nodes()) == len(before) and left not in nodes(), SECONDS)
+    step = jobs(client)["visitor"]["progress"]["step"]
+    wait_until("it to train on", lambda: jobs(client)["visitor"]["progress"]["step"] > step, SECONDS)
+
+
+def restore_the_visitors_job(client: httpx.Client, job_id: str) -> None:
+    """A new job goes on behind the step of a checkpoint."""
+    path = f"/checkpoints/jobs/{job_id}"
+    saved = wait_until("a checkpoint", lambda: [each for each in answer(client, path)["items"] if each["state"] == "committed"], SECONDS)[0]
+    made = client.post(f"/api/v1/checkpoints/{saved['id']}/restore", json={"name": "restored"})
+    assert made.is_success, made.text
+    wait_until("the restored job to train", lambda: (jobs(client)["restored"]["progress"] or {}).get("step", 0) > saved["step"], SECONDS)
+    first = answer(client, f"/metrics/jobs/{made.json()['id']}?names=loss")["curves"][0]["steps"][0]
+    assert first == saved["step"] + 1
+
+
 def test_mock_db_is_a_cluster_to_use_without_signing_in_and_is_gone_afterwards(mock: tuple[psutil.Process, httpx.Client]) -> None:
     process, client = mock
     full = {"state": "ready", "count": 64}
@@ -63,6 +89,8 @@ def test_mock_db_is_a_cluster_to_use_without_signing_in_and_is_gone_afterwards(m
         SECONDS,
     )
     assert jobs(client)["visitor"]["created_by"] == "guest"
+    drain_a_node_of_the_visitors_job(client, made.json()["id"])
+    restore_the_visitors_job(client, made.json()["id"])
     folder = Path(next(file.path for file in process.open_files() if file.path.endswith("paceline.db"))).parent
     children = process.children(recursive=True)
     process.send_signal(signal.SIGTERM)
@@ -82,3 +110,26 @@ def test_simulated_nodes_join_any_coordinator_and_leave_with_their_command(empty
     _, said = simulation.communicate(timeout=SECONDS)
     assert simulation.returncode == 130, said
     assert empty_stack.get("/cluster/nodes")["items"] == []
+
+
+ASKING = {"resources": {"nodes": 2, "slots_per_node": 8, "labels": {"simulated": "true"}, "tolerations": ["simulated"]}}
+
+
+def test_beside_real_nodes_simulated_ones_take_only_the_jobs_that_ask_for_them(empty_stack: Stack) -> None:
+    """It was refused after a plain `paceline up`."""
+    empty_stack.up(free_port(), agents=1)
+    command = [sys.executable, "-m", "paceline.cli.main", "simulate", "--nodes", "2", "--slots", "8", "--server", empty_stack.server]
+    environment = {**os.environ, "PACELINE_API_KEY": empty_stack.api_key}
+    simulation = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until("three ready nodes", lambda: [n["state"] for n in empty_stack.get("/cluster/nodes")["items"]] == ["ready"] * 3, SECONDS)
+        asking, other = empty_stack.submit(SPEC | ASKING), empty_stack.submit(SPEC | {"name": "other"})
+        running = empty_stack.wait_for_state(asking, "running", "failed", timeout=SECONDS)
+        assert running["state"] == "running", running["failure"]
+        assert {rank["node_name"][:3] for rank in running["ranks"]} == {"sim"}
+        waiting = wait_until("its reason", lambda: job if (job := empty_stack.job(other))["pending"] else None, SECONDS)
+        assert "taint simulated" in waiting["pending"]["text"]
+    finally:
+        simulation.send_signal(signal.SIGINT)
+        _, said = simulation.communicate(timeout=SECONDS)
+    assert "jobs that are to run on the simulated ones say so" in said

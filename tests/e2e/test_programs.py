@@ -54,6 +54,18 @@ def under_torchrun(program: Path, folder: Path) -> dict[int, str]:
     return losses(done.stdout)
 
 
+def has_curve(stack: Stack, job_id: str, expected: dict[int, str]) -> None:
+    """Look for the losses that the program printed in the curve on its page. Some libraries count from 1 and round, and Lightning is asked to log
+    each fourth step."""
+    last = float(expected[max(expected)].split()[1])
+
+    def reaches_the_end() -> list[tuple[int, float]] | None:
+        found = stack.raw_curve(job_id)
+        return found if len(found) >= len(expected) // 4 and found[-1][0] >= max(expected) else None
+
+    assert wait_until("the loss on its page", reaches_the_end, CURVE_SECONDS)[-1][1] == pytest.approx(last, rel=1e-3)
+
+
 def submit(stack: Stack, program: Path, folder: Path, arguments: list[str]) -> str:
     folder.mkdir()
     spec = {
@@ -89,6 +101,7 @@ def test_it_trains_as_under_torchrun_and_again_after_a_kill(
     done = stack.wait_for_state(undisturbed, "completed", "failed", timeout=JOB_SECONDS)
     assert done["state"] == "completed", done["failure"]
     assert printed(stack, undisturbed) == expected
+    has_curve(stack, undisturbed, expected)
 
     killed = submit(stack, program, tmp_path / "killed", slowly)
     kill_rank_1(stack, killed)
@@ -104,6 +117,17 @@ def test_it_trains_as_under_torchrun_and_again_after_a_kill(
         saved = wait_until("its newest checkpoint is seen", lambda: stack.job(killed)["progress"]["saved_file"], CURVE_SECONDS)
         assert Path(saved["path"]).is_relative_to(tmp_path / "killed")
         assert (Path(saved["path"]).name == "snapshot.pt") == (name == "ddp_tutorial.py")
+
+
+def test_lightning_that_takes_the_devices_of_one_machine_is_refused_on_two_as_under_torchrun(stack: Stack, tmp_path: Path) -> None:
+    """Rank 0 trained alone to the end: without torchrun's variables Lightning took the job for one of a single process."""
+    job_id = submit(stack, PROGRAMS / "lightning_all_devices.py", tmp_path / "work", [])
+    failure = stack.wait_for_state(job_id, "completed", "failed", timeout=JOB_SECONDS)["failure"]
+    assert failure["exception"] == "ValueError"
+    assert (
+        "You set `devices=1` and `num_nodes=1` in Lightning, but the product (1 * 1) does not match the world size (2)"
+        in failure["message"]
+    )
 
 
 def test_its_event_files_are_its_curves(stack: Stack, tmp_path: Path) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import textwrap
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 import paceline
 from tests.e2e.specs import tiny_gpt
-from tests.e2e.stack import Stack
+from tests.e2e.stack import ROOT, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -42,6 +47,32 @@ def test_a_job_from_submission_to_a_restore_in_place(client: paceline.Client) ->
     assert any("step" in line.text for line in client.logs(job.id))
     assert "job.set_back" in [event.type for event in client.events(job.id)]
     assert client.cluster().slots_total == 2
+    readings = client.follow_readings(client.nodes()[0].name)
+    assert next(readings).node_id == client.nodes()[0].id
+    readings.close()
+
+
+def test_the_lines_of_the_page_run_as_they_stand(own_stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a small job in the place of the example that they name."""
+    block = re.search(r"^    .*\n(?:^    .*\n|^\n)+", (ROOT / "docs" / "python_client.md").read_text(), re.MULTILINE)
+    assert block is not None
+    lines = textwrap.dedent(block[0])
+    assert "examples/gpt_stdlib.yaml" in lines
+    spec = tiny_gpt("of-the-page", 30, checkpoint_every=10)
+    spec["training"] |= {"eval_every_steps": 10, "eval_samples": 8}
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "gpt_stdlib.yaml").write_text(yaml.safe_dump(spec))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PACELINE_SERVER", own_stack.server)
+    monkeypatch.setenv("PACELINE_API_KEY", own_stack.api_key)
+    names: dict[str, Any] = {}
+    exec(compile(lines, "docs/python_client.md", "exec"), names)
+    client = names["client"]
+    assert names["steps"] == tuple(range(1, 31))
+    assert len(names["losses"]) == 30
+    assert client.wait(names["job"].id, "running", timeout=60).generations[-1].restored_checkpoint_id == names["best"].id
+    client.cancel(names["job"].id)
+    client.close()
 
 
 def test_neither_points_nor_lines_are_lost_with_the_coordinator(own_stack: Stack, client: paceline.Client) -> None:

@@ -35,6 +35,8 @@ dist.all_reduce(total)
 rank = dist.get_rank()
 if "--deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "--save" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: (print("told to end", flush=True), time.sleep(1), print("saved", flush=True), sys.exit(0)))
 print(word, rank, int(total), sys.argv[1:], os.environ.get("MY_OWN"), flush=True)
 if "--fail" in sys.argv and rank == 1:
     raise ValueError("bad sample 17")
@@ -69,8 +71,10 @@ class Laptop:
 
     def left(self) -> list[str]:
         """Processes that know this place, and folders of private coordinators. (torch leaves a cache of its own beside them.)"""
-        processes = [str(process) for process in psutil.process_iter() if self._is_ours(process)]
-        return processes + [str(path) for path in self.temporary.glob("*paceline*")]
+        return [*map(str, self.processes()), *(str(path) for path in self.temporary.glob("*paceline*"))]
+
+    def processes(self) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
@@ -98,6 +102,7 @@ def test_two_ranks_of_a_script_run_to_their_end(laptop: Laptop) -> None:
     lines = sorted(line.split("] ", 1)[1] for line in out.splitlines())
     assert lines == [f"sum {rank} 2 ['--lr=.0003', '1e4', 'a b'] 42" for rank in (0, 1)]
     assert "http://127.0.0.1:" in err
+    assert "login?token=" not in err, "a file that others may read"
 
 
 def test_an_exception_is_told_with_its_rank(laptop: Laptop) -> None:
@@ -116,6 +121,20 @@ def test_ctrl_c_and_sigterm_end_the_training_within_seconds(laptop: Laptop, numb
     process.send_signal(number)
     _, err = process.communicate(timeout=INTERRUPT_SECONDS)
     assert process.returncode == 130, err
+    assert "train was cancelled" in err
+
+
+def test_sigterm_to_every_process_tells_each_rank_once_and_its_last_lines_are_printed(laptop: Laptop) -> None:
+    """As Slurm sends it: the coordinator ended first, so that nothing was known of what ranks printed since, and each was told twice."""
+    process = laptop.start("src/train.py", "--sleep", "--save")
+    assert "sum" in read_until(process.stdout, "sum")
+    for each in laptop.processes():
+        if each.pid != process.pid:
+            each.terminate()
+    process.terminate()  # the last one: it cancels the job, and a rank that had not been told by then would be told twice
+    out, err = process.communicate(timeout=INTERRUPT_SECONDS)
+    assert process.returncode == 130, err
+    assert [line.split("] ", 1)[1] for line in out.splitlines()] == ["told to end", "saved"]
     assert "train was cancelled" in err
 
 

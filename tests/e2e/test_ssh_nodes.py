@@ -50,7 +50,7 @@ def test_two_hosts_are_installed_join_and_are_cleared_away_again(empty_stack: St
         for name, server in zip(sorted(names), (one, two), strict=True):
             node = next(each for each in stack.get("/cluster/nodes")["items"] if each["name"] == name)
             assert (node["provider"], node["pool"]) == ("ssh", "lab")
-            assert node["handle"].endswith(f"@{server.address}:{server.port}/{name}")
+            assert f"@{server.address}:{server.port}/{name}#" in node["handle"]
             assert (server.home / ".paceline" / "nodes" / name / "order.json").stat().st_mode & 0o077 == 0
             run(stack, "nodes", "remove", name, "--yes")
         for server in (one, two):

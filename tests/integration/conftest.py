@@ -13,11 +13,11 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import update
 
-from paceline.api.core import identity
 from paceline.api.core.context import Services, utc_now
 from paceline.api.loops import retention, scheduler
 from paceline.api.loops.nodes import NodeWatch
 from paceline.cluster.states import NodeState
+from paceline.credentials import hash_secret
 from paceline.db.models.nodes import NodeRow
 from tests import factories
 from tests.simulated_agent import SimulatedAgent
@@ -87,7 +87,7 @@ class Cluster:
 
     async def hear(self, *agents: SimulatedAgent) -> None:
         """As if a heartbeat of each had just come, at the cluster's own time."""
-        credentials = [identity.hash_secret(agent.credential) for agent in agents]
+        credentials = [hash_secret(agent.credential) for agent in agents]
         async with self.services.write() as session:
             await session.execute(update(NodeRow).where(NodeRow.credential_hash.in_(credentials)).values(heartbeat_at=self.now()))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from paceline.cluster.policy.recovery import BROKEN_SECONDS, STEPLESS_GENERATIONS
 from paceline.cluster.policy.views import RECONNECT_SECONDS
 from paceline.training.link import FailureReport
 from tests.integration.conftest import Cluster
@@ -209,3 +210,32 @@ async def test_three_quick_deaths_do_not_stop_the_scheduler(cluster: Cluster) ->
     job = await cluster.until_job(job_id, "failed")
     assert job["failure"]["rank"] in (0, 1)
     await cluster.until_job(other, "running")
+
+
+async def test_a_fault_that_comes_again_in_every_generation_ends_the_job_and_is_told(cluster: Cluster) -> None:
+    """Ranks that lost a connection at the same place each time closed up without end; no restart was counted, and no error was told."""
+    agents = [await cluster.add_agent(name, slots=1) for name in "ab"]
+    job_id = await cluster.submit(**CLOSE_UP | {"resources": {"nodes": 2}, "fault_tolerance": {"recovery": "close_up", "max_restarts": 1}})
+    for generation in range(1, STEPLESS_GENERATIONS + 2):
+        await cluster.until_job(job_id, "running", generation=generation, restarts=int(generation > STEPLESS_GENERATIONS))
+        for agent in agents:
+            await agent.lose_peer(job_id)
+        await cluster.elapse(generation * (BROKEN_SECONDS + 1), *agents)
+    job = await cluster.until_job(job_id, "failed", restarts=1)
+    assert job["generation"] == STEPLESS_GENERATIONS + 1
+    assert (job["failure"]["kind"], job["failure"]["message"]) == ("peer_lost", "Connection closed by peer")
+    last = (await cluster.client.get(f"/api/v1/training/jobs/{job_id}/incidents")).json()[-1]
+    assert "Connection closed by peer; restart limit reached (1 of 1)" in last["why"]
+
+
+async def test_a_step_between_two_faults_makes_closing_up_free_again(cluster: Cluster) -> None:
+    agents = [await cluster.add_agent(name, slots=1) for name in "ab"]
+    job_id = await cluster.submit(**CLOSE_UP | {"resources": {"nodes": 2}, "training": {"steps": 100, "global_batch_size": 12}})
+    for generation in range(1, STEPLESS_GENERATIONS + 3):
+        await cluster.until_job(job_id, "running", generation=generation, restarts=0)
+        for agent in agents:
+            await agent.step(job_id, generation // 2)
+        for agent in agents:
+            await agent.lose_peer(job_id)
+        await cluster.elapse(generation * (BROKEN_SECONDS + 1), *agents)
+    await cluster.until_job(job_id, "running", generation=STEPLESS_GENERATIONS + 3, restarts=0)

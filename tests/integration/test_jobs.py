@@ -43,6 +43,18 @@ async def test_a_job_runs_to_its_end(cluster: Cluster) -> None:
     await cluster.until(lambda: not a.ranks and not b.ranks, "the agents have forgotten the ranks")
 
 
+async def test_ranks_of_uneven_shares_are_told_their_places(cluster: Cluster) -> None:
+    wide, narrow = await cluster.add_agent("wide", slots=3), await cluster.add_agent("narrow", slots=2)
+    length = {"steps": 100, "global_batch_size": 40, "micro_batch_size": 2}
+    job_id = await cluster.submit(resources={"slots": 5}, parallelism={"strategy": "ddp"}, training=length)
+    await cluster.until_job(job_id, "running")
+    found = [
+        (place.rank, place.local_rank, place.local_world_size, place.node_rank, place.node_count, place.world_size)
+        for place in (*wide.worlds(job_id), *narrow.worlds(job_id))
+    ]
+    assert found == [(0, 0, 3, 0, 2, 5), (1, 1, 3, 0, 2, 5), (2, 2, 3, 0, 2, 5), (3, 0, 2, 1, 2, 5), (4, 1, 2, 1, 2, 5)]
+
+
 async def test_a_job_that_does_not_fit_says_why_and_starts_when_it_does(cluster: Cluster) -> None:
     await cluster.add_agent("a")
     job_id = await cluster.submit(**TWO_NODES)

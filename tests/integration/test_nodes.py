@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from paceline.api.websocket import agents
+from paceline.api.websocket.agents import AgentChannel
 from paceline.db.errors import DatabaseAwayError
 from paceline.db.session import Database
 from tests.asgi_socket import AsgiSocket, SocketClosedError
@@ -165,6 +167,17 @@ async def test_an_unreadable_message_ends_the_channel(cluster: Cluster) -> None:
     assert agent.closed_with == 4400
 
 
+async def test_an_agent_that_never_says_hello_is_sent_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = await cluster.add_agent("a")
+    monkeypatch.setattr(agents, "HELLO_SECONDS", 0.05)
+    silent = AsgiSocket(cluster.app, "/api/v1/agents/channel", {"Authorization": f"Bearer {known.credential}"})
+    await silent.open()
+    with pytest.raises(SocketClosedError, match="no hello within") as closed:
+        await silent.receive()
+    assert closed.value.code == 4400
+    assert known.closed_with is None
+
+
 async def test_draining_waits_for_a_script_then_lets_the_node_go(cluster: Cluster) -> None:
     a = await cluster.add_agent("a")
     job_id = await cluster.submit(model=None, data=None, training=None, script={"path": "train.py"})
@@ -203,6 +216,7 @@ async def test_a_heartbeat_shows_on_the_node(cluster: Cluster) -> None:
 
 
 async def test_a_busy_database_closes_an_agents_channel_softly(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
     agent = await cluster.add_agent()
     job_id = await cluster.submit()
     await cluster.until_job(job_id, "running")
@@ -212,11 +226,16 @@ async def test_a_busy_database_closes_an_agents_channel_softly(cluster: Cluster,
         raise DatabaseAwayError("it is away")
         yield
 
+    async def note_closed(channel: AgentChannel) -> None:
+        said.append(channel.node_id)
+
     with monkeypatch.context() as away:
         away.setattr(Database, "write", busy)
+        away.setattr(AgentChannel, "note_closed", note_closed)
         await agent.step(job_id, 7)
         await until(lambda: agent.closed_with is not None, "the end of the channel", seconds=20)
     assert agent.closed_with == 1013, "try again later"
+    assert said == [], "a farewell would wait for the same database"
 
 
 async def test_an_observation_that_says_nothing_new_costs_no_transaction(cluster: Cluster) -> None:

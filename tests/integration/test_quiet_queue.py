@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import event
 
-from paceline.api.loops import elasticity, placing
+from paceline.api.loops import elasticity, hangs, placing
 from paceline.api.loops.scheduler import Scheduler
 from tests.integration.conftest import Cluster
 
@@ -58,3 +59,39 @@ async def test_a_waiting_job_is_placed_when_a_node_is_uncordoned(cluster: Cluste
     assert (await cluster.client.put(f"/api/v1/cluster/nodes/{node['id']}/uncordon", headers={"If-Match": "*"})).status_code == 200
     await scheduler.step_once(cluster.now())
     assert (await cluster.job(job_id))["state"] in ("starting", "running")
+
+
+async def test_a_job_that_trains_costs_the_scheduler_few_statements(cluster: Cluster) -> None:
+    """Each step asked 13 of them, and 17 where another job waited, for as long as any job ran."""
+    await cluster.add_agent(slots=1)
+    await cluster.until_job(await cluster.submit(), "running")
+    scheduler, asked = Scheduler(cluster.services), list[str]()
+    engine = cluster.services.control.engine.sync_engine
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    for _ in range(3):
+        asked.clear()
+        await scheduler.step_once(cluster.now())
+    event.remove(engine, "before_cursor_execute", note)
+    assert len(asked) <= 10, asked
+
+
+async def test_a_phase_is_run_once_more_after_its_last_job(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It forgets what it has noted of that job, which the dashboard would else show as held up for ever."""
+    await cluster.add_agent(slots=1)
+    await cluster.until_job(await cluster.submit(), "running")
+    scheduler, runs = Scheduler(cluster.services), list[str]()
+
+    async def ran(services: object, now: object) -> None:
+        runs.append("hangs")
+
+    monkeypatch.setattr(hangs, "step_once", ran)
+    counted = []
+    for was_quiet in (False, True, False, False):
+        scheduler._done = scheduler._done._replace(quiet=was_quiet)
+        await scheduler.step_once(cluster.now())
+        counted.append(len(runs))
+    assert counted == [0, 1, 1, 1]

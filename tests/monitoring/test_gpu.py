@@ -30,7 +30,9 @@ except NoGpuError as error:
 first = sampler.sample()
 if len(sys.argv) > 1:
     open(sys.argv[1], "a").write(sys.argv[2])
-print(msgspec.json.encode({"gpus": sampler.gpus, "versions": sampler.versions, "samples": [first, sampler.sample()]}).decode())
+samples = [first, sampler.sample()]
+seen = {"gpus": sampler.gpus, "unread": sampler.unread, "versions": sampler.versions, "samples": samples}
+print(msgspec.json.encode(seen).decode())
 sampler.close()
 """
 
@@ -62,6 +64,7 @@ FULL = """gpus 2
 
 class Reading(msgspec.Struct):
     gpus: list[Gpu] = []
+    unread: str | None = None
     versions: dict[str, str] = {}
     samples: list[list[GpuSample]] = []
     error: str | None = None
@@ -129,6 +132,16 @@ def test_a_lost_card_says_so_and_the_others_are_read_on(library: Path, tmp_path:
     assert before[1].error is None
     assert after[1] == GpuSample(index=1, uuid="GPU-1", error="GPU is lost")
     assert after[0].utilization_percent == 97
+
+
+def test_a_card_that_is_lost_from_the_start_leaves_the_others_to_be_read(library: Path, tmp_path: Path) -> None:
+    """One GPU off the bus took all of them away from an agent that started."""
+    reading = read(FULL + "0.lost 1\n", tmp_path, library)
+    assert [gpu.uuid for gpu in reading.gpus] == ["GPU-1"]
+    assert reading.unread == "GPU 0 cannot be read (GPU is lost)"
+    assert [sample.index for sample in reading.samples[0]] == [1]
+    lost = read(FULL + "0.lost 1\n1.lost 1\n", tmp_path, library)
+    assert lost.error == "NVML: GPU 0 cannot be read (GPU is lost); GPU 1 cannot be read (GPU is lost)"
 
 
 @pytest.mark.parametrize("state", ["gpus 0\n", "no_driver 1\n"])

@@ -6,9 +6,11 @@ import random
 
 import pytest
 
+from paceline.monitoring import packed
 from paceline.monitoring.packed import (
     Place,
     ReadingBucket,
+    buckets_of,
     coarser,
     columns_of,
     merge,
@@ -17,6 +19,7 @@ from paceline.monitoring.packed import (
     roll_up,
     unpack_buckets,
     unpack_record,
+    values_of,
 )
 from paceline.monitoring.readings import ReadingRecord
 
@@ -79,3 +82,10 @@ def test_damage_is_told() -> None:
         unpack_buckets(pack_buckets({})[:-3] + b"???")
     with pytest.raises(ValueError, match="damaged"):
         list(unpack_record(b"no readings"))
+    assert (values_of(b"no readings"), buckets_of(b"no readings")) == (None, None)
+
+
+def test_a_stored_metric_of_a_later_version_is_left_out_of_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pack_record(record(350.0))
+    monkeypatch.setattr(packed, "metrics_of", lambda _: {})
+    assert columns_of(data) == ([START], {})

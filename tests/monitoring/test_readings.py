@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from paceline.monitoring.readings import CARD_METRICS, HOST_METRICS, NETWORK_METRICS, Reading, metrics_of, record_of, values_of
 from paceline.monitoring.samples import GpuSample, HostSample, InterfaceRates
 
@@ -31,6 +33,20 @@ def test_what_holds_the_clocks_down_is_a_share_of_time_by_kind() -> None:
     )
     found = values_of(None, [hot])["gpu:0"]
     assert (found["throttled_by_heat"], found["throttled_by_power"], found["throttled_otherwise"]) == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "power", "heat", "otherwise"),
+    [
+        (("hardware_slowdown", "hardware_thermal_slowdown"), 0.0, 1.0, 0.0),  # NVML names the slowdown beside its cause
+        (("hardware_slowdown", "hardware_power_brake"), 1.0, 0.0, 0.0),
+        (("hardware_slowdown",), 0.0, 0.0, 1.0),
+        (("hardware_slowdown", "software_power_cap"), 1.0, 0.0, 1.0),
+    ],
+)
+def test_a_slowdown_of_the_hardware_counts_once_by_its_cause(reasons: tuple[str, ...], power: float, heat: float, otherwise: float) -> None:
+    found = values_of(None, [GpuSample(index=0, uuid="GPU-0", sm_clock_mhz=1_000, throttle_reasons=reasons)])["gpu:0"]
+    assert (found["throttled_by_power"], found["throttled_by_heat"], found["throttled_otherwise"]) == (power, heat, otherwise)
 
 
 def test_a_lost_card_and_a_host_that_was_not_read_have_no_values() -> None:

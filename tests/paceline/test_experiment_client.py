@@ -78,4 +78,6 @@ def test_an_export_is_a_file_whose_name_says_its_format(client: paceline.Client,
     assert client.export_experiment(ID, tmp_path / "report.md").read_text() == "# report"
     with pytest.raises(UsageProblem, match="none is named"):
         client.export_experiment(ID, tmp_path / "step.png")
-    assert [request.query for request in coordinator.sent("GET", f"{ONE}/export")] == [{"format": "md"}]
+    client.export_experiment(ID, tmp_path / "map.svg", figure="heatmap", x="world_size", value="metric")
+    of_map = {"format": "svg", "figure": "heatmap", "x": "world_size", "value": "metric"}
+    assert [request.query for request in coordinator.sent("GET", f"{ONE}/export")] == [{"format": "md"}, of_map]

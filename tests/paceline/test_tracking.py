@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from tests.paceline.documented import block_below
 from tests.paceline.job_ranks import JOB, run_alone, run_job
 
 TRAINS = """
@@ -119,3 +122,13 @@ def test_a_run_that_nobody_finishes_is_told_at_the_end_of_the_program(tmp_path: 
     (told,) = left.events_of("run_configured")
     assert told["config"] == {"lr": 0.1}
     assert left.stdout.splitlines()[-1] == f"run {JOB}, summary: best=3"
+
+
+@pytest.mark.parametrize("module", ["paceline", "wandb"])
+def test_the_lines_of_the_page_record_the_loss_under_either_name(tmp_path: Path, module: str) -> None:
+    lines = block_below("wandb's form")
+    if module == "wandb":
+        lines = lines.replace("paceline.", "wandb.").replace("import paceline\n", "import paceline as wandb\n")
+    (left,) = run_job(tmp_path, f"loss, lr = 0.5, 0.25\n{lines}")
+    assert left.points == [(0, {"loss": 0.5, "learning_rate": 0.25})]
+    assert [event["config"] for event in left.events_of("run_configured")] == [{"lr": 1e-3}]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.parallelism import mesh
@@ -122,7 +122,6 @@ def make_channels_last_task(spec: JobSpec) -> Task:
 def train(
     world: RankPlace,
     document: dict[str, Any],
-    cache: str,
     least_in_unit: int = 1,
     steps: int = STEPS,
     frozen: tuple[str, ...] = (),
@@ -131,7 +130,7 @@ def train(
     """Some steps, and an evaluation; by default each block is sharded by itself, however small. Parameters of the names in `frozen` are not
     trained. `scale`: that fp16's losses begin with, in the place of the usual one."""
     spec = JobSpec.model_validate(document)
-    state = new_state(spec, CPU, Path(cache), building(spec))
+    state = new_state(spec, CPU, env.cache_directory(), building(spec))
     for name in frozen:
         state.task.model.get_parameter(name).requires_grad_(False)
     state.set_optimizer(make_optimizer(spec, state.task))
@@ -158,17 +157,16 @@ def train(
 _alone: dict[str, Trained] = {}
 
 
-def one_process(document: dict[str, Any], cache: Path, frozen: tuple[str, ...] = ()) -> Trained:
+def one_process(document: dict[str, Any], frozen: tuple[str, ...] = ()) -> Trained:
     asked = json.dumps([document, frozen], sort_keys=True)
     if asked not in _alone:
-        (_alone[asked],) = run_ranks(train, 1, document, str(cache), 1, STEPS, frozen)
+        (_alone[asked],) = run_ranks(train, 1, document, 1, STEPS, frozen)
     return _alone[asked]
 
 
 def assert_parity(
     spec: dict[str, Any],
     world_size: int,
-    cache: Path,
     plan: dict[str, Any],
     *,
     least_in_unit: int = 1,
@@ -179,9 +177,9 @@ def assert_parity(
 ) -> None:
     """`spec` under `plan` on `world_size` ranks, beside one process; without `statistics`, running ones and what is evaluated with them."""
     alone = spec | {"parallelism": {"strategy": "single"}, "resources": {"nodes": 1}, "reproducible": False}
-    expected = one_process(alone, cache, frozen)
+    expected = one_process(alone, frozen)
     together = spec | {"parallelism": plan, "resources": {"nodes": world_size}}
-    ranks = run_ranks(train, world_size, together, str(cache), least_in_unit, STEPS, frozen)
+    ranks = run_ranks(train, world_size, together, least_in_unit, STEPS, frozen)
     assert {name for found in ranks for name in found.parameters} == set(expected.parameters)
     for found in ranks:
         assert found.losses == pytest.approx(expected.losses, rel=relative)

@@ -96,13 +96,8 @@ def test_small_blocks_share_a_unit_and_the_rest_is_left_to_the_root() -> None:
 @pytest.mark.parametrize(("strategy", "world_size", "reproducible"), [("single", 1, True), ("single", 1, False), ("ddp", 2, True)])
 def test_training_is_the_same_to_the_last_bit(tmp_path: Path, strategy: str, world_size: int, reproducible: bool) -> None:
     write_batches(tmp_path)
-    cache = str(tmp_path)
+    plans = [{"strategy": strategy, "activation_checkpointing": mode} for mode in ("none", "full", "selective")]
     for document in (tiny_gpt(dropout=0.1), tiny_resnet(tmp_path)):
         spec = document | {"resources": {"nodes": world_size}, "reproducible": reproducible}
-        found = [
-            run_ranks(train, world_size, spec | {"parallelism": {"strategy": strategy, "activation_checkpointing": mode}}, cache, 1, STEPS)[
-                0
-            ]
-            for mode in ("none", "full", "selective")
-        ]
+        found = [run_ranks(train, world_size, spec | {"parallelism": plan}, 1, STEPS)[0] for plan in plans]
         assert found[0] == found[1] == found[2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -88,12 +87,12 @@ def test_what_brings_numbers_from_elsewhere_cannot_be_written_down() -> None:
 
 @pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_sharded_model_begins_with_the_bits_of_one_process(tmp_path: Path, world_size: int, tied: bool) -> None:
+def test_a_sharded_model_begins_with_the_bits_of_one_process(world_size: int, tied: bool) -> None:
     spec = tiny_gpt()
     spec["model"] |= {"tied_embeddings": tied, "layers": 3}
-    (expected,) = run_ranks(train, 1, spec | {"parallelism": {"strategy": "single"}}, str(tmp_path), 1, 0)
+    (expected,) = run_ranks(train, 1, spec | {"parallelism": {"strategy": "single"}}, 1, 0)
     sharded = spec | {"parallelism": {"strategy": "fsdp"}, "resources": {"nodes": world_size}}
-    for found in run_ranks(train, world_size, sharded, str(tmp_path), 1, 0):
+    for found in run_ranks(train, world_size, sharded, 1, 0):
         assert without_statistics(found.parameters) == without_statistics(expected.parameters)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paceline.training.optim.loss_scale import INITIAL, LossScale
 from tests.parallelism.overflow import IN_THE_FIRST_LAYER, STEP, overflowing
-from tests.parallelism.parity import STATISTICS, STEPS, Trained, publish, train
+from tests.parallelism.parity import STATISTICS, STEPS, Trained, one_process, publish, train
 from tests.parallelism.test_parity_fsdp import gpt
 from tests.ranks import run_ranks
 
@@ -60,16 +59,16 @@ PRODUCTS: Plans = {
 PLANS = WHOLE | CUT | STAGED | PRODUCTS
 
 
-def run(spec: dict[str, Any], name: str, cache: Path, **options: Any) -> list[Trained]:
+def run(spec: dict[str, Any], name: str, **options: Any) -> list[Trained]:
     plan, ranks = PLANS[name]
-    found: list[Trained] = run_ranks(functools.partial(train, **options), ranks, spec | plan | {"resources": {"nodes": ranks}}, str(cache))
+    found: list[Trained] = run_ranks(functools.partial(train, **options), ranks, spec | plan | {"resources": {"nodes": ranks}})
     return found
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_fp16_stays_close_to_fp32_on_one_process(tmp_path: Path, name: str) -> None:
-    (expected,) = run(gpt(), "single", tmp_path)
-    for found in run(gpt() | {"precision": "fp16"}, name, tmp_path):
+def test_fp16_stays_close_to_fp32_on_one_process(name: str) -> None:
+    expected = one_process(gpt() | SINGLE | {"resources": {"nodes": 1}})
+    for found in run(gpt() | {"precision": "fp16"}, name):
         assert found.losses == pytest.approx(expected.losses, rel=LOSSES)
         assert found.norms == pytest.approx(expected.norms, rel=NORMS)
         assert found.losses != expected.losses  # it is another precision
@@ -79,8 +78,8 @@ def test_fp16_stays_close_to_fp32_on_one_process(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_an_overflow_on_one_rank_skips_that_update_on_all(tmp_path: Path, name: str) -> None:
-    ranks = run(overflowing(), name, tmp_path)
+def test_an_overflow_on_one_rank_skips_that_update_on_all(name: str) -> None:
+    ranks = run(overflowing(), name)
     for found in ranks:
         assert found.skipped == [STEP]
         assert found.scale == LossScale(INITIAL / 2, skipped_updates=1, good_steps=len(found.losses) - STEP)
@@ -88,9 +87,9 @@ def test_an_overflow_on_one_rank_skips_that_update_on_all(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("name", STAGED)
-def test_an_overflow_in_the_first_stage_alone_skips_that_update_in_all(tmp_path: Path, name: str) -> None:
-    (expected,) = run(IN_THE_FIRST_LAYER, "single", tmp_path)
-    ranks = run(IN_THE_FIRST_LAYER, name, tmp_path)
+def test_an_overflow_in_the_first_stage_alone_skips_that_update_in_all(name: str) -> None:
+    expected = one_process(IN_THE_FIRST_LAYER | SINGLE | {"resources": {"nodes": 1}})
+    ranks = run(IN_THE_FIRST_LAYER, name)
     assert {name for found in ranks for name in found.parameters} == set(expected.parameters)
     for found in ranks:
         assert found.skipped == expected.skipped == [STEP]
@@ -101,10 +100,10 @@ def test_an_overflow_in_the_first_stage_alone_skips_that_update_in_all(tmp_path:
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_a_scale_that_is_too_large_comes_down_on_all_ranks_of_a_cut_model(tmp_path: Path, name: str) -> None:
+def test_a_scale_that_is_too_large_comes_down_on_all_ranks_of_a_cut_model(name: str) -> None:
     """As long as some gradients overflow, be it one rank's part of them. How often is a matter of rounding in the end, so that one process may
     skip another step."""
-    ranks = run(gpt() | {"precision": "fp16"}, name, tmp_path, scale=TOO_LARGE, steps=2 * MOST_SKIPPED)
+    ranks = run(gpt() | {"precision": "fp16"}, name, scale=TOO_LARGE, steps=2 * MOST_SKIPPED)
     assert ranks[0].skipped[:3] == [1, 2, 3]
     assert ranks[0].scale.value == TOO_LARGE / 2 ** len(ranks[0].skipped)
     assert len(ranks[0].skipped) <= MOST_SKIPPED

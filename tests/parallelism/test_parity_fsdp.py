@@ -25,60 +25,60 @@ def gpt(dropout: float = 0.0, **training: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_a_tied_gpt_with_dropout(tmp_path: Path, world_size: int) -> None:
-    assert_parity(gpt(dropout=0.1), world_size, tmp_path, FSDP)
+def test_a_tied_gpt_with_dropout(world_size: int) -> None:
+    assert_parity(gpt(dropout=0.1), world_size, FSDP)
 
 
-def test_uneven_shares_and_an_uneven_last_micro_batch(tmp_path: Path) -> None:
+def test_uneven_shares_and_an_uneven_last_micro_batch() -> None:
     """Five micro-batches on two ranks, the last one of one sample: the second rank computes a dummy."""
-    assert_parity(gpt(global_batch_size=9, micro_batch_size=2), 2, tmp_path, FSDP)
+    assert_parity(gpt(global_batch_size=9, micro_batch_size=2), 2, FSDP)
 
 
 @pytest.mark.parametrize("plan", [{"reshard_after_forward": False}, {"cpu_offload": True}])
-def test_other_ways_to_keep_parameters(tmp_path: Path, plan: dict[str, Any]) -> None:
-    assert_parity(gpt(), 2, tmp_path, FSDP | plan)
+def test_other_ways_to_keep_parameters(plan: dict[str, Any]) -> None:
+    assert_parity(gpt(), 2, FSDP | plan)
 
 
 @pytest.mark.parametrize("plan", [{"replicate": 2}, {"shard": 2, "reshard_after_forward": False}])
-def test_hybrid_shards_on_two_by_two_ranks(tmp_path: Path, plan: dict[str, Any]) -> None:
-    assert_parity(gpt(dropout=0.1), 4, tmp_path, FSDP | plan)
+def test_hybrid_shards_on_two_by_two_ranks(plan: dict[str, Any]) -> None:
+    assert_parity(gpt(dropout=0.1), 4, FSDP | plan)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_shards_with_gradients_in_the_fixed_tree(tmp_path: Path, ranks: int) -> None:
+def test_shards_with_gradients_in_the_fixed_tree(ranks: int) -> None:
     """Five micro-batches are three passes, the last one of a single micro-batch; on four ranks a replica has one of them."""
     document = gpt(dropout=0.1, global_batch_size=9, micro_batch_size=2) | {"reproducible": True}
-    assert_parity(document, ranks, tmp_path, FSDP | {"shard": 2})
+    assert_parity(document, ranks, FSDP | {"shard": 2})
 
 
-def test_frozen_and_unused_parameters_in_the_fixed_tree(tmp_path: Path) -> None:
-    assert_parity(tiny_task() | {"reproducible": True}, 4, tmp_path, FSDP | {"shard": 4})
+def test_frozen_and_unused_parameters_in_the_fixed_tree() -> None:
+    assert_parity(tiny_task() | {"reproducible": True}, 4, FSDP | {"shard": 4})
 
 
 @pytest.mark.parametrize("least_in_unit", [6_000, 1_000_000_000])
-def test_blocks_that_share_a_unit_and_a_root_that_has_all(tmp_path: Path, least_in_unit: int) -> None:
-    assert_parity(gpt(), 2, tmp_path, FSDP, least_in_unit=least_in_unit)
+def test_blocks_that_share_a_unit_and_a_root_that_has_all(least_in_unit: int) -> None:
+    assert_parity(gpt(), 2, FSDP, least_in_unit=least_in_unit)
 
 
 @pytest.mark.parametrize("mode", ["full", "selective"])
-def test_activations_that_are_computed_again(tmp_path: Path, mode: str) -> None:
-    assert_parity(gpt(dropout=0.1), 2, tmp_path, FSDP | {"activation_checkpointing": mode})
+def test_activations_that_are_computed_again(mode: str) -> None:
+    assert_parity(gpt(dropout=0.1), 2, FSDP | {"activation_checkpointing": mode})
 
 
-def test_frozen_and_unused_parameters_and_parts_smaller_than_the_world(tmp_path: Path) -> None:
+def test_frozen_and_unused_parameters_and_parts_smaller_than_the_world() -> None:
     """Vectors of three on four ranks: one holds nothing of them."""
-    assert_parity(tiny_task(), 4, tmp_path, FSDP)
+    assert_parity(tiny_task(), 4, FSDP)
 
 
 @pytest.mark.parametrize("make", ["make_tied_task", "make_sharing_task"])
-def test_weights_that_blocks_share_stay_one_parameter(tmp_path: Path, make: str) -> None:
+def test_weights_that_blocks_share_stay_one_parameter(make: str) -> None:
     """Each block sharded a copy of its own: an error of torch's."""
-    assert_parity(tiny_task() | {"entrypoint": f"tests.parallelism.parity:{make}"}, 2, tmp_path, FSDP)
+    assert_parity(tiny_task() | {"entrypoint": f"tests.parallelism.parity:{make}"}, 2, FSDP)
 
 
-def test_weights_that_are_stored_channels_last(tmp_path: Path) -> None:
+def test_weights_that_are_stored_channels_last() -> None:
     """FSDP does not support non-contiguous parameters yet."""
-    assert_parity(tiny_task() | {"entrypoint": "tests.parallelism.parity:make_channels_last_task"}, 2, tmp_path, FSDP)
+    assert_parity(tiny_task() | {"entrypoint": "tests.parallelism.parity:make_channels_last_task"}, 2, FSDP)
 
 
 def test_a_scalar_parameter_is_refused_by_its_name() -> None:
@@ -105,10 +105,10 @@ def test_running_statistics(tmp_path: Path) -> None:
     write_batches(tmp_path)
     gently = {"kind": "sgd", "lr": 0.02, "nesterov": True}
     document = tiny_resnet(tmp_path) | {"fault_tolerance": {"recovery": "restart"}, "optimizer": gently}
-    assert_parity(document, 2, tmp_path, FSDP, statistics=False)
+    assert_parity(document, 2, FSDP, statistics=False)
 
 
-def test_losses_in_bf16_stay_within_its_rounding(tmp_path: Path) -> None:
+def test_losses_in_bf16_stay_within_its_rounding() -> None:
     """Parameters are gathered in bf16, so that what is between matrix products is rounded too, to 8 bits: losses were seen 0.06 % apart, gradient
     norms 0.3 %, and one of them 12 %."""
-    assert_parity(gpt() | {"precision": "bf16"}, 2, tmp_path, FSDP, relative=5e-3, losses_only=True)
+    assert_parity(gpt() | {"precision": "bf16"}, 2, FSDP, relative=5e-3, losses_only=True)

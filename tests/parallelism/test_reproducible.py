@@ -20,6 +20,7 @@ from paceline.training.link import RankPlace
 from paceline.training.optim.optimizers import build_optimizer
 from paceline.training.schema.optimizer import AdamW
 from tests.ranks import run_ranks
+from tests.release_only import AT_LENGTH
 
 MICRO_BATCHES = 6
 STEPS = 3
@@ -69,7 +70,7 @@ def digest(values: dict[str, list[float]]) -> str:
 
 
 def test_parameters_gradients_and_statistics_have_the_same_bits_on_any_world() -> None:
-    worlds = [run_ranks(trained, size) for size in (1, 2, 3, 4, 5)]
+    worlds = [run_ranks(trained, size) for size in ((1, 2, 3, 4, 5) if AT_LENGTH else (1, 3))]
     hashes = {digest(rank) for world in worlds for rank in world}
     assert len(hashes) == 1
     assert worlds[0][0]["1.num_batches_tracked"] == [STEPS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from paceline.monitoring.samples import Gpu, GpuSample
 from scripts.gpu_check.machine import CannotCheckError, Machine, find_machine
 from scripts.gpu_check.outcome import Outcome, Row, RowFailedError, Seen, line
-from scripts.gpu_check.readings import MEBIBYTE, Reading, compare, parse
+from scripts.gpu_check.readings import MEBIBYTE, Reading, compare, parse, percent_of_a_core
 from scripts.gpu_check.rows import ROWS
 from scripts.gpu_check.run import outcome_of, run_row
 from scripts.steps import ROOT
@@ -21,9 +22,9 @@ ROW_TIMEOUT_SECONDS = 180
 #: Compiling takes a minute, and has tests of its own.
 SLOW = {"compile"}
 #: One of each way in which a row is checked.
-SAMPLE = {"group_of_one", "abort", "single", "ddp", "memory_estimate", "telemetry"}
+SAMPLE = {"group_of_one", "abort", "exposure", "single", "ddp", "memory_estimate", "telemetry"}
 #: What a machine of two CPU ranks has not: the beginning of the reason.
-LACKING = {"hsdp": "needs 4", "readings": "this machine has no nvidia-smi"}
+LACKING = {"hsdp": "needs 4", "readings": "this machine has no nvidia-smi", "readings_cost": "NVML finds no GPU"}
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, which tests/gpu checks")
 
@@ -92,6 +93,18 @@ def test_reads_what_nvidia_smi_writes() -> None:
     assert READINGS[0] == Reading("GPU-0", "NVIDIA H100 80GB HBM3", 81559.0 * MEBIBYTE, 1024.0 * MEBIBYTE, 41.0, 120.5)
     assert READINGS[1].power is None
     compare(GPUS, SAMPLES, READINGS)
+
+
+def test_the_cost_of_readings_is_their_own_time_over_the_seconds_between_them() -> None:
+    waited: list[float] = []
+
+    def read() -> None:
+        began = time.process_time()
+        while time.process_time() - began < 0.01:
+            pass
+
+    assert percent_of_a_core(read, 5, waited.append) == pytest.approx(1.0, abs=0.5)
+    assert waited == [1.0] * 5
 
 
 def test_readings_that_differ_are_named() -> None:

@@ -81,7 +81,12 @@ def test_two_machines_meet_at_the_address_they_are_told(gpus: str, told: dict[st
         ("16 ddp 32", {"MASTER_ADDR": "node0"}, "MASTER_ADDR=node0 but neither NNODES nor NODE_RANK is set"),
         ("16 ddp 32", {"MASTER_ADDR": "node0", "NODE_RANK": "0", "CUDA_VISIBLE_DEVICES": ""}, "this machine has no GPU to tell"),
         ("6 ddp 32", {"MASTER_ADDR": "node0", "NODE_RANK": "0", "GPUS_PER_NODE": "4"}, "cannot be shared out with 4 on each"),
-        ("8 ddp 32", {"MASTER_ADDR": "node0", "NODE_RANK": "1", "GPUS_PER_NODE": "8"}, "NODE_RANK=1 is none of NNODES=1 machines"),
+        ("8 ddp 32", {"MASTER_ADDR": "node0", "NODE_RANK": "0", "GPUS_PER_NODE": "8"}, "GPUS=8 are all on this machine, which has 8"),
+        (
+            "8 ddp 32",
+            {"MASTER_ADDR": "node0", "NODE_RANK": "1", "GPUS_PER_NODE": "8"},
+            "give the GPUs of all machines together, or set NNODES",
+        ),
         ("2 ddp 32", {"MASTER_PORT": "70000"}, "MASTER_PORT=70000 is more than 65535"),
         ("2 ddp 32", {"PYTHON": "/none/python"}, "PYTHON=/none/python is not there; run scripts/setup"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ from paceline.training.builtin import builtin_task
 from paceline.training.models.mlp.config import MlpModel
 from paceline.training.schema.data import Digits
 from paceline.training.schema.training import TrainingLength
-from scripts.production_train import named_checkpoint, portions
+from paceline.training.spec import text
+from paceline.training.spec.job import JobSpec
+from scripts.production_train import named_checkpoint, portions, strategy_of
 from tests.event_files import read_scalars
 from tests.own_loop_example import ROOT, RUN_TIMEOUT_SECONDS, environment
 
@@ -78,6 +81,45 @@ def test_with_a_job_spec_by_the_launch_script(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "update 1/12" in done.stdout
     assert saved(tmp_path / "ck") == {"step-12.g1"}
+
+
+def test_it_saves_as_often_as_the_spec_says_and_goes_on_from_there(tmp_path: Path) -> None:
+    """Of 12 steps, less than an epoch, only the last was saved: a restart trained all of them again."""
+    often = SPEC.replace("checkpoint: {keep_last: 1, keep_best: 1,", "checkpoint: {every_steps: 5, keep_last: 9,")
+    (tmp_path / "job.yaml").write_text(often.replace("steps: 12", "steps: 12, eval_every_steps: 4, eval_samples: 10"))
+    command = (sys.executable, SCRIPT, "--config", "job.yaml", "--checkpoint-dir", "ck")
+    done = run(*command, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert saved(tmp_path / "ck") == {"step-5.g1", "step-10.g1", "step-12.g1"}
+    (tmp_path / "ck" / "best").unlink()
+    shutil.rmtree(tmp_path / "ck" / "step-12.g1")
+    again = run(*command, folder=tmp_path)
+    assert "from step 10 on" in again.stdout, again.stderr
+    assert saved(tmp_path / "ck") == {"step-5.g1", "step-10.g1", "step-12.g2"}
+
+
+def test_what_is_left_to_jobs_of_a_spec_is_said(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC + "resources: {nodes: 2}\n")
+    done = run(sys.executable, SCRIPT, "--config", "job.yaml", folder=tmp_path)
+    assert "for jobs alone: resources (the launcher starts the ranks)" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "option", "expected"),
+    [
+        ({}, None, {}),
+        ({"strategy": "auto"}, None, "auto"),
+        ({"strategy": "fsdp", "reshard_after_forward": False}, None, {"strategy": "fsdp", "reshard_after_forward": False}),
+        ({"strategy": "fsdp", "reshard_after_forward": False}, "ddp", {"strategy": "ddp"}),
+        ({"activation_checkpointing": "full"}, "ddp", {"strategy": "ddp", "activation_checkpointing": "full"}),
+    ],
+)
+def test_an_option_for_the_strategy_drops_only_what_has_no_meaning_then(
+    parallelism: dict[str, object], option: str | None, expected: object
+) -> None:
+    """`launch_training.sh` always gives one: the spec's activation checkpointing was lost by it."""
+    spec = JobSpec.model_validate(text.load(SPEC) | {"parallelism": parallelism})
+    assert strategy_of(spec, option) == expected
 
 
 def test_another_batch_size_after_a_resume_ends_at_the_same_epoch(tmp_path: Path) -> None:
@@ -149,6 +191,7 @@ def test_from_a_file_of_another_program(tmp_path: Path) -> None:
         ("--config none.yaml", "No such file or directory: 'none.yaml'"),
         ("--resume none.pt", "no checkpoint none.pt"),
         ("--resume none", "none"),
+        (f"--config {ROOT}/examples/gpt_compressed.yaml", "communication of the spec is for jobs: submit it, or leave it out"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: str, problem: str, tmp_path: Path) -> None:

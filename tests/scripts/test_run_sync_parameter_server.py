@@ -36,6 +36,12 @@ def test_a_killed_server_goes_on_from_a_checkpoint_that_is_whole(tmp_path: Path)
     assert "generation 1 goes on from the checkpoint of step 2" in second.stdout
 
 
+def test_the_line_of_the_readme_comes_to_the_values_of_one_process() -> None:
+    found = run("--world-size", "4", "--num-steps", "5", "--parameter-dim", "40", "--shard-size", "16")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "all right: 5 steps, every value as in one process, to the last bit" in found.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

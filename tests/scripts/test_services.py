@@ -72,3 +72,12 @@ def test_running_services_are_used_and_left_running(monkeypatch: pytest.MonkeyPa
         with services.redis() as inner:
             assert inner == outer
         assert listens(outer)
+
+
+def test_sshd_is_found_beside_the_path_of_users_and_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in /usr/sbin, which is not in everybody's PATH; without it the tests of SSH hosts were skipped in silence, with CI=true too."""
+    monkeypatch.delenv("PACELINE_TEST_SSHD", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    require(services.sshd(), "sshd")
+    monkeypatch.setenv("PACELINE_TEST_SSHD", "/opt/sshd")
+    assert services.sshd() == "/opt/sshd"

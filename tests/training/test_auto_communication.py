@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ EXACT = {"algorithm": "auto"}
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_job_measures_and_tells_once_how_its_gradients_are_summed(make_job: MakeJob, ranks: int) -> None:
     alone = make_job(tiny_gpt(steps=60) | {"reproducible": False}, "alone").run()[0].curve("loss")
-    ends = make_job(tiny_gpt(ranks, steps=60) | {"communication": EXACT}).run(ranks)
+    nodes_of_one_host: dict[int, dict[str, Any]] = {rank: {"node_rank": rank, "hostname": "here"} for rank in range(ranks)}
+    ends = make_job(tiny_gpt(ranks, steps=60) | {"communication": EXACT}).start(ranks, by_rank=nodes_of_one_host).wait()
     assert [end.exit_code for end in ends] == [0] * ranks, ends[0].output
     assert ends[0].curve("loss") == pytest.approx(alone, abs=1e-4), "all of them sum exactly"
     first, *_ = ends[0].events_of("communication_chosen")
@@ -27,11 +29,12 @@ def test_a_job_measures_and_tells_once_how_its_gradients_are_summed(make_job: Ma
     assert first["options"][0]["measured_seconds"] > 0
     assert [option["name"] for option in first["options"] if option["taken"]] == [first["name"]]
     assert first["within"]["bytes_per_second"] > 1e6
+    assert first["between"] is None
     assert all(not end.events_of("communication_chosen") for end in ends[1:])
 
 
-def test_a_job_that_may_leave_something_out_learns(make_job: MakeJob) -> None:
-    ends = make_job(tiny_gpt(2, steps=60) | {"communication": "auto"}).run(2)
+def test_a_job_that_allows_it_may_leave_something_out_and_learns(make_job: MakeJob) -> None:
+    ends = make_job(tiny_gpt(2, steps=60) | {"communication": {"algorithm": "auto", "compression": "auto", "lossy": True}}).run(2)
     assert [end.exit_code for end in ends] == [0, 0], ends[0].output
     loss = ends[0].curve("loss")
     assert loss[60] < loss[1] - 0.3
@@ -47,7 +50,8 @@ def test_replicas_of_shards_choose_too(make_job: MakeJob) -> None:
     loss = ends[0].curve("loss")
     assert loss[50] < loss[1] - 0.2
     names = [option["name"] for option in ends[0].events_of("communication_chosen")[0]["options"]]
-    assert "as top_k, by the backend" in names
+    assert "in bf16, by the backend" in names
+    assert not any("top_k" in name or "power_sgd" in name for name in names), "the job does not allow them"
     assert not any("buckets" in name for name in names), "sharded models have none"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.training.link import Broken, Joined, RankHello
 from tests.faults import Fault, Moment, faulty_job
-from tests.gangs import RankEnd, RunningGang
+from tests.gangs import Job, RankEnd, RunningGang
 from tests.training.conftest import MakeJob
 from tests.waiting import wait_until
 
@@ -25,8 +25,11 @@ def committed(*lives: RankEnd) -> dict[int, float]:
     return curve
 
 
-def undisturbed(make_job: MakeJob, folder: Path, nodes: int) -> dict[int, float]:
-    return make_job(faulty_job(folder, nodes=nodes), name="undisturbed").run(nodes)[0].curve("loss")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """The losses of one process, which are those of any number of ranks to the last bit."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return Job(folder / "job", faulty_job(folder / "code", nodes=1)).run()[0].curve("loss")
 
 
 def survive(gang: RunningGang, *survivors: int) -> None:
@@ -36,7 +39,9 @@ def survive(gang: RunningGang, *survivors: int) -> None:
 
 
 @pytest.mark.parametrize("moment", ["data", "loss", "backward", "update"])
-def test_one_of_two_dies_and_the_other_finishes_alone(make_job: MakeJob, tmp_path: Path, moment: Moment) -> None:
+def test_one_of_two_dies_and_the_other_finishes_alone(
+    make_job: MakeJob, tmp_path: Path, undisturbed: dict[int, float], moment: Moment
+) -> None:
     gang = make_job(faulty_job(tmp_path / "code", Fault(rank=1, step=5, moment=moment))).start(2)
     survive(gang, 0)
     survivor, dead = gang.wait()
@@ -46,11 +51,13 @@ def test_one_of_two_dies_and_the_other_finishes_alone(make_job: MakeJob, tmp_pat
     assert (after.result.outcome, after.result.step) == ("completed", LAST_STEP)
     curve = committed(survivor, after)
     assert sorted(curve) == list(range(1, LAST_STEP + 1))
-    assert curve == undisturbed(make_job, tmp_path / "well", 2)  # to the last bit
+    assert curve == undisturbed  # to the last bit
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
-def test_one_of_three_dies_and_two_share_its_micro_batches(make_job: MakeJob, tmp_path: Path, victim: int) -> None:
+def test_one_of_three_dies_and_two_share_its_micro_batches(
+    make_job: MakeJob, tmp_path: Path, undisturbed: dict[int, float], victim: int
+) -> None:
     gang = make_job(faulty_job(tmp_path / "code", Fault(victim, step=6, moment="backward"), nodes=3)).start(3)
     rest = [rank for rank in range(3) if rank != victim]
     pids = gang.pids()
@@ -61,7 +68,7 @@ def test_one_of_three_dies_and_two_share_its_micro_batches(make_job: MakeJob, tm
     assert [end.exit_code for end in ends] == [-9 if rank == victim else 0 for rank in range(3)]
     curve = ends[0].curve("loss") | gang.left(2, 0).curve("loss")
     assert sorted(curve) == list(range(1, LAST_STEP + 1))
-    assert curve == undisturbed(make_job, tmp_path / "well", 3)  # to the last bit
+    assert curve == undisturbed  # to the last bit
 
 
 def test_survivors_are_freed_without_waiting_for_a_time_out_when_a_peer_is_silent(make_job: MakeJob, tmp_path: Path) -> None:

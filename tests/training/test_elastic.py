@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
 from torch import nn
 
+from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.parallelism.plan import Coordinates, Degrees, StateShard
@@ -136,8 +136,8 @@ def test_what_is_computed_of_the_next_step_stays_where_it_is(
     assert [assignment.own for assignment in deals] == list(shares)
 
 
-def test_a_partial_step_is_dropped_with_what_is_not_wanted_of_it(tmp_path: Path) -> None:
-    state = new_state(JobSpec.model_validate(tiny_gpt()), torch.device("cpu"), tmp_path)
+def test_a_partial_step_is_dropped_with_what_is_not_wanted_of_it() -> None:
+    state = new_state(JobSpec.model_validate(tiny_gpt()), torch.device("cpu"), env.cache_directory())
     partial = state.begin_step()
     for node in (TreeNode(1, 0), TreeNode(0, 3)):
         partial.sums[node] = [torch.zeros(1)]
@@ -185,9 +185,9 @@ def steps(state: TrainState, count: int) -> None:
     state.started = True
 
 
-def recover(world: RankPlace, cache: Path) -> tuple[int, dict[str, bytes]]:
+def recover(world: RankPlace) -> tuple[int, dict[str, bytes]]:
     """Rank 0 is fresh, 1 a step behind, 2 ahead."""
-    state = new_state(JobSpec.model_validate(tiny_gpt(world.world_size, global_batch_size=12)), torch.device("cpu"), cache)
+    state = new_state(JobSpec.model_validate(tiny_gpt(world.world_size, global_batch_size=12)), torch.device("cpu"), env.cache_directory())
     if world.rank > 0:
         steps(state, 1 + world.rank)
     group = join(world, GroupAborter())
@@ -199,8 +199,8 @@ def recover(world: RankPlace, cache: Path) -> tuple[int, dict[str, bytes]]:
     return state.step, {name: value.numpy().tobytes() for name, value in everything.items()}
 
 
-def test_whoever_is_behind_gets_parameters_and_optimizer_to_the_last_bit(tmp_path: Path) -> None:
-    (first, fresh), (second, behind), (third, ahead) = run_ranks(recover, 3, tmp_path)
+def test_whoever_is_behind_gets_parameters_and_optimizer_to_the_last_bit() -> None:
+    (first, fresh), (second, behind), (third, ahead) = run_ranks(recover, 3)
     assert (first, second, third) == (3, 3, 3)
     assert any("exp_avg" in name for name in ahead)
     assert fresh.keys() == behind.keys() == ahead.keys()
@@ -225,14 +225,14 @@ class Slowing(torch.optim.Optimizer):
                 parameter.sub_(parameter.grad * group["lr"] / (kept["step"] + group["updates"]))
 
 
-def slowing(cache: Path) -> TrainState:
-    state = new_state(JobSpec.model_validate(tiny_gpt()), torch.device("cpu"), cache)
+def slowing() -> TrainState:
+    state = new_state(JobSpec.model_validate(tiny_gpt()), torch.device("cpu"), env.cache_directory())
     state.set_optimizer(Slowing(state.model.parameters()))
     return state
 
 
-def train_beside_a_newcomer(world: RankPlace, cache: Path) -> bytes:
-    state = slowing(cache)
+def train_beside_a_newcomer(world: RankPlace) -> bytes:
+    state = slowing()
     if world.rank > 0:
         steps(state, 5)
     group = join(world, GroupAborter())
@@ -244,8 +244,8 @@ def train_beside_a_newcomer(world: RankPlace, cache: Path) -> bytes:
     return b"".join(parameter.detach().numpy().tobytes() for parameter in state.model.parameters())
 
 
-def test_an_optimizer_that_counts_in_python_numbers_updates_a_newcomer_as_the_others(tmp_path: Path) -> None:
-    newcomer, survivor = run_ranks(train_beside_a_newcomer, 2, tmp_path)
+def test_an_optimizer_that_counts_in_python_numbers_updates_a_newcomer_as_the_others() -> None:
+    newcomer, survivor = run_ranks(train_beside_a_newcomer, 2)
     assert newcomer == survivor
 
 
@@ -291,8 +291,8 @@ def test_a_newcomers_optimizer_keeps_of_each_parameter_what_the_others_keep() ->
     assert survivor.keys() == {"a.weight", "a.bias", "c.weight", "c.bias"}
 
 
-def test_a_part_that_waits_on_the_host_keeps_python_numbers_of_its_optimizer(tmp_path: Path) -> None:
-    state, rebuilt = slowing(tmp_path), slowing(tmp_path)
+def test_a_part_that_waits_on_the_host_keeps_python_numbers_of_its_optimizer() -> None:
+    state, rebuilt = slowing(), slowing()
     steps(state, 5)
     held, tensors = held_shards(state, ()), tensors_of(rebuilt)
     assert held is not None
@@ -300,3 +300,27 @@ def test_a_part_that_waits_on_the_host_keeps_python_numbers_of_its_optimizer(tmp
     put_tensors(rebuilt, tensors)
     assert {kept["step"] for kept in rebuilt.optimizer.state.values()} == {5}
     assert rebuilt.optimizer.param_groups[0]["updates"] == 5
+
+
+class CutOff:
+    """A group of two whose other rank sends what it has of one data type, and is lost before the next one."""
+
+    rank, messages = 0, 0
+
+    def all_gather_object(self, _: Any) -> list[Any]:
+        return [None, ({}, (), frozenset())]
+
+    def receive(self, tensor: torch.Tensor, source: int) -> None:
+        if self.messages:
+            raise RuntimeError(f"Connection closed by peer {source}")
+        self.messages += 1
+        tensor.fill_(7.0)
+
+
+def test_a_rank_whose_source_is_lost_between_two_data_types_keeps_its_own_step_whole() -> None:
+    group: Any = CutOff()
+    parameters = {"a": torch.ones(2), "b": torch.ones(2, dtype=torch.bfloat16)}
+    with pytest.raises(RuntimeError, match="closed by peer 1"):
+        elastic.exchange({"model": parameters, "optimizer": {}}, group, [StateTransfer(1, 0)])
+    assert group.messages == 1
+    assert [part.tolist() for part in parameters.values()] == [[1.0, 1.0], [1.0, 1.0]]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.distributed import env
 from paceline.distributed.solo_group import SoloGroup
 from paceline.training.link import Broken, Joined, Parked, Progress, RankHello
 from paceline.training.restoring import newest_first
@@ -41,8 +42,11 @@ def sharded_job(folder: Path, *faults: Fault, plan: str = "fsdp", nodes: int, **
     return faulty_job(folder, *faults, nodes=nodes, steps=LAST_STEP, task="gpt", **known | changes)
 
 
-def undisturbed(make_job: MakeJob, folder: Path, nodes: int) -> dict[int, float]:
-    return make_job(sharded_job(folder, nodes=nodes), name="undisturbed").run(nodes)[0].curve("loss")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """The losses of one process, which those of every plan come close to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return Job(folder / "job", faulty_job(folder / "code", nodes=1, steps=LAST_STEP, task="gpt")).run()[0].curve("loss")
 
 
 def survive(gang: RunningGang, *survivors: int, generation: int = 1, **changes: Any) -> None:
@@ -87,7 +91,9 @@ def assert_fell_back(life: RankEnd, step: int) -> None:
 
 
 @pytest.mark.parametrize("moment", ["data", "backward", "update"])
-def test_two_of_three_go_on_from_the_checkpoint_cut_for_two(make_job: MakeJob, tmp_path: Path, moment: Moment) -> None:
+def test_two_of_three_go_on_from_the_checkpoint_cut_for_two(
+    make_job: MakeJob, tmp_path: Path, undisturbed: dict[int, float], moment: Moment
+) -> None:
     gang = make_job(sharded_job(tmp_path / "code", Fault(rank=1, step=7, moment=moment), nodes=3)).start(3)
     pids = gang.pids()
     survive(gang, 0, 2)
@@ -97,10 +103,10 @@ def test_two_of_three_go_on_from_the_checkpoint_cut_for_two(make_job: MakeJob, t
     assert_fell_back(after, SAVED_EVERY)
     assert sorted(after.curve("loss")) == list(range(SAVED_EVERY + 1, LAST_STEP + 1))
     curve = ends[0].curve("loss") | after.curve("loss")
-    assert curve == pytest.approx(undisturbed(make_job, tmp_path / "well", 3), rel=1e-5)
+    assert curve == pytest.approx(undisturbed, rel=1e-5)
 
 
-def test_a_new_process_takes_the_place_beside_the_survivors(make_job: MakeJob, tmp_path: Path) -> None:
+def test_a_new_process_takes_the_place_beside_the_survivors(make_job: MakeJob, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     gang = make_job(sharded_job(tmp_path / "code", Fault(rank=0, step=9, moment="backward", generation=1), nodes=2)).start(2)
     pids = gang.pids()
     survive(gang, 1, newcomers=1)
@@ -109,7 +115,7 @@ def test_a_new_process_takes_the_place_beside_the_survivors(make_job: MakeJob, t
     assert [end.exit_code for end in ends] == [-9, 0, 0], after.output
     assert_fell_back(after, 2 * SAVED_EVERY)
     curve = ends[0].curve("loss") | after.curve("loss")
-    assert curve == pytest.approx(undisturbed(make_job, tmp_path / "well", 2), rel=1e-5)
+    assert curve == pytest.approx(undisturbed, rel=1e-5)
 
 
 def test_who_has_another_place_afterwards_holds_and_saves_that_part(make_job: MakeJob) -> None:
@@ -129,18 +135,18 @@ def test_who_has_another_place_afterwards_holds_and_saves_that_part(make_job: Ma
 def saved_tensors(job: Job) -> dict[str, torch.Tensor]:
     """Parameters and the state of the optimizer, in the newest checkpoint."""
     folder = Path(job.newest_first()[0])
-    state = new_state(JobSpec.model_validate(job.spec), torch.device("cpu"), job.folder)
+    state = new_state(JobSpec.model_validate(job.spec), torch.device("cpu"), env.cache_directory())
     checkpoint.load(SoloGroup(), state, folder, manifests.read(folder))
     tensors = tensors_of(state)
     return {name: value for kind in tensors for name, value in tensors[kind].items() if isinstance(value, torch.Tensor)}
 
 
-def test_without_a_checkpoint_they_begin_again_from_the_seed(make_job: MakeJob, tmp_path: Path) -> None:
+def test_without_a_checkpoint_they_begin_again_from_the_seed(make_job: MakeJob, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     gang = make_job(sharded_job(tmp_path / "code", Fault(rank=2, step=3), nodes=3)).start(3)
     survive(gang, 0, 1)
     ends, after = gang.wait(), gang.left(2, 0)
     assert [end.exit_code for end in ends] == [0, 0, -9], after.output
-    assert after.curve("loss") == pytest.approx(undisturbed(make_job, tmp_path / "well", 3), rel=1e-5)
+    assert after.curve("loss") == pytest.approx(undisturbed, rel=1e-5)
     (carried,) = after.events_of("carried_on")
     assert (carried["step"], carried["fell_back"]) == (0, True)
 
@@ -175,7 +181,7 @@ def test_one_that_is_being_deleted_is_not_restored_before_newer_ones(tmp_path: P
     assert newest_first(checkpoints, unreported, 5, world) == [ours / "step-500.g5", *named]
 
 
-def test_where_nobody_died_no_step_is_lost(make_job: MakeJob, tmp_path: Path) -> None:
+def test_where_nobody_died_no_step_is_lost(make_job: MakeJob, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     """A connection broke: the same ranks in the same places still hold every part."""
     job = make_job(sharded_job(tmp_path / "code", Fault(rank=1, step=7, kind="hold", moment="backward"), nodes=2))
     gang = job.start(2)
@@ -187,20 +193,20 @@ def test_where_nobody_died_no_step_is_lost(make_job: MakeJob, tmp_path: Path) ->
     (carried,) = after.events_of("carried_on")
     assert (carried["step"], carried["transfers"], carried["fell_back"]) == (6, 0, False)
     curve = ends[0].curve("loss") | after.curve("loss")
-    assert curve == pytest.approx(undisturbed(make_job, tmp_path / "well", 2), rel=1e-5)
+    assert curve == pytest.approx(undisturbed, rel=1e-5)
 
 
 @pytest.mark.parametrize(("victim", "replica", "parked"), [(3, (0, 1), 2), (0, (2, 3), 1)])
 def test_a_lost_shard_group_goes_and_its_replica_carries_on(
-    make_job: MakeJob, tmp_path: Path, victim: int, replica: tuple[int, int], parked: int
+    make_job: MakeJob, tmp_path: Path, undisturbed: dict[int, float], victim: int, replica: tuple[int, int], parked: int
 ) -> None:
     gang = make_job(sharded_job(tmp_path / "code", Fault(victim, step=7, moment="backward"), plan="hsdp", nodes=4)).start(4)
     curve, carried = replica_carries_on(gang, victim, replica, parked)
     assert carried["step"] == 6
-    assert curve == pytest.approx(undisturbed(make_job, tmp_path / "well", 4), rel=1e-5)
+    assert curve == pytest.approx(undisturbed, rel=1e-5)
 
 
-def test_what_is_held_outlives_a_generation_that_never_stood(make_job: MakeJob, tmp_path: Path) -> None:
+def test_what_is_held_outlives_a_generation_that_never_stood(make_job: MakeJob, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     gang = make_job(sharded_job(tmp_path / "code", Fault(3, step=7, moment="backward"), plan="hsdp", nodes=4)).start(4)
     await_end(gang, 3)
     gang.release(2)
@@ -211,10 +217,10 @@ def test_what_is_held_outlives_a_generation_that_never_stood(make_job: MakeJob, 
     (carried,) = after.events_of("carried_on")
     assert (carried["step"], carried["fell_back"]) == (6, False)
     curve = ends[0].curve("loss") | after.curve("loss")
-    assert curve == pytest.approx(undisturbed(make_job, tmp_path / "well", 4), rel=1e-5)
+    assert curve == pytest.approx(undisturbed, rel=1e-5)
 
 
-def test_a_shard_group_is_made_up_anew_and_joins_at_a_boundary(make_job: MakeJob, tmp_path: Path) -> None:
+def test_a_shard_group_is_made_up_anew_and_joins_at_a_boundary(make_job: MakeJob, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     code = tmp_path / "code"
     wait = Fault(rank=0, step=6, kind="hold", moment="data")
     gang = make_job(sharded_job(code, Fault(rank=3, step=3), wait, plan="hsdp", nodes=4)).start(4)
@@ -234,7 +240,7 @@ def test_a_shard_group_is_made_up_anew_and_joins_at_a_boundary(make_job: MakeJob
     (saved, *_) = (event for event in gang.left(2, 0).events_of("checkpoint_committed") if event["step"] == carried["step"])
     assert saved["generation"] == 2  # in case a part should be lost on the way
     curve = ends[0].curve("loss") | gang.left(2, 0).curve("loss") | after.curve("loss")
-    assert curve == pytest.approx(undisturbed(make_job, tmp_path / "well", 4), rel=1e-5)
+    assert curve == pytest.approx(undisturbed, rel=1e-5)
 
 
 @pytest.mark.parametrize(("plan", "replica", "parked"), [("hsdp", (0, 1), 2), ("pipelines", (0, 2), 1)])
@@ -264,7 +270,9 @@ def test_replicas_in_parts_can_be_the_same_run_to_the_last_bit(
     assert found == undisturbed_states
 
 
-def test_a_sharded_gang_grows_at_a_boundary_from_what_it_has_just_saved(make_job: MakeJob, tmp_path: Path) -> None:
+def test_a_sharded_gang_grows_at_a_boundary_from_what_it_has_just_saved(
+    make_job: MakeJob, tmp_path: Path, undisturbed: dict[int, float]
+) -> None:
     code = tmp_path / "code"
     wait = Fault(rank=0, step=6, kind="hold", moment="data")
     gang = make_job(sharded_job(code, wait, nodes=2)).start(2)
@@ -278,4 +286,4 @@ def test_a_sharded_gang_grows_at_a_boundary_from_what_it_has_just_saved(make_job
     assert restored["step"] == max(ends[0].curve("loss"))  # nothing is done again
     assert sorted([*ends[0].curve("loss"), *after.curve("loss")]) == list(range(1, LAST_STEP + 1))
     curve = ends[0].curve("loss") | after.curve("loss")
-    assert curve == pytest.approx(undisturbed(make_job, tmp_path / "well", 2), rel=1e-5)
+    assert curve == pytest.approx(undisturbed, rel=1e-5)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.gangs import Job, RankEnd
+from tests.release_only import AT_LENGTH
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
 from tests.training.states import final_state
@@ -42,7 +43,7 @@ def run(job: Job, world_size: int) -> str:
 
 
 def test_one_to_five_ranks_give_the_same_bits(make_job: MakeJob) -> None:
-    digests = {run(make_job(uneven_gpt(), f"world{size}"), size) for size in (1, 2, 3, 4, 5)}
+    digests = {run(make_job(uneven_gpt(), f"world{size}"), size) for size in ((1, 2, 3, 4, 5) if AT_LENGTH else (1, 3))}
     assert len(digests) == 1
 
 
@@ -60,7 +61,7 @@ def test_any_number_of_replicas_in_parts_do(make_job: MakeJob, plan: dict[str, A
     """Three of them have shares of two micro-batches or, in shards, one pass each."""
     spec = uneven_gpt() | {"parallelism": plan, "reproducible": True, "resources": {"nodes": 2}}
     spec["model"] |= {"layers": 4}
-    digests = {run(make_job(spec, f"world{size}"), size) for size in (2, 4, 6)}
+    digests = {run(make_job(spec, f"world{size}"), size) for size in ((2, 4, 6) if AT_LENGTH else (2, 6))}
     assert len(digests) == 1
 
 

@@ -15,9 +15,9 @@ from tests.training.specs import tiny_gpt
 pytestmark = pytest.mark.timeout(300)
 RING = {"algorithm": "ring"}
 HIERARCHICAL = {"algorithm": "hierarchical"}
-#: Two machines, which have dealt the ranks round-robin.
+#: Four nodes of two machines, which have dealt the ranks round-robin.
 TWO_MACHINES: dict[int, dict[str, Any]] = {
-    rank: {"node_rank": rank % 2, "local_rank": rank // 2, "local_world_size": 2} for rank in range(4)
+    rank: {"node_rank": rank, "hostname": "ab"[rank % 2], "local_rank": 0, "local_world_size": 1} for rank in range(4)
 }
 
 

@@ -44,6 +44,31 @@ def test_the_first_rank_that_stays_takes_over_what_others_have_not_sent(leaving:
         np.testing.assert_array_equal(kept, all_of_it)
 
 
+#: Three replicas of two shards.
+AXES = {"replicate": [[0, 2, 4], [1, 3, 5]], "shard": [[0, 1], [2, 3], [4, 5]]}
+
+
+def shards_handed_over(world: RankPlace, leaving: tuple[int, ...]) -> dict[str, list[float]]:
+    group = join(world, GroupAborter(), AXES)
+    unsent = {"residual": {f"w@{world.rank % 2}/2": torch.full((3,), float(10**world.rank))}}
+    found = inherited(group, unsent, leaves=world.rank in leaving)
+    group.barrier_and_leave()
+    return {name: part.tolist() for name, part in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("leaving", "heirs"),
+    [
+        ((4, 5), {0: {"w@0/2": [1e4] * 3}, 1: {"w@1/2": [1e5] * 3}}),
+        ((0, 4), {2: {"w@0/2": [10001.0] * 3}}),
+        ((0, 1, 2, 4), {3: {"w@1/2": [10.0] * 3}}),  # none stays of the first shard
+    ],
+)
+def test_what_a_rank_has_not_sent_goes_to_one_with_the_same_shard(leaving: tuple[int, ...], heirs: dict[int, Any]) -> None:
+    """Nobody took it over, and the checkpoint that has it is not read where those that stay have all shards."""
+    assert run_ranks(shards_handed_over, 6, leaving) == [heirs.get(rank, {}) for rank in range(6)]
+
+
 @pytest.mark.timeout(200)
 def test_a_job_gives_a_rank_up_and_goes_on(make_job: MakeJob, tmp_path: Path) -> None:
     communication = {"compression": "top_k", "ratio": 0.05, "dense_steps": 2}

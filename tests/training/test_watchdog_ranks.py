@@ -13,7 +13,7 @@ from tests.training.conftest import MakeJob
 
 FAULT_STEP = 20
 STEPS = 24
-IMPATIENT = {"fault_tolerance": {"recovery": "close_up", "hang_seconds": 3}}
+IMPATIENT = {"fault_tolerance": {"recovery": "close_up", "hang_seconds": 2}}
 
 
 def start(make_job: MakeJob, folder: Path, kind: str, **changes: object) -> RunningGang:

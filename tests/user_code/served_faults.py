@@ -26,7 +26,7 @@ def _strike(moment: str, step: int) -> None:
         if (fault["rank"], fault["step"], fault["moment"]) == (RANK, step, moment) and not mark.exists():  # type: ignore[name-defined]
             mark.touch()
             if fault["kind"] == "break":
-                raise RuntimeError("Connection closed by peer (a fault on order)")
+                raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer (a fault on order)")  # as gloo words it
             os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[name-defined]
 
 

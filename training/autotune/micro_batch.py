@@ -203,8 +203,10 @@ class Trials:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self._fresh:
             self.state.optimizer.state.clear()
-        too_much = error is not None and kind_of(error) in ("out_of_memory", "peer_lost")  # a lost peer may have been killed for its memory
-        if not too_much and self.checkpoints.group.rank == 0:
+        group = self.checkpoints.group
+        # A lost peer may have been killed for its memory.
+        too_much = error is not None and kind_of(error, group.world_size) in ("out_of_memory", "peer_lost")
+        if not too_much and group.rank == 0:
             self._storage.remove_note(ATTEMPT)
 
     def sizes(self) -> list[Sequence[int]]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from paceline.training.data.digits import Images
-from paceline.training.data.fetched import Remote, alone_on_node, fetch
+from paceline.training.data.fetched import Remote, alone_on_node, fetch_one
 from paceline.training.errors import InvalidInputError
 from paceline.training.schema.data import Cifar10
 from paceline.training.task import Batch
@@ -26,7 +26,7 @@ TEST_FILES = ("test_batch",)
 MEAN = (0.4914, 0.4822, 0.4465)
 DEVIATION = (0.2470, 0.2435, 0.2616)
 PADDING = 4
-WAY_OUT = "unpack cifar-10-python.tar.gz there, or set data.dataset to a Hugging Face id such as uoft-cs/cifar10 where there is a network"
+WAY_OUT = "unpack cifar-10-python.tar.gz there; or, where there is a network, leave data.path out and each node fetches it once, or set data.dataset to a Hugging Face id such as uoft-cs/cifar10"
 
 ARCHIVE = Remote("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a")
 ARCHIVE_FOLDER = "cifar-10-batches-py"
@@ -68,12 +68,16 @@ def load(data: Cifar10, cache: Path) -> tuple[Images, Images]:
 
 
 def published(cache: Path) -> Path:
-    """Return the folder with the published batches, fetched and unpacked if they are not there yet."""
-    folder = cache / ARCHIVE_FOLDER
+    """Return the folder with the published batches, fetched and unpacked if they are not there yet.
+
+    One lock is held over both: another rank that got in between them would find neither the archive nor the folder, and fetch again.
+    """
+    folder, archive = cache / ARCHIVE_FOLDER, cache / ARCHIVE.name
     if not folder.exists():
-        (archive,) = fetch([ARCHIVE], cache, OFFLINE)
         with alone_on_node(cache / ".lock"):
             if not folder.exists():
+                if not archive.exists():
+                    fetch_one(ARCHIVE, archive, OFFLINE)
                 unpack(archive, cache, folder)
     return folder
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
+import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from paceline.training.errors import InvalidInputError
 
 #: Without a byte from the server.
 SILENCE_SECONDS = 30.0
+#: Between the first and the last of the ranks that start together on a node.
+SAME_START_SECONDS = 10.0
 PIECE_BYTES = 1 << 20
 
 
@@ -39,18 +43,35 @@ def alone_on_node(lock: Path) -> Iterator[None]:
         yield
 
 
-def fetch(remotes: Sequence[Remote], folder: Path, way_out: str) -> list[Path]:
+def fetch(remotes: Sequence[Remote], folder: Path, way_out: str, now: Callable[[], float] = time.time) -> list[Path]:
     """Return the files in `folder`, fetched where they are not there yet.
 
-    Raises InvalidInputError, which ends with `way_out`, if a file cannot be fetched or is not what was published.
+    Raises InvalidInputError, which ends with `way_out`, if a file cannot be fetched or is not what was published; without trying where another rank
+    of the node has just failed. Ranks that start together so decide alike, also where the network comes and goes, and none waits for another's time-out
+    and then for its own.
     """
-    found = [folder / remote.name for remote in remotes]
+    found, lock = [folder / remote.name for remote in remotes], folder / ".lock"
     if not all(path.exists() for path in found):
-        with alone_on_node(folder / ".lock"):
-            for remote, path in zip(remotes, found, strict=True):
-                if not path.exists():  # another rank may have fetched it meanwhile
-                    fetch_one(remote, path, way_out)
+        with alone_on_node(lock):
+            if (problem := recent_failure(lock, now())) is not None:
+                raise InvalidInputError(problem)
+            try:
+                for remote, path in zip(remotes, found, strict=True):
+                    if not path.exists():  # another rank may have fetched it meanwhile
+                        fetch_one(remote, path, way_out)
+            except InvalidInputError as error:
+                lock.write_text(json.dumps({"at": now(), "problem": str(error)}))
+                raise
     return found
+
+
+def recent_failure(lock: Path, now: float) -> str | None:
+    """Return what a rank has left in the lock's file that failed within SAME_START_SECONDS; None: there is nothing, or it is older."""
+    try:
+        left = json.loads(lock.read_text())
+    except ValueError:  # empty; or half written by a rank that was killed: nothing is known of its failure
+        return None
+    return str(left["problem"]) if 0 <= now - left["at"] <= SAME_START_SECONDS else None
 
 
 def fetch_one(remote: Remote, path: Path, way_out: str) -> None:

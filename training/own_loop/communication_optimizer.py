@@ -32,7 +32,11 @@ class CommunicationOptimizer:
 
     What is not sent is added to the same gradient the next time (error feedback: Lin et al. 2018, Deep Gradient Compression). Every rank gets the same
     bits. All ranks make the same calls in the same order. Results are means over the ranks, as DDP's; a process without a process group is a world of
-    one, in which nothing is sent or changed.
+    one, in which nothing is sent or changed. It may be made before torch's process group is: that is looked up again until there is one.
+
+    Gradients of a scaled loss (`torch.amp.GradScaler`, fp16) must not be compressed: what is not sent would keep the scale of its own step, and count
+    twice once that is halved, and of a step that the scaler leaves out all that was sent would be lost. bf16 needs no scale, and compression_ratio=1
+    keeps nothing.
     """
 
     def __init__(
@@ -54,13 +58,15 @@ class CommunicationOptimizer:
             raise InvalidInputError(f"bucket_size_mb={bucket_size_mb!r} is a size in MiB: use a number over 0, such as 25")
         self.compression_ratio, self.bucket_size_mb, self.enable_overlap = float(compression_ratio), float(bucket_size_mb), enable_overlap
         self._model = model
-        self._seen: dict[str, weakref.ref[Tensor]] = {}  # gradients without a name, by their shape
+        self._seen: dict[str, tuple[weakref.ref[torch.UntypedStorage], int]] = {}  # memory of gradients without a name, by their shape
         self._step = 0
         self._aborter, self._traffic = GroupAborter(), Traffic((_AXIS,))
         atexit.register(self._aborter.wait_for_threads)
-        self._group = self._group_of(process_group) if dist.is_available() and dist.is_initialized() else None
-        self._reduction = self._reduction_of(self._group) if self._group is not None else None
+        self._asked = process_group
+        self._group: AxisGroup | None = None
+        self._reduction: Reduction | None = None
         self._sent = 0.0
+        self._joined()  # now, where there is a process group: what cannot be used is refused here
 
     @property
     def sent_bytes(self) -> float:
@@ -72,18 +78,20 @@ class CommunicationOptimizer:
         """Replace a gradient, of any shape, by its compressed mean over the ranks, in place, and return it. Collective.
 
         `name`: tells the gradient from others, so that what is not sent is added to the right one the next time. Without it the `model` that was given
-        tells; else a gradient is told by its shape. Raises InvalidInputError where another gradient of that shape is in use. Gradients that are not
-        finite on some rank are summed whole, so that every rank sees it.
+        tells, also of `p.grad.data` and other views of its gradients; else a gradient is told by its shape. Raises InvalidInputError where the last
+        gradient of that shape is still in memory elsewhere: of gradients that are freed before the next one comes, two of one shape need names. Gradients
+        that are not finite on some rank are summed whole, so that every rank sees it.
         """
-        if self._reduction is None or self._group is None:
+        group, reduction = self._joined()
+        if group is None or reduction is None:
             return gradient
         self._step += 1
         key = name or self._name_of(gradient)
         flat = gradient.detach().contiguous().view(-1)
         piece = Piece(key, tuple(gradient.shape), 0, flat.numel())
-        self._reduction.sum(GradientBucket(flat, [piece], self._step))
-        self._reduction.commit()
-        return self._put_mean(gradient, flat, self._group.size)
+        reduction.sum(GradientBucket(flat, [piece], self._step))
+        reduction.commit()
+        return self._put_mean(gradient, flat, group.size)
 
     def hierarchical_all_reduce(self, gradient: Tensor, intra_node_group: dist.ProcessGroup, inter_node_group: dist.ProcessGroup) -> Tensor:
         """Replace a gradient by its exact mean, in place, and return it: summed within each machine, between machines, and shared within. Collective.
@@ -110,14 +118,17 @@ class CommunicationOptimizer:
     def wrap(self, model: nn.Module) -> DistributedDataParallel:
         """Return the model in torch's DistributedDataParallel, whose buckets are summed compressed; biases, norms and embeddings are sent whole.
 
-        Raises InvalidInputError without a process group.
+        Several models may be wrapped, and each keeps what is not sent of its own gradients; a model that is wrapped again begins anew. Raises
+        InvalidInputError without a process group.
         """
-        if self._group is None or self._reduction is None:
+        group, _ = self._joined()
+        if group is None:
             raise InvalidInputError(
                 "wrap needs a process group: call torch.distributed.init_process_group first, or start the script by torchrun"
             )
-        wrapped = DistributedDataParallel(model, process_group=self._group.process_group, bucket_cap_mb=self.bucket_size_mb)
-        pieces, reduction, group, calls = PieceMaker(model, ()), self._reduction, self._group, Calls()
+        wrapped = DistributedDataParallel(model, process_group=group.process_group, bucket_cap_mb=self.bucket_size_mb)
+        # A reduction of its own: other models have parameters of the same names.
+        pieces, reduction, calls = PieceMaker(model, ()), self._reduction_of(group), Calls()
 
         def start(bucket: GradBucket) -> torch.futures.Future[Tensor]:
             values, is_last = bucket.buffer(), bucket.is_last()
@@ -138,6 +149,13 @@ class CommunicationOptimizer:
         wrapped.register_comm_hook(None, lambda _, bucket: start(bucket))
         return wrapped
 
+    def _joined(self) -> tuple[AxisGroup | None, Reduction | None]:
+        """Return the group and its reduction, which are made once there is a process group: scripts often make this object before that. Collective."""
+        if self._group is None and dist.is_available() and dist.is_initialized():
+            group = self._group_of(self._asked)
+            self._group, self._reduction = group, self._reduction_of(group)
+        return self._group, self._reduction
+
     def _group_of(self, process_group: dist.ProcessGroup | None) -> AxisGroup:
         # A group of its own, where the loop names none: DDP's and the loop's own calls go on in the world's meanwhile.
         group = process_group or dist.new_group(backend=with_cpu(dist.get_backend_config()))
@@ -156,16 +174,17 @@ class CommunicationOptimizer:
 
     def _name_of(self, gradient: Tensor) -> str:
         for name, parameter in self._model.named_parameters() if self._model is not None else ():
-            if parameter.grad is gradient:
+            if parameter.grad is not None and _is_one(parameter.grad, gradient):
                 return name
         key = f"gradient of shape {tuple(gradient.shape)}"
-        before = self._seen[key]() if key in self._seen else None
-        if before is not None and before is not gradient:
+        now = weakref.ref(gradient.untyped_storage()), gradient.data_ptr()
+        storage, address = self._seen.get(key, now)
+        if storage() is not None and address != gradient.data_ptr():
             raise InvalidInputError(
                 f"two gradients of shape {tuple(gradient.shape)} cannot be told apart, and what is not sent of one would be added to the other: give each "
                 "a name=, or give CommunicationOptimizer the model="
             )
-        self._seen[key] = weakref.ref(gradient)
+        self._seen[key] = now
         return key
 
     @staticmethod
@@ -177,6 +196,11 @@ class CommunicationOptimizer:
 def with_cpu(backends: str) -> str:
     """Return torch's backends by device, such as "cuda:nccl", with gloo where there is none for the CPU."""
     return backends if "cpu:" in backends else f"cpu:gloo,{backends}"
+
+
+def _is_one(first: Tensor, second: Tensor) -> bool:
+    """Return whether two tensors are one gradient, which goes by memory: `p.grad.data` is a new Python object each time."""
+    return first.layout == torch.strided and (first.data_ptr(), first.numel()) == (second.data_ptr(), second.numel())
 
 
 def _is_number(value: object) -> bool:

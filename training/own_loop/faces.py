@@ -98,6 +98,8 @@ class TrainerFace:
         place = position()
         self.rank, self.local_rank, self.world_size = place.rank, place.local_rank, place.world_size
         self._newest_step: int | None = None
+        #: Of the batches of an epoch: 1 where the loop begins with step 1.
+        self._first_of_epoch = 0
 
     @property
     def model(self) -> nn.Module:
@@ -123,10 +125,13 @@ class TrainerFace:
         """Steps may count on over all epochs or begin anew in each; anything else is a loop that trains on other batches than its author
         thinks."""
         before = self._newest_step
-        if step is None or step in (0, self.trainer.next_step) or before is None or step == before + 1:
+        if before is None:
+            self._first_of_epoch = 1 if step == 1 else 0
+            return
+        if step is None or step in (0, self._first_of_epoch, self.trainer.next_step) or step == before + 1:
             return
         raise InvalidInputError(
-            f"train_step was given step {step} after {before}; count the batches of an epoch from 0, or all batches up to {self.trainer.next_step} here"
+            f"train_step was given step {step} after {before}; count the batches of each epoch from the same number on, 0 or 1, or all batches up to {self.trainer.next_step} here"
         )
 
     def save_checkpoint(

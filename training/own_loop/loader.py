@@ -81,22 +81,23 @@ class ShardedLoader:
                 generator = data_generator(self._seed, start // self.per_step, self._rank)
                 yield self._dataset.batch(self.indices(start), generator)
         else:
-            chosen = [self.indices(start).tolist() for start in starts]
+            chosen = BatchIndices(self, starts)
             yield from DataLoader(self._dataset, batch_sampler=chosen, num_workers=self._num_workers, collate_fn=self._collate)
 
     def indices(self, start: int) -> Tensor:
         """Return the samples of this rank's part of the batch that begins at place `start`."""
         first = start + self._rank * self.batch_size
         places = torch.arange(first, first + self.batch_size)
+        if not self._shuffle:
+            return places % self.samples_of_epoch
         return torch.cat(
             [
-                self._order(int(epoch))[places[places // self.samples_of_epoch == epoch] % self.samples_of_epoch]
+                epoch_order(self._seed, epoch, self.samples_of_epoch)[
+                    places[places // self.samples_of_epoch == epoch] % self.samples_of_epoch
+                ]
                 for epoch in epochs_of(places, self.samples_of_epoch)
             ]
         )
-
-    def _order(self, epoch: int) -> Tensor:
-        return epoch_order(self._seed, epoch, self.samples_of_epoch) if self._shuffle else torch.arange(self.samples_of_epoch)
 
     def state_dict(self) -> dict[str, object]:
         return {POSITION: self.samples}
@@ -105,6 +106,23 @@ class ShardedLoader:
         found = state_dict[POSITION]
         assert isinstance(found, int)
         self.samples = found
+
+
+class BatchIndices:
+    """The samples of this rank in each batch, as torch's DataLoader takes them. Each list is made when its turn comes: those of a whole epoch at once
+    held up its first batch, of a million samples for seconds."""
+
+    def __init__(self, loader: ShardedLoader, starts: range) -> None:
+        self._loader, self._starts = loader, starts
+
+    def __len__(self) -> int:
+        """Return the number of batches."""
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the indices of one batch after the other."""
+        for start in self._starts:
+            yield self._loader.indices(start).tolist()
 
 
 def has_batches(dataset: Any) -> bool:

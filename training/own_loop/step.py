@@ -54,6 +54,7 @@ class OwnLoopStepRunner:
         """Gradients of one batch; whether it was an update's last one. Only with that do whole models speak to each other."""
         clock = self._clock = self._clock or StepClock()
         if self.pending == 0:
+            self._group.exposure.drop()
             self.wrapped.begin_step(self._assignment, {})
             self._sums = torch.zeros_like(self._sums)
             self._buffers = [buffer.clone() for buffer in self._model.buffers()]
@@ -101,7 +102,7 @@ class OwnLoopStepRunner:
         clock.lap("backward_seconds")
         clock.move(exposed, "backward_seconds", "communication_seconds")
         loss, samples = self._finish().tolist()
-        clock.lap("communication_seconds")
+        clock.lap_values(self._group.exposure)
         rate = float(optimizer.param_groups[0]["lr"])
         norm = self._apply(optimizer)
         clock.lap("optimizer_seconds")

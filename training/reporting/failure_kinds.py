@@ -1,25 +1,22 @@
-"""What kind of failure an exception is, told by its class and its words, where the exception itself is gone. Pure."""
+"""What kind of failure an exception is, told by its class, its words and where it was raised, where the exception itself is gone. Pure."""
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Literal
 
-#: gloo and NCCL raise plain RuntimeErrors, and so does torch for what a future of DDP's failed with; their words for a peer that is gone.
-PEER_LOST = re.compile(
-    r"gloo/|PeerLostError|Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Socket closed"
-    r"|Connection was likely closed|Timed out waiting|NCCL (remote|communicator)|Read error|Application timeout caused pair closure",
-    re.IGNORECASE,
-)
+from paceline.training.reporting.lost_peers import is_lost_peer
+from paceline.training.reporting.users_code import raised_in
+
 #: gloo's words for a call that was wrong from the start.
 _MISUSE = re.compile(r"enforce fail", re.IGNORECASE)
-OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Cannot allocate memory", re.IGNORECASE)
-
-_OF_MEMORY = frozenset({"MemoryError", "OutOfMemoryError"})
-_OF_CONNECTIONS = frozenset(
-    {"RuntimeError", "ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"}
-    | {"DistError", "DistBackendError", "DistNetworkError", "DistStoreError"}
+_KILLED_WORKER = "is killed by signal: Killed"
+OUT_OF_MEMORY = re.compile(
+    rf"can't allocate memory|out of memory|Cannot allocate memory|DataLoader worker.* {_KILLED_WORKER}", re.IGNORECASE
 )
+#: What torch raises after that, which no longer says how the worker ended.
+_LOST_WORKER = re.compile(r"DataLoader worker .* exited unexpectedly")
 
 #: How torch words an exception that another process or thread has raised (`torch._utils.ExceptionWrapper.reraise`).
 _CARRIED = re.compile(
@@ -33,14 +30,23 @@ MAX_MESSAGE_CHARACTERS = 4_000
 MAX_TRACEBACK_CHARACTERS = 16_000
 
 
-def kind_of_words(exception: str, message: str) -> Kind:
-    """`exception`: the name of its class, with or without its module."""
-    name = exception.rpartition(".")[2]
-    if name in _OF_MEMORY or (name == "RuntimeError" and OUT_OF_MEMORY.search(message)):
+def kind_of_words(exception: str, message: str, traceback: str, world_size: int) -> Kind:
+    """The kind of a script's exception: see `lost_peers.is_lost_peer`. The module of its class may be unknown."""
+    if _is_of_memory(exception.rpartition(".")[2], message, traceback):
         return "out_of_memory"
-    if name in _OF_CONNECTIONS and PEER_LOST.search(message) and not _MISUSE.search(message):
+    if is_lost_peer(exception, message, raised_in(traceback), world_size) and not _MISUSE.search(message):
         return "peer_lost"
     return "exception"
+
+
+def _is_of_memory(name: str, message: str, traceback: str) -> bool:
+    if name.endswith("MemoryError"):  # numpy has one of its own
+        return True
+    if name == "OSError":
+        return f"[Errno {errno.ENOMEM}]" in message
+    if name not in ("RuntimeError", "AcceleratorError"):
+        return False
+    return OUT_OF_MEMORY.search(message) is not None or (_LOST_WORKER.search(message) is not None and _KILLED_WORKER in traceback)
 
 
 def in_words(kind: str, message: str) -> str:

@@ -24,7 +24,6 @@ from paceline.training.optim.bad_loss import LossNotFiniteError, LossSpikeError,
 from paceline.training.reporting.failure_kinds import (
     MAX_TRACEBACK_CHARACTERS,
     OUT_OF_MEMORY,
-    PEER_LOST,
     encodable,
     in_words,
     kind_of_words,
@@ -32,8 +31,9 @@ from paceline.training.reporting.failure_kinds import (
     shortened,
     without_middle,
 )
+from paceline.training.reporting.lost_peers import is_lost_peer
 from paceline.training.reporting.suggestions import suggestion
-from paceline.training.reporting.users_code import folded, innermost
+from paceline.training.reporting.users_code import folded, innermost, innermost_file
 from paceline.training.warm_start import exit_code_of
 
 Kind = Literal[
@@ -44,24 +44,27 @@ Kind = Literal[
 UNFIT = WorldSizeMismatchError | CannotShardError | UnsplittableModelError | TooFewUnitsError | BoundaryMismatchError | ForwardBypassedError
 
 
-def describe(error: BaseException, rank: int, step: int) -> FailureReport:
-    """The report of an exception that ended a rank of the trainer's."""
-    return _report(error, kind_of(error), rank, step)
+def describe(error: BaseException, rank: int, step: int, *, world_size: int) -> FailureReport:
+    """The report of an exception that ended a rank of the trainer's, in a world of this size."""
+    return _report(error, kind_of(error, world_size), rank, step)
 
 
-def describe_script(error: BaseException, rank: int) -> FailureReport:
+def describe_script(error: BaseException, rank: int, *, world_size: int) -> FailureReport:
     """The report of an exception that a script raised. Its classes are the user's, or imported anew: names and words tell its kind."""
-    return _report(error, kind_of_words(type(error).__name__, text_of(error)), rank, 0)
+    text = text_of(error)
+    if runs_out_of_memory(error, text):
+        return _report(error, "out_of_memory", rank, 0)
+    return _report(error, kind_of_words(name_of(error), text, traceback_of(error), world_size), rank, 0)
 
 
 def _report(error: BaseException, kind: Kind, rank: int, step: int) -> FailureReport:
     message = encodable(message_of(error, kind))
-    traceback_text = encodable("".join(traceback.format_exception(error)))
+    traceback_text = encodable(traceback_of(error))
     return FailureReport(
         kind=kind,
         rank=rank,
         message=shortened(message),
-        exception=f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
+        exception=name_of(error),
         traceback=without_middle(traceback_text, MAX_TRACEBACK_CHARACTERS),
         users_traceback=without_middle(folded(traceback_text), MAX_TRACEBACK_CHARACTERS),
         where=innermost(traceback_text),
@@ -71,10 +74,24 @@ def _report(error: BaseException, kind: Kind, rank: int, step: int) -> FailureRe
     )
 
 
-def kind_of(error: BaseException) -> Kind:
+def name_of(error: BaseException) -> str:
+    """The qualified name of an exception's class, as Python prints it."""
+    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+
+
+def traceback_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def raised_in(error: BaseException) -> str:
+    """The file of the innermost frame outside the standard library; empty where it was not raised."""
+    return innermost_file(frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def kind_of(error: BaseException, world_size: int) -> Kind:
     text = text_of(error)
     match error:
-        case InvalidInputError() | ValidationError() | CompilerError():
+        case InvalidInputError() | ValidationError() | CompilerError() | ImportError():  # what is not installed will not be after a restart
             return "invalid_input"
         case CheckpointUnreachableError():
             return "exception"  # another node may read it, or this one later: worth a restart
@@ -94,7 +111,7 @@ def kind_of(error: BaseException) -> Kind:
         return "invalid_input"
     if runs_out_of_memory(error, text):
         return "out_of_memory"
-    if isinstance(error, RuntimeError | ConnectionError) and PEER_LOST.search(text):
+    if is_lost_peer(name_of(error), text, raised_in(error), world_size):
         return "peer_lost"
     return "exception"
 
@@ -131,5 +148,7 @@ def one_line(error: BaseException) -> str:
 
 
 def is_the_users(report: FailureReport) -> bool:
-    """Return whether the message alone shows a user what to change, so that no traceback is needed."""
+    """Return whether the message alone shows a user what to change, so that no traceback is needed. An import may stand anywhere in the code."""
+    if report.exception in ("ImportError", "ModuleNotFoundError"):
+        return False
     return report.kind in ("invalid_input", "loss_not_finite", "loss_spike", "rolled_back")

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from paceline.location import is_ours
 from paceline.monitoring.words import plural
 
 _LIBRARIES = ("/site-packages/", "/dist-packages/", f"{Path(sys.base_prefix)}/lib/", "<frozen ")
+_STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|<frozen ")
+#: As `torchrun` of an environment.
+_INSTALLED_PROGRAM = re.compile(r".*/bin/[^./]+")
 #: The lines of an exception group stand behind `  | `.
 _FRAME = re.compile(r'^[\s|]*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$', re.MULTILINE)
 _SECOND_MEMBER = "+---------------- 2 ----------------"
 
 
 def is_users(file: str) -> bool:
-    """Return whether the source file with this path is the user's own."""
-    return not is_ours(file) and not any(library in file for library in _LIBRARIES)
+    """Return whether the source file with this path is the user's own, whichever Python it runs on."""
+    if is_ours(file) or any(library in file for library in _LIBRARIES):
+        return False
+    return not _STANDARD_LIBRARY.match(file) and not _INSTALLED_PROGRAM.fullmatch(file)
 
 
 def place(function: str, file: str, line: int) -> str:
@@ -31,6 +37,17 @@ def innermost(traceback: str) -> str:
     its first member."""
     frames = [found for found in _FRAME.finditer(traceback.partition(_SECOND_MEMBER)[0]) if is_users(found["file"])]
     return place(frames[-1]["function"], frames[-1]["file"], int(frames[-1]["line"])) if frames else ""
+
+
+def raised_in(traceback: str) -> str:
+    """The file of the innermost frame of a traceback's text outside the standard library, of the last traceback where several are chained."""
+    last = traceback.rpartition("Traceback (most recent call last):")[2]
+    return innermost_file(found["file"] for found in _FRAME.finditer(last))
+
+
+def innermost_file(files: Iterable[str]) -> str:
+    """The last of these files, outermost first, that is not of the standard library; empty where there is none."""
+    return next((file for file in reversed(list(files)) if not _STANDARD_LIBRARY.match(file)), "")
 
 
 def folded(traceback: str) -> str:

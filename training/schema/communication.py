@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import FailFast, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from paceline.distributed.collectives.options import Algorithm
+from paceline.distributed.collectives.options import ALGORITHMS, Algorithm
 from paceline.training.schema.parts import Part, Real, Text, Whole, inconsistent, shown
 
 MOST_PATTERNS = 64
@@ -24,13 +24,18 @@ class Communication(Part):
         "backend",
         description="How gradients are summed over the replicas. backend: by Gloo or NCCL. ring: over a ring of Paceline's own, machine "
         "by machine. hierarchical: within each machine, then between machines with equally many ranks, else as ring. auto: "
-        "measure, then use the fastest. GPUs always use NCCL, which knows the machine's links.",
+        "measure, then use the fastest. On GPUs NCCL makes exact sums by itself, for it knows the links; hierarchical matters "
+        "there with a compression.",
     )
     compression: Literal["none", "bf16", "fp16", "top_k", "power_sgd", "auto"] = Field(
         "none",
         description="Compress gradients sent between replicas. bf16, fp16: half the bytes, rounded. top_k: only the largest elements. "
         "power_sgd: two thin factors of each matrix. What top_k and power_sgd leave out is added to the next step (error "
-        "feedback). auto: measure, use the fastest of none, bf16, top_k and power_sgd, and stop if the loss suffers.",
+        "feedback). auto: measure, then use the faster of none and bf16, with lossy also of top_k and power_sgd.",
+    )
+    lossy: bool = Field(
+        False,
+        description="compression auto: may use top_k and power_sgd too, which learn slower per step, and stops if the loss suffers.",
     )
     ratio: Real = Field(0.01, gt=0, le=1, description="top_k: share of the elements sent in a step.")
     threshold: Literal["exact", "sampled"] = Field(
@@ -83,15 +88,16 @@ class Communication(Part):
     @property
     def leaves_out(self) -> bool:
         """Whether sums may leave something out that is to be remembered."""
-        return self.compression in ("top_k", "power_sgd", "auto")
+        return self.compression in ("top_k", "power_sgd") or (self.compression == "auto" and self.lossy)
 
     @property
     def compresses(self) -> bool:
         return self.compression != "none"
 
     def algorithms_on(self, device: Literal["cpu", "cuda"]) -> frozenset[Algorithm]:
-        """Return the algorithms that sums apart from the backend's own may use; none where the backend sums by itself. On GPUs NCCL decides."""
-        if self.algorithm == "auto" and device == "cpu":
-            return frozenset({"backend", "ring", "hierarchical"})
-        algorithm = "backend" if device == "cuda" or self.algorithm == "auto" else self.algorithm
-        return frozenset({algorithm}) if self.compresses or algorithm != "backend" else frozenset()
+        """Return the algorithms that sums apart from the backend's own may use; none where the backend sums by itself. On GPUs NCCL does, unless
+        gradients are compressed, and rings of Paceline's own are for the host alone."""
+        found: frozenset[Algorithm] = frozenset(ALGORITHMS if self.algorithm == "auto" else (self.algorithm,))
+        if device == "cuda":
+            return found - {"ring"} if self.compresses else frozenset()
+        return found if self.compresses or found != {"backend"} else frozenset()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import FailFast, Field, model_validator
 
-from paceline.monitoring.gradient_records import MAX_BINS
+from paceline.monitoring.gradient_records import MAX_BINS, MAX_PARAMETERS
 from paceline.training.schema.parts import Part, PositiveInt, Text, Whole, inconsistent
 
 MIN_BINS = 8
@@ -14,7 +14,7 @@ MOST_PATTERNS = 64
 #: Steps of one job at which statistics are recorded, and at which tensors are kept.
 MOST_STEPS, MOST_SNAPSHOTS = 1000, 20
 #: Parameters times steps, on one rank.
-MOST_RECORDS = 100_000
+MOST_RECORDS = MAX_PARAMETERS
 
 
 class Gradients(Part):

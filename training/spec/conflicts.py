@@ -175,6 +175,8 @@ def why_not_compressed(spec: JobSpec) -> str | None:
         if value != getattr(Communication(), name) and asked.compression not in (*takes, "auto"):
             told = f"{value:g}" if isinstance(value, float) else value
             return f"communication.{name}={told} is for compression {' and '.join(takes)}, not {asked.compression}: leave it out, or use {takes[0]}"
+    if asked.lossy and asked.compression != "auto":
+        return f"communication.lossy=true is for compression auto, not {asked.compression}: leave it out, or use auto"
     if spec.precision == "fp16" and asked.compression in ("top_k", "power_sgd"):
         return (
             f"communication.compression={asked.compression} with precision=fp16 is not offered: what is not sent would be kept at a scale of the loss "

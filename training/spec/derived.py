@@ -31,6 +31,11 @@ def closes_up(spec: JobSpec) -> bool:
     return why_not_close_up(spec) is None
 
 
+def saves_in_default_folder(spec: JobSpec) -> bool:
+    """Whether checkpoints go to the default folder of the nodes: all ranks have to see the same one."""
+    return not isinstance(spec.workload, ScriptWorkload) and spec.checkpoint.directory is None
+
+
 def why_not_close_up(spec: JobSpec) -> str | None:
     """Return the reason why survivors of this job cannot close up, with the way out. None if they can."""
     if isinstance(spec.workload, ScriptWorkload):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from functools import cached_property, lru_cache
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from pydantic import ValidationError
 
-from paceline.training.spec.job import JobSpec
-from paceline.training.spec.refusals import told
+if TYPE_CHECKING:
+    from paceline.training.spec.job import JobSpec
 
 #: Parsed specs that are kept. They are frozen, and found by what the document says: a changed document is another one.
 MOST_KEPT = 1024
@@ -88,11 +87,22 @@ class StoredSpec:
         return parse_document(json.dumps(self.document))
 
 
+def schema() -> type[JobSpec]:
+    """Import the schema, which takes a fifth of a second of the processor: an agent does so while its spawner imports torch, and not before."""
+    from paceline.training.spec.job import JobSpec
+
+    return JobSpec
+
+
 @lru_cache(maxsize=MOST_KEPT)
 def parse_document(document: str) -> JobSpec | str:
     """The only place where a stored spec becomes a typed one. Returns what is wrong where the schema refuses it."""
+    from pydantic import ValidationError
+
+    from paceline.training.spec.refusals import told
+
     try:
-        return JobSpec.model_validate(json.loads(document))
+        return schema().model_validate(json.loads(document))
     except ValidationError as error:
         return told(error, MOST_NAMED)
     except Exception as error:  # noqa: BLE001 - a check of ours met something that it did not expect, which is no reason to fail whoever asks

@@ -105,6 +105,7 @@ class PipelineStepRunner(StepRunner):
     def accumulate(self, partial: PartialStep, clock: StepClock, requests: Requests) -> StepConsensus:
         """Run this pipeline's micro-batches. Only ranks of the last stage report losses."""
         sync = StepSync(partial, self.assignment.micro_batches, self.coordinates, self.state.device)
+        self.group.exposure.drop()
         self.pipelined.begin_step(self.assignment, partial.sums)
         losses = self.pipelined.run(StepWork(self.spec, self.state, self.feed, partial.step, self.pipelined.local_batch))
         self.split_time(clock)
@@ -114,7 +115,7 @@ class PipelineStepRunner(StepRunner):
         finish = sync.send(self.group, requests)
         self.pipelined.finish_step()
         sums = finish()
-        clock.lap("communication_seconds")
+        clock.lap_values(self.group.exposure)
         return sync.read(sums, self.group.world_size)
 
     def run_warmup(self, micro_batches: Sequence[int]) -> None:

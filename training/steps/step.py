@@ -49,6 +49,7 @@ class LocalStepRunner(StepRunner):
         self.wrapped = wrapped
 
     def accumulate(self, partial: PartialStep, clock: StepClock, requests: Requests) -> StepConsensus:
+        self.group.exposure.drop()
         self.wrapped.begin_step(self.assignment, partial.sums)
         sync = StepSync(partial, self.assignment.micro_batches, self.coordinates, self.state.device)
         *earlier, last = self.passes(partial, sync, clock)
@@ -61,7 +62,7 @@ class LocalStepRunner(StepRunner):
         clock.lap("backward_seconds")
         clock.move(exposed, "backward_seconds", "communication_seconds")
         sums = finish()
-        clock.lap("communication_seconds")
+        clock.lap_values(self.group.exposure)
         return sync.read(sums, self.group.world_size)
 
     def passes(self, partial: PartialStep, sync: StepSync, clock: StepClock) -> list[Pass]:

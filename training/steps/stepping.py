@@ -10,6 +10,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
+from paceline.distributed.exposure import WaitClock
 from paceline.distributed.process_group import Group
 from paceline.monitoring.loss_watch import BadLossKind
 from paceline.monitoring.points import STEP_PARTS
@@ -51,6 +52,12 @@ class StepClock:
     def move(self, seconds: float, source: str, target: str) -> None:
         self.parts[source] -= seconds
         self.parts[target] += seconds
+
+    def lap_values(self, exposure: WaitClock) -> None:
+        """Count the time since the last lap, in which the host waited for the step's summed values: for other ranks, or for kernels that ran behind. The
+        waits of these kernels are known now, and are moved from backward to communication."""
+        self.lap(exposure.waits_for)
+        self.move(min(exposure.settle(), self.parts["backward_seconds"]), "backward_seconds", "communication_seconds")
 
 
 class StepRunner(ABC):

@@ -21,8 +21,8 @@ async def note(session: AsyncSession, node: NodeRow, offer: Offer, now: datetime
     """Note an object for which there is room. Returns None for any other, which its agent then removes; the job's history tells of the first."""
     artifact, label = offer.artifact, offer.artifact.media
     assert label is not None, "only offers of media come here"
-    if not 0 < len(label.key) <= MAX_NAME_CHARACTERS or not label.key.isprintable() or not 0 <= artifact.first_step <= MAX_STEP:
-        raise ProblemError("invalid_request", f"media {label.key!r} of step {artifact.first_step}: needs a printable key and a step")
+    if not 0 < len(label.key) <= MAX_NAME_CHARACTERS or not label.key.isprintable() or not 0 <= label.count <= MAX_STEP:
+        raise ProblemError("invalid_request", f"media {label.key!r} of {label.count} items: needs a printable key and a count")
     error = await _refusal(session, offer)
     if error is not None and await rows.any_refused(session, offer.job_id):
         return None

@@ -16,6 +16,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import node_actor
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.artifacts import Artifact
+from paceline.api.schemas.common import Actor
 from paceline.api.services.artifacts import media_offers
 from paceline.api.services.artifacts.file_versions import FileVersions
 from paceline.api.services.lifecycle import events, node_lifecycle
@@ -27,9 +28,13 @@ from paceline.db.repositories import artifacts as rows
 from paceline.db.repositories.artifact_files import FILE, KEPT_FOR_A_MODEL
 from paceline.monitoring import artifacts as wire
 from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, Offer, Received
+from paceline.monitoring.points import MAX_STEP
 
-#: The most bytes of all artifacts of one job together.
-MAX_JOB_BYTES = 1 << 30
+#: The most bytes of all traces and gradients of one job together, and the most of them. A failed one has no bytes, and a row like any other.
+MAX_JOB_BYTES, MAX_JOB_ARTIFACTS = 1 << 30, 100_000
+#: What is kept of the reason that a rank gives why it has left no file.
+ERROR_CHARACTERS = 1_000
+MAX_REQUEST_CHARACTERS = 100
 CHUNKS_DROPPED_AT_ONCE = 8
 #: Stands in answers for the id of a file that is not even noted.
 REFUSED = "refused"
@@ -96,6 +101,8 @@ async def accept(services: Services, node: NodeRow, offer: Offer) -> Received:
                 return Received(id=REFUSED, next_chunk=None)
         if row is None:
             row = await _note(session, node, offer, services.now())
+            if row is None:
+                return Received(id=REFUSED, next_chunk=None)
     async with services.metrics.read() as points:
         return Received(id=row.id, next_chunk=None if _over(row) else await rows.chunks(points, row.id))
 
@@ -110,15 +117,26 @@ def check(offer: Offer) -> None:
         raise ProblemError(
             "invalid_request", f"artifact {artifact.name!r} of {artifact.bytes} bytes: needs a file name, a size and its SHA-256"
         )
+    if not 0 <= artifact.first_step <= artifact.last_step <= MAX_STEP:
+        raise ProblemError("invalid_request", f"artifact {artifact.name!r}: its steps must be in order, from 0 to {MAX_STEP}")
+    if artifact.request is not None and not (len(artifact.request) <= MAX_REQUEST_CHARACTERS and artifact.request.isprintable()):
+        raise ProblemError("invalid_request", f"artifact {artifact.name!r}: its request is not the id of one")
 
 
 def _over(row: ArtifactRow) -> bool:
     return row.error is not None or row.stored_at is not None
 
 
-async def _note(session: AsyncSession, node: NodeRow, offer: Offer, now: datetime) -> ArtifactRow:
+async def _note(session: AsyncSession, node: NodeRow, offer: Offer, now: datetime) -> ArtifactRow | None:
+    """Note a trace or a record of gradients. Returns None where the job has too many of them: the last one that is noted says so."""
     artifact = offer.artifact
-    error = artifact.error or await _refusal(session, offer)
+    files, stored = await rows.held_by_job(session, offer.job_id)
+    if files >= MAX_JOB_ARTIFACTS:
+        return None
+    error = artifact.error and artifact.error[:ERROR_CHARACTERS].replace("\0", "\ufffd")
+    if files == MAX_JOB_ARTIFACTS - 1:
+        error = f"with it the job has {MAX_JOB_ARTIFACTS:,} traces and records of gradients, which is the limit; further ones are dropped"
+    error = error or _refusal(artifact.bytes, stored)
     row = ArtifactRow(
         job_id=offer.job_id,
         generation=offer.generation,
@@ -142,8 +160,8 @@ async def _note(session: AsyncSession, node: NodeRow, offer: Offer, now: datetim
     return row
 
 
-async def _refusal(session: AsyncSession, offer: Offer) -> str | None:
-    size, stored = offer.artifact.bytes, await rows.bytes_of_job(session, offer.job_id)
+def _refusal(size: int, stored: int) -> str | None:
+    """The reason why a file of `size` bytes is not taken, beside the `stored` ones of its job."""
     if size > MAX_ARTIFACT_BYTES:
         return f"it has {size:,} bytes; the limit is {MAX_ARTIFACT_BYTES:,}: ask for fewer steps"
     if stored + size > MAX_JOB_BYTES:
@@ -266,9 +284,9 @@ def require_ready(row: ArtifactRow) -> None:
         raise ProblemError("artifact_not_ready", f"{row.name} is still arriving from its node; ask again in a moment")
 
 
-async def remove(services: Services, row: ArtifactRow) -> None:
+async def remove(services: Services, row: ArtifactRow, actor: Actor | None = None) -> None:
     """Remove a file, its row first: the storage loop finds contents that an interrupted removal has left. Raises model_in_use where a model is
-    made of it."""
+    made of it. `actor`: the user who asked for it, whom the history names."""
     async with services.write() as session:
         found = await rows.get_locked(session, row.id)
         if found is None:
@@ -277,7 +295,24 @@ async def remove(services: Services, row: ArtifactRow) -> None:
             holders = ", ".join(await registry.holders(session, artifact_id=found.id))
             raise ProblemError("model_in_use", f"{found.path} is {holders} in the registry of models: delete that version first")
         await session.delete(found)
+        if actor is not None:
+            await _record_removal(session, found, actor, services.now())
     await drop_contents(services, row.id)
+
+
+async def _record_removal(session: AsyncSession, row: ArtifactRow, actor: Actor, now: datetime) -> None:
+    what = row.path or f"{row.name} of rank {row.rank}"
+    await events.record(
+        session,
+        type="job.file_deleted",
+        actor=actor,
+        cause=f"{actor.name} asked for it",
+        message=f"{what} ({row.bytes:,} bytes) was deleted",
+        job_id=row.job_id,
+        generation=row.generation,
+        data={"name": row.path or row.name, "rank": row.rank, "bytes": row.bytes},
+        time=now,
+    )
 
 
 async def drop_contents(services: Services, artifact_id: str) -> None:

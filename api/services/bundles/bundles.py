@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError, not_found
-from paceline.api.schemas.bundles import Bundle, BundleOffer
+from paceline.api.schemas.bundles import Bundle, BundleChanges, BundleOffer
 from paceline.bundles.archive import CHUNK_BYTES, digest_of
+from paceline.bundles.changes import difference, fingerprints
 from paceline.bundles.errors import DamagedBundleError
 from paceline.db.models.bundles import BundleRow
+from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import bundles as rows
 from paceline.training.spec.job import JobSpec
 
 #: How long a bundle stays that nothing names, since it was offered last; and one that never arrived in full.
 UNUSED, STUCK = timedelta(days=1), timedelta(hours=1)
+#: A client that sends a bundle is heard from so often, as each chunk comes within a minute; and how often that is noted.
+SENDING, NOTED = timedelta(minutes=2), timedelta(seconds=20)
 #: In one pass of the loop, and in one transaction.
 MOST_AT_ONCE, CHUNKS_DROPPED_AT_ONCE = 20, 8
 #: How much of an archive is kept in memory while it is verified; the rest is in a file.
 MEMORY_BYTES = 8 << 20
+#: Paths of each list of an answer that tells how two bundles differ.
+MOST_TOLD = 200
 
 
 async def find(session: AsyncSession, digest: str) -> BundleRow:
@@ -73,7 +79,7 @@ async def require(session: AsyncSession, spec: JobSpec) -> None:
 
 async def offer(services: Services, digest: str, offered: BundleOffer, by: str) -> Bundle:
     """Note an offered bundle, or that it is wanted again. Harmless again. One that was stored, and of which a power cut has taken chunks, is
-    asked for again."""
+    asked for again. One that another zstd has packed takes the place of one that nobody sends any more."""
     now = services.now()
     async with services.write(request=True) as session:
         row = await rows.get_locked(session, digest)
@@ -82,14 +88,19 @@ async def offer(services: Services, digest: str, offered: BundleOffer, by: str) 
             await rows.add(session, BundleRow(digest=digest, created_by=by, created_at=now, offered_at=now, stored_at=None, **facts))
             row = await rows.get_locked(session, digest)
             assert row is not None
-        row.offered_at = now
+        sent_at, row.offered_at = row.offered_at, now
         if row.stored_at is not None and not await _is_whole(services, row):
             row.stored_at = None
-        if row.stored_at is None and row.bytes != offered.bytes:
+        is_another = row.stored_at is None and row.bytes != offered.bytes
+        if is_another and now - sent_at < SENDING:
             raise ProblemError(
                 "already_exists",
-                f"bundle {digest} is arriving with {row.bytes:,} bytes, not {offered.bytes:,}: another zstd packs it; try again in a moment",
+                f"bundle {digest} is arriving with {row.bytes:,} bytes, not {offered.bytes:,}: another client sends it, packed by another zstd; try again in two minutes",
             )
+        if is_another:
+            row.bytes, row.unpacked_bytes, row.files = offered.bytes, offered.unpacked_bytes, offered.files
+    if is_another:
+        await _drop_chunks(services, digest)
     return await describe(services, row)
 
 
@@ -104,6 +115,8 @@ async def store_chunk(services: Services, digest: str, number: int, data: bytes)
         row = await find(session, digest)
     if row.stored_at is not None:
         return await describe(services, row)
+    if services.now() - row.offered_at >= NOTED:
+        await _note_sender(services, digest)
     async with services.metrics.write() as points:
         here = await rows.chunks(points, digest)
         if number == here and len(data) == min(CHUNK_BYTES, row.bytes - number * CHUNK_BYTES):
@@ -113,6 +126,13 @@ async def store_chunk(services: Services, digest: str, number: int, data: bytes)
         await _complete(services, row)
     async with services.control.read() as session:
         return await describe(services, await find(session, digest))
+
+
+async def _note_sender(services: Services, digest: str) -> None:
+    async with services.write(request=True) as session:
+        row = await rows.get_locked(session, digest)
+        if row is not None:
+            row.offered_at = services.now()
 
 
 async def _complete(services: Services, row: BundleRow) -> None:
@@ -158,15 +178,41 @@ async def find_ready(session: AsyncSession, digest: str) -> BundleRow:
     return row
 
 
+async def find_for_node(session: AsyncSession, node: NodeRow, digest: str) -> BundleRow:
+    """The code of a job that has ranks on a node. To its credential all other bundles are not there."""
+    if not await rows.ran_on(session, node.id, digest):
+        raise not_found("bundle of a job on this node", digest)
+    return await find_ready(session, digest)
+
+
+async def changes(services: Services, since: str, digest: str) -> BundleChanges:
+    """The files by which the bundle `digest` differs from the bundle `since`."""
+    async with services.control.read() as session:
+        for each in (since, digest):
+            await find_ready(session, each)
+    found = difference(await _fingerprints(services, since), await _fingerprints(services, digest))
+    lists = (found.added, found.removed, found.changed)
+    added, removed, changed = (list(paths[:MOST_TOLD]) for paths in lists)
+    return BundleChanges(since=since, added=added, removed=removed, changed=changed, count=sum(map(len, lists)))
+
+
+async def _fingerprints(services: Services, digest: str) -> dict[str, bytes]:
+    with tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) as packed:
+        async for data in contents(services, digest):
+            packed.write(data)
+        return await asyncio.to_thread(fingerprints, packed)
+
+
 # --- housekeeping
 
 
-async def drop_unused(services: Services, now: datetime) -> None:
-    """Delete the bundles that no job and no experiment that goes on names, a few at a time."""
+async def drop_unused(services: Services, now: datetime) -> bool:
+    """Delete the bundles that no job and no experiment that goes on names, a few at a time. Returns whether there may be more."""
     async with services.control.read() as session:
         digests = await rows.unused(session, now - UNUSED, now - STUCK, MOST_AT_ONCE)
     for digest in digests:
         await remove(services, digest, now - STUCK)
+    return len(digests) == MOST_AT_ONCE
 
 
 async def remove(services: Services, digest: str, offered_before: datetime | None = None) -> None:
@@ -181,14 +227,20 @@ async def remove(services: Services, digest: str, offered_before: datetime | Non
         if row is None or is_wanted(row) or await rows.is_named(session, digest):
             return
         row.stored_at = None
-    while True:
-        async with services.metrics.write() as points:
-            if not await rows.drop_last_chunks(points, digest, CHUNKS_DROPPED_AT_ONCE):
-                break
-        async with services.control.read() as session:
-            if is_wanted(await rows.get(session, digest)):
-                return
+    if not await _drop_chunks(services, digest, is_wanted):
+        return
     async with services.write() as session:
         row = await rows.get_locked(session, digest)
         if row is not None and row.stored_at is None and not is_wanted(row):
             await session.delete(row)
+
+
+async def _drop_chunks(services: Services, digest: str, is_wanted: Callable[[BundleRow | None], bool] = lambda _: False) -> bool:
+    """Delete the contents of a bundle, a few chunks at a time. Returns False once `is_wanted` says so of its row; the rest stays then."""
+    while True:
+        async with services.metrics.write() as points:
+            if not await rows.drop_last_chunks(points, digest, CHUNKS_DROPPED_AT_ONCE):
+                return True
+        async with services.control.read() as session:
+            if is_wanted(await rows.get(session, digest)):
+                return False

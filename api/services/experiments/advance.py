@@ -93,9 +93,14 @@ async def _look(services: Services, experiment_id: str, now: datetime) -> Experi
         sums = (await views.sums_of(session, [row], now))[row.id]
     has_nodes = any(node.state is not NodeState.JOINING for node in nodes)
     known = [known_trial(each, spec.job, coming, has_nodes=has_nodes) for each in trials]
-    running = (now - row.state_since).total_seconds() if row.state == "running" else 0.0
     used = row.former_slot_seconds + sums.slot_seconds
-    return ExperimentLook(row, spec, known, Usage(free_slots, row.ran_seconds + max(0.0, running), used))
+    return ExperimentLook(row, spec, known, Usage(free_slots, _running_seconds(services, row, now), used))
+
+
+def _running_seconds(services: Services, row: ExperimentRow, now: datetime) -> float:
+    """How long the experiment has been running, without the step of the clock that the scheduler has not yet discounted."""
+    running = (now - row.state_since).total_seconds() - services.uptime.clock_step if row.state == "running" else 0.0
+    return max(0.0, row.ran_seconds + running)
 
 
 async def _free_slots(session: AsyncSession, nodes: Sequence[NodeRow]) -> int:

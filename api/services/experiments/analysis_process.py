@@ -6,7 +6,7 @@ matplotlib for that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
 from typing import Any
@@ -39,16 +39,15 @@ async def analyze_stored(experiment_id: str, now: datetime, keep: KeepReadings, 
     from paceline.api.services.experiments.predictor import predictor_of_trials
     from paceline.api.services.experiments.trial_facts import trial_facts
     from paceline.cluster.experiments.analysis.analyze import analyze
-    from paceline.cluster.experiments.derived_values import derived_values
+    from paceline.cluster.experiments.derived_values import with_derived
 
     began = monotonic()
     async with control.read() as session, metrics.read() as points:
-        spec = experiments.spec_of(await experiments.find(session, experiment_id))
+        spec = experiments.required_spec_of(await experiments.find(session, experiment_id))
         facts = await trial_facts(session, points, experiment_id, spec.metric.name, now, keep)
         documents = await trial_slots.documents_of_trials(session, experiment_id)
         predictor = await predictor_of_trials(session, experiment_id, spec, facts, documents)
-    facts = [replace(each, derived=derived_values(documents.get(each.index, {}))) for each in facts]
-    text = analyze(spec, facts, predictor).model_dump_json()
+    text = analyze(spec, with_derived(facts, documents), predictor).model_dump_json()
     return MadeAnalysis(text, now, all(each.state in ENDED for each in facts), monotonic() - began)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus
@@ -22,7 +23,7 @@ from paceline.api.services.lifecycle.experiment_lifecycle import OVER, move
 from paceline.cluster.experiments.draws import cells_of_former_draws
 from paceline.cluster.experiments.facts import Cell
 from paceline.cluster.experiments.grid import TrialGrid
-from paceline.cluster.experiments.merging import merge
+from paceline.cluster.experiments.merging import Merge, merge
 from paceline.cluster.experiments.schedule import ExperimentState
 from paceline.cluster.experiments.spec import ExperimentSpec, Metric
 from paceline.cluster.states import TERMINAL_JOB_STATES, Intent
@@ -44,11 +45,28 @@ def spec_of(row: ExperimentRow) -> ExperimentSpec:
     return ExperimentSpec.model_validate(row.spec)
 
 
+def required_spec_of(row: ExperimentRow) -> ExperimentSpec:
+    """The spec for an answer that needs it. Raises a problem that says why it cannot be read."""
+    try:
+        return spec_of(row)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "/".join(str(part) for part in first["loc"])
+        raise ProblemError(
+            "unreadable_experiment",
+            f"the stored spec of experiment {row.name} cannot be read by this version: {place}: {first['msg']}; post it under another name, or go back "
+            "to the version that stored it",
+        ) from None
+
+
 # --- post
 
 
-async def post(session: AsyncSession, spec: ExperimentSpec, grid: TrialGrid, caller: Caller, services: Services) -> ExperimentRow:
-    """Store an experiment, or give the one of this project and name a new grid, of which only what is missing runs. `version` 1: it is new."""
+async def post(
+    session: AsyncSession, spec: ExperimentSpec, grid: TrialGrid, caller: Caller, services: Services, *, is_new: bool = False
+) -> ExperimentRow:
+    """Store an experiment, or give the one of this project and name a new grid, of which only what is missing runs. `version` 1: it is new.
+    `is_new`: raise ProblemError already_exists where there is one."""
     now = services.now()
     fresh = _columns(spec, grid, caller.actor, now)
     row = await rows.claim_name(session, fresh)
@@ -56,6 +74,8 @@ async def post(session: AsyncSession, spec: ExperimentSpec, grid: TrialGrid, cal
         trial_rows.add(session, row, {cell.index: cell for cell in grid.cells}, spec)
         await record_event(session, row, "experiment.created", caller.actor, "submitted", f"{len(grid.cells)} trials", now)
     else:
+        if is_new:
+            raise _taken(row)
         ownership.require_owner_or_admin_of(caller, "experiment", row, services.settings, "post it again")
         await _post_again(session, row, spec, grid, caller.actor, now)
     nudge_after_commit(session, bus.EXPERIMENTS)
@@ -80,14 +100,20 @@ def _columns(spec: ExperimentSpec, grid: TrialGrid, actor: Actor, now: datetime)
     }
 
 
+def _taken(row: ExperimentRow) -> ProblemError:
+    return ProblemError(
+        "already_exists",
+        f"there is an experiment {row.name!r} of {row.created_by} in project {row.project!r} already; choose another name, or post it "
+        "again to give that one this grid",
+    )
+
+
 async def _post_again(
     session: AsyncSession, row: ExperimentRow, spec: ExperimentSpec, grid: TrialGrid, actor: Actor, now: datetime
 ) -> None:
-    known = {each.trial.index: each for each in await rows.trials(session, row.id, also_former=True)}
-    cells = grid.cells if spec.search is None else await _drawn(row, spec, list(known.values()))
-    former = [former_trial(each) for each in known.values()]
-    change = merge(former, cells, max(known, default=-1) + 1, keeps_pruned=spec.halving is not None)
-    before = spec_of(row).metric
+    before = required_spec_of(row).metric
+    known = await known_trials(session, row)
+    change = await change_of(row, spec, grid, known)
     if before != spec.metric and spec.halving is not None and any(each.trial.rungs for each in known.values()):
         raise _compared_already(row.name, before, spec.metric)
     if before.name != spec.metric.name:
@@ -101,9 +127,27 @@ async def _post_again(
     await record_event(session, row, "experiment.posted_again", actor, f"{actor.name} asked for it", message, now)
 
 
+async def known_trials(session: AsyncSession, row: ExperimentRow) -> dict[int, TrialWithJob]:
+    """Return all trials of an experiment by index, those of its former grids included."""
+    return {each.trial.index: each for each in await rows.trials(session, row.id, also_former=True)}
+
+
+async def change_of(row: ExperimentRow, spec: ExperimentSpec, grid: TrialGrid, known: Mapping[int, TrialWithJob]) -> Merge:
+    """Return what becomes of an experiment's trials, which are `known`, when it is posted again as `spec`."""
+    cells = grid.cells if spec.search is None else await _drawn(row, spec, list(known.values()))
+    former = [former_trial(each) for each in known.values()]
+    return merge(former, cells, max(known, default=-1) + 1, keeps_pruned=spec.halving is not None)
+
+
+def jobs_to_cancel(trials: Iterable[TrialWithJob]) -> list[str]:
+    """Return the ids of the trials' jobs that have not ended and that nobody has asked to cancel."""
+    jobs = [each.job for each in trials if each.job is not None]
+    return [job.id for job in jobs if job.state not in TERMINAL_JOB_STATES and job.desired is not Intent.CANCEL]
+
+
 async def _drawn(row: ExperimentRow, spec: ExperimentSpec, known: Sequence[TrialWithJob]) -> Sequence[Cell]:
     """Return the cells of what the search has drawn and may draw again. Of a former grid there are none: its trials come back as they are drawn."""
-    if spec_of(row).search is None:
+    if required_spec_of(row).search is None:
         return []
     present = [each.trial for each in known if each.trial.in_grid]
     draws = {each.configuration: each.values for each in present}
@@ -173,7 +217,7 @@ async def _ask(session: AsyncSession, row: ExperimentRow, state: ExperimentState
 
 async def cancel_jobs(session: AsyncSession, trials: list[TrialWithJob], actor: Actor, now: datetime) -> None:
     """Ask for the end of the jobs that have not ended."""
-    mine = [each.job.id for each in trials if each.job is not None and each.job.state not in TERMINAL_JOB_STATES]
+    mine = jobs_to_cancel(trials)
     for job in await job_rows.all_locked(session, mine) if mine else []:
         if job.state not in TERMINAL_JOB_STATES and job.desired is not Intent.CANCEL:
             await job_lifecycle.want(session, job, Intent.CANCEL, actor, now)

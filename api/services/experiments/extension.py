@@ -11,7 +11,7 @@ from paceline.api.schemas.checkpoints import RestoreRequest
 from paceline.api.schemas.common import Actor
 from paceline.api.schemas.experiments import ExtendRequest
 from paceline.api.services.checkpoints import checkpoints
-from paceline.api.services.lifecycle import job_lifecycle
+from paceline.api.services.jobs import submission
 from paceline.cluster.history.retention import verified
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.experiments import ExperimentRow
@@ -31,7 +31,7 @@ async def extend(session: AsyncSession, row: ExperimentRow, request: ExtendReque
     checkpoint = await _newest(session, row, job)
     name = request.name or job.name[: LONGEST_NAME - len(ENDING)] + ENDING
     spec = await checkpoints.restored_spec(session, checkpoint, RestoreRequest(name=name, steps=request.steps))
-    return await job_lifecycle.submit(session, spec, actor, now, restored_from=checkpoint)
+    return await submission.continue_from(session, checkpoint, spec, actor, now)
 
 
 async def _job_of(session: AsyncSession, row: ExperimentRow, asked: int | None) -> JobRow:

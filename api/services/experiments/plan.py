@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError
-from paceline.api.schemas.experiments import ExperimentPlan, PlannedConfiguration
+from paceline.api.schemas.experiments import ExperimentPlan, PlannedConfiguration, ReplacedExperiment
+from paceline.api.services.experiments import experiments
 from paceline.api.services.experiments.earlier_jobs import earlier_times
 from paceline.api.services.experiments.expansion import expand_apart, field_errors
+from paceline.api.services.experiments.trial_jobs import owner_of
 from paceline.api.services.planning import plan, plan_auto
 from paceline.cluster.experiments.draws import most_draws
 from paceline.cluster.experiments.errors import ExperimentRefusedError
@@ -60,9 +62,11 @@ async def _planned(services: Services, spec: ExperimentSpec, grid: TrialGrid) ->
         refused=spec.repeats * _count_refused(configurations),
         axes=list(grid.axes),
         configurations=configurations,
+        not_planned=max(0, len(first) - MOST_PLANNED),
         seconds=seconds_left(times, side_by_side),
         by_earlier_jobs=by_earlier,
         slot_hours=None if slot_seconds is None else slot_seconds / 3600,
+        replaces=await _replaced(services, spec, grid),
     )
 
 
@@ -85,6 +89,18 @@ async def _times(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> t
     return [*times, *others], min(spec.at_once or slots, max(1, slots // largest)), bool(others)
 
 
+async def _replaced(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> ReplacedExperiment | None:
+    """Return the experiment that would get this grid, with the trials that this would cancel; None: there is none of this project and name."""
+    async with services.control.read() as session:
+        row = await rows.by_name(session, spec.project, spec.name)
+        known = await experiments.known_trials(session, row) if row else {}
+    if row is None:
+        return None
+    change = await experiments.change_of(row, spec, grid, known)
+    going = [known[index] for index in change.retired]
+    return ReplacedExperiment(id=row.id, created_by=owner_of(row), cancels=len(experiments.jobs_to_cancel(going)))
+
+
 def _count_refused(configurations: Sequence[PlannedConfiguration]) -> int:
     return sum(each.refusal is not None for each in configurations)
 
@@ -97,7 +113,6 @@ async def _configuration(services: Services, spec: ExperimentSpec, cell: Cell, i
         repeats=spec.repeats,
         baseline=cell.baseline,
         refusal=outlook.refusal,
-        step_seconds=None,
         memory_bytes=outlook.memory_bytes,
     )
 

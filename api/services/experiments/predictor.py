@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.api.services.experiments.slot_use import host_of
+from paceline.api.services.planning.plan_machines import slot_bytes
 from paceline.cluster.experiments.cost_predictor import CostPredictor
 from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.experiments.spec import ExperimentSpec
@@ -24,7 +27,8 @@ async def predictor_of_trials(
     documents: Mapping[int, Mapping[str, Any]],
 ) -> CostPredictor | None:
     """The cost model. `documents`: the job specs of trials, by index. None: trials ran on several kinds of devices, of which one fit would be a mixture."""
-    devices = devices_of(await trial_slots.nodes_of_trials(control, experiment_id))
+    nodes = await trial_slots.nodes_of_trials(control, experiment_id)
+    devices = devices_of(nodes)
     if len(devices) != 1:
         return None
     device = next(iter(devices))
@@ -33,6 +37,7 @@ async def predictor_of_trials(
         spec.scaling,
         None if device == CPU else device,
         {each.index: each.machines for each in facts if each.machines},
+        slot_memory_of(nodes),
     )
 
 
@@ -43,3 +48,12 @@ def devices_of(nodes: Sequence[NodeRow]) -> set[str]:
         cards = (node.inventory or {}).get("gpus", [])
         found |= {str(card["name"]) for card in cards} if node.device == "cuda" else {CPU}
     return found
+
+
+def slot_memory_of(nodes: Sequence[NodeRow]) -> int | None:
+    """The bytes of the smallest slot of these nodes; None: not known. CPU slots of several agents on one machine share its memory."""
+    slots = Counter[str]()
+    for node in nodes:
+        slots[host_of(node)] += node.slots
+    sizes = [slot_bytes(node) if node.device == "cuda" else slot_bytes(node) * node.slots // slots[host_of(node)] for node in nodes]
+    return min(sizes, default=0) or None

@@ -22,8 +22,8 @@ from paceline.monitoring.readings import CARD_METRICS, card
 #: A rank that has just taken its card: the first reading of it is still on the way.
 FRESH_SECONDS = 30.0
 POWER, UTILIZATION = "power_watts", "utilization_percent"
-#: A card is idle when it was read for most of this time, and used for less than IDLE_PERCENT of it.
-IDLE_SECONDS, LEAST_READINGS, IDLE_PERCENT = 300, 60, 5.0
+#: A card is idle when it was held for all of this time, read for half of it, and used for less than IDLE_PERCENT: a job that loads its model is no news.
+IDLE_SECONDS, LEAST_READINGS, IDLE_PERCENT = 300, 150, 5.0
 #: Buckets over the time that a card was held: its energy does not depend on them, only the edges do.
 MOST_BUCKETS = 2_000
 #: The same, over the time of many jobs that are read at once.
@@ -118,6 +118,7 @@ def _of_holdings(buckets: Buckets, holdings: Sequence[CardHolding], name: str, s
 
 def use_of(holding: CardHolding, power: ReadingBucket | None, used: ReadingBucket | None) -> CardUse:
     percent = None if used is None else used.sum / used.count * CARD_METRICS[UTILIZATION].step
+    is_known = holding.seconds >= IDLE_SECONDS and used is not None and used.count >= LEAST_READINGS
     return CardUse(
         rank=holding.rank,
         node_id=holding.node_id,
@@ -127,5 +128,5 @@ def use_of(holding: CardHolding, power: ReadingBucket | None, used: ReadingBucke
         measured_ratio=0.0 if power is None or not holding.seconds else min(1.0, power.count / holding.seconds),
         energy_joules=_energy(holding, power),
         utilization_percent=percent,
-        idle=used is not None and percent is not None and used.count >= LEAST_READINGS and percent < IDLE_PERCENT,
+        idle=is_known and percent is not None and percent < IDLE_PERCENT,
     )

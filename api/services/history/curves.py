@@ -6,6 +6,7 @@ Extremes survive every choice; edge buckets may hold a few steps outside of the 
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.api.errors import ProblemError
 from paceline.api.schemas.metrics import Curve, JobMetrics
 from paceline.cluster.history.storage import StorageKind, finest_curves_from, has_points_from
 from paceline.db.repositories import metrics as repository
@@ -25,6 +27,10 @@ from paceline.monitoring.rollup import Bucket, coarsen, level_for
 
 #: Steps in a bucket of the roll-ups that tell how far a rank went: few enough to read all of them.
 COARSE = 1_000
+#: Points of one answer, of all its curves together, and curves of one answer.
+MAX_POINTS, MAX_CURVES = 200_000, 20_000
+#: Rows of roll-ups that are read together.
+ROWS_AT_ONCE = 10_000
 _values = msgspec.json.Decoder(dict[str, float | str])
 Generations = Mapping[int, Mapping[int, Bucket]]  # generation -> bucket number -> bucket
 
@@ -40,12 +46,13 @@ async def job_metrics(
     of_own_model: bool,
 ) -> JobMetrics:
     """The curves of a job. `wanted` None: the job's own metrics that it has reported. `of_own_model`: it trains one of Paceline's
-    models."""
+    models. Of many curves each has fewer buckets than `limit`; raises ProblemError where they are too many for one answer."""
     as_of = await repository.newest_seq(session, job_id)  # before the rest: a point read twice is harmless, one missed is not
     known = await repository.names(session, job_id)
     gone_to = await storage.gone_to_steps(session, job_id)
     tails = (await rollups.tail(session, job_id, ranks)).by_rank()
     chosen = [name for name in known if (name in JOB_METRICS if wanted is None else name in wanted)]
+    limit = min(limit, buckets_of_each(len(chosen), len(ranks)))
     whole: list[StepRange] = []
     curves: list[Curve] = []
     for rank in ranks:
@@ -63,6 +70,14 @@ async def job_metrics(
         curves=curves if of_own_model else [_without_nats(curve) for curve in curves],
         as_of_seq=as_of,
     )
+
+
+def buckets_of_each(names: int, ranks: int) -> int:
+    """The most buckets of each curve of an answer. Raises ProblemError where even one of each would be too many."""
+    if names * ranks > MAX_CURVES:
+        said = f"{names} names of {ranks} ranks are {names * ranks} curves; the limit is {MAX_CURVES}: ask for fewer in several requests"
+        raise ProblemError("invalid_parameter", said)
+    return max(1, MAX_POINTS // max(1, names * ranks))
 
 
 def _without_nats(curve: Curve) -> Curve:
@@ -96,17 +111,24 @@ async def _of_rank(
     if has_points_from(steps.first, gone_to):
         records = await repository.raw(session, job_id, rank, steps, limit)
         if len(records) <= limit:
-            return _raw_curves(records, names, rank)
+            return await asyncio.to_thread(_raw_curves, records, names, rank)
     finest = finest_curves_from(steps.first, gone_to)
     level = max(level_for(steps.last - steps.first + 1, limit), finest)
-    found = _by_name(await repository.rollups(session, job_id, names, rank, level, steps, tail))
+
+    async def read(wanted: Sequence[str], level: int) -> dict[str, list[StoredBucket]]:
+        """Read roll-ups by name, of some names at a time: their rows are made in the event loop."""
+        stored: dict[str, list[StoredBucket]] = {}
+        at_once = max(1, ROWS_AT_ONCE // limit)
+        for start in range(0, len(wanted), at_once):
+            some = wanted[start : start + at_once]
+            stored |= _by_name(await repository.rollups(session, job_id, some, rank, level, steps, tail))
+        return stored
+
+    found = await read(names, level)
     sparse = [name for name, stored in found.items() if level > finest and sum(row.bucket.count for row in stored) <= limit]
-    fine = _by_name(await repository.rollups(session, job_id, sparse, rank, finest, steps, tail)) if sparse else {}
-    curves: list[Curve] = []
-    for name in names:
-        size = finest if name in fine else level
-        curves += _rolled_curves(name, rank, fine.get(name) or found.get(name, []), size, limit)
-    return curves
+    fine = await read(sparse, finest)
+    sizes = {name: finest if name in fine else level for name in names}
+    return await asyncio.to_thread(_all_rolled, {name: fine.get(name) or found.get(name, []) for name in names}, rank, sizes, limit)
 
 
 def _by_name(rows: Iterable[StoredBucket]) -> dict[str, list[StoredBucket]]:
@@ -151,6 +173,10 @@ def _raw_curve(name: str, rank: int, generation: int, points: Sequence[tuple[int
         times=[time for _, _, time in points],
         nan_count=[int(math.isnan(value)) for value in values],
     )
+
+
+def _all_rolled(stored: Mapping[str, Sequence[StoredBucket]], rank: int, sizes: Mapping[str, int], limit: int) -> list[Curve]:
+    return [curve for name, rows in stored.items() for curve in _rolled_curves(name, rank, rows, sizes[name], limit)]
 
 
 def _rolled_curves(name: str, rank: int, stored: Sequence[StoredBucket], size: int, limit: int) -> list[Curve]:

@@ -14,10 +14,12 @@ from paceline.api.schemas.gradients import GradientRecordState, GradientStep, Jo
 from paceline.api.services.artifacts import stored_artifacts
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.repositories import artifacts as rows
-from paceline.monitoring.gradient_records import DamagedRecordError, ParameterRecord, RecordedGradients, decompress
+from paceline.monitoring.gradient_records import DamagedRecordError, ParameterRecord, RecordedGradients, decode, decompress
 
 #: How many ranks' records are read for one answer, and how many bytes of them, before they were compressed.
 MOST_RANKS, MOST_BYTES = 64, 64 << 20
+#: What a parameter counts as at least: with the bins that a spec asks for by default its text is a bit longer.
+PARAMETER_BYTES = 320
 
 
 async def of_job(session: AsyncSession, job_id: str) -> JobGradients:
@@ -59,21 +61,33 @@ async def of_step(services: Services, job_id: str, step: int, ranks: Collection[
 
 
 async def _read(services: Services, files: Collection[ArtifactRow]) -> tuple[dict[int, RecordedGradients], dict[int, str]]:
-    """Return the records by rank, and why others cannot be read. Further records are left out where those before are too large together:
-    few MB may unfold to gigabytes."""
-    whole, damaged, unpacked = dict[int, RecordedGradients](), dict[int, str](), 0
+    """Return the records by rank, and why others cannot be read. Further records are left out where they are too large together with those
+    before: few MB may unfold to gigabytes."""
+    whole, damaged, room = dict[int, RecordedGradients](), dict[int, str](), MOST_BYTES
     for file in files:
-        if unpacked > MOST_BYTES:
+        record = None
+        if room > 0:
+            content = b"".join([chunk async for chunk in stored_artifacts.contents(services, file.id)])
+            try:
+                record, taken = await asyncio.to_thread(_unfold, content, room if whole else None)
+            except DamagedRecordError as error:
+                damaged[file.rank] = f"the record cannot be read: {error}"
+                continue
+        if record is None:
             damaged[file.rank] = f"it is too large to be read along with those of other ranks; ask for rank={file.rank} alone"
-            continue
-        content = b"".join([chunk async for chunk in stored_artifacts.contents(services, file.id)])
-        try:
-            record, size = await asyncio.to_thread(decompress, content)
-        except DamagedRecordError as error:
-            damaged[file.rank] = f"the record cannot be read: {error}"
         else:
-            whole[file.rank], unpacked = record, unpacked + size
+            whole[file.rank], room = record, room - taken
     return whole, damaged
+
+
+def _unfold(content: bytes, room: int | None) -> tuple[RecordedGradients | None, int]:
+    """A record, and the bytes of `room` that it takes; None where it has more. `room` None: it is the first one, and read in any case."""
+    text = decompress(content)
+    if room is not None and len(text) > room:
+        return None, 0
+    record = decode(text)
+    taken = max(len(text), PARAMETER_BYTES * (len(record.parameters) + len(record.unused)))
+    return (None, 0) if room is not None and taken > room else (record, taken)
 
 
 def _describe(file: ArtifactRow, damage: str | None, snapshots: Mapping[int, str]) -> GradientRecordState:

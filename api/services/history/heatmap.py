@@ -9,6 +9,7 @@ import math
 import operator
 from array import array
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -93,21 +94,23 @@ class Cells:
     statistic: Statistic
     _values: list[float] = field(init=False)
     _counts: list[float] = field(init=False)
-    _gapless: list[float] = field(init=False, default_factory=list)  # bucket numbers, each one more than the one before
+    _gapless: Sequence[float] = field(init=False, default=())  # bucket numbers, each one more than the one before
+    _columns: int = field(init=False)
 
     def __post_init__(self) -> None:
-        size = self.grid.rows * self.grid.columns
+        self._columns = self.grid.columns
+        size = self.grid.rows * self._columns
         self._values = [-math.inf if self.statistic is Statistic.MAXIMUM else 0.0] * size
         self._counts = [0.0] * size
 
     def add(self, series: RankSeries) -> None:
         """Add buckets of one rank: sums and counts for MEAN, maxima for MAXIMUM."""
         values, counts, first = self._values, self._counts, self._first_place(series)
-        largest, factor = self.statistic is Statistic.MAXIMUM, self.grid.factor
-        row = self._dense(series)
+        row = self._dense(series, first)
         if row is not None and not any(counts[row]):  # as most rows of a large map are: several times as fast
             values[row], counts[row] = series.values, series.counts
             return
+        largest, factor = self.statistic is Statistic.MAXIMUM, self.grid.factor
         for number, value, count in zip(series.numbers, series.values, series.counts, strict=True):
             place = first + int(number) // factor
             counts[place] += count
@@ -118,31 +121,31 @@ class Cells:
 
     def subtract(self, series: RankSeries) -> None:
         """Take the sums of another metric of the same points from those that are there."""
-        values, first, factor = self._values, self._first_place(series), self.grid.factor
-        row = self._dense(series)
+        values, first = self._values, self._first_place(series)
+        row = self._dense(series, first)
         if row is not None:
             values[row] = map(operator.sub, values[row], series.values)
             return
+        factor = self.grid.factor
         for number, value in zip(series.numbers, series.values, strict=True):
             values[first + int(number) // factor] -= value
 
     def _first_place(self, series: RankSeries) -> int:
         """The place of bucket 0 in the rank's row, which may lie before the grid."""
         grid = self.grid
-        return series.rank // grid.ranks_per_row * grid.columns - grid.numbers[0] // grid.factor
+        return series.rank // grid.ranks_per_row * self._columns - grid.numbers[0] // grid.factor
 
-    def _dense(self, series: RankSeries) -> slice | None:
+    def _dense(self, series: RankSeries, first_place: int) -> slice | None:
         """The cells of the series' buckets where each has one of its own and none is missing between them."""
         numbers = series.numbers
         if self.grid.factor > 1 or not numbers:
             return None
         first = int(numbers[0])
         if numbers != self._gapless:  # most ranks have the buckets of the rank before them
-            gapless = [float(number) for number in range(first, first + len(numbers))]
-            if list(numbers) != gapless:
+            if list(numbers) != list(range(first, first + len(numbers))):
                 return None
-            self._gapless = gapless
-        begin = self._first_place(series) + first
+            self._gapless = numbers
+        begin = first_place + first
         return slice(begin, begin + len(numbers))
 
     def finished(self) -> array[float]:

@@ -1,4 +1,8 @@
-"""Questions about whole histories, and their answers: computed alike here and in a worker process, which has databases of its own."""
+"""Questions about whole histories, and their answers: computed alike here and in a worker process, which has databases of its own.
+
+Hazard: what answers is imported where it is used. A worker imports this module to begin with, and one that analyzes an experiment
+(`experiments/analysis_process.py`) would import for as long as it then takes for the analysis.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,6 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from paceline.api.services.history import card_heatmap, comparison, goodput, heatmap, samples
-from paceline.api.services.jobs import jobs
 from paceline.db.session import Database, open_databases
 
 T = TypeVar("T")
@@ -42,6 +44,9 @@ class HistoryQuestion:
 
 
 async def answer(question: HistoryQuestion, control: Database, metrics: Database, now: datetime) -> Any:
+    from paceline.api.services.history import card_heatmap, comparison, goodput, heatmap, samples
+    from paceline.api.services.jobs import jobs
+
     async with control.read() as session, metrics.read() as points:
         if question.kind == "compare":
             return await comparison.compare(session, points, question.job_ids)

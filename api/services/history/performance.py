@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.schemas.performance import AxisTraffic, Bubble, PeakMemory, Performance, StepTime, Utilization
 from paceline.api.services.history import steps
 from paceline.api.services.history.steps import StepRecord
+from paceline.api.services.specs.node_facets import card_of
 from paceline.api.services.specs.stored_specs import required_spec_of
 from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
@@ -53,7 +54,7 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow) -> Pe
         overlapped_communication=share_of(records, OVERLAPPED),
         traffic=traffic_of(sent, step_seconds),
         bubble=bubble_of(spec, mean_rate(records, "pipeline_bubble")),
-        mfu=utilization(spec, [device_of(rank, node) for rank, node in gang], rate, reported_flops(records)),
+        mfu=utilization(spec, [device_of(rank, node) for rank, node in gang], rate, reported_flops(records), mean_rate(records, "mfu")),
         peak_memory=[PeakMemory(rank=rank, bytes=value) for rank, value in memory.items()],
     )
 
@@ -102,11 +103,12 @@ def parts_of(records: Sequence[StepRecord]) -> list[StepTime]:
 
 
 def device_of(rank: RankRow, node: NodeRow) -> str:
-    """The device of a rank, as its driver names it."""
-    if node.device != "cuda":
+    """The device of a rank, as its driver names it: the card that it held, whatever its agent offers by now."""
+    card = card_of(node, rank.slot) if rank.card is None else rank.card
+    if card is None:
         return CPU
     gpus = (node.inventory or {}).get("gpus", [])
-    return str(gpus[rank.slot]["name"]) if rank.slot < len(gpus) else "an unknown GPU"
+    return next((str(gpu["name"]) for gpu in gpus if gpu["index"] == card), "an unknown GPU")
 
 
 def reported_flops(records: Sequence[StepRecord]) -> float | None:
@@ -120,12 +122,19 @@ def flops_of(spec: JobSpec, records: float | None) -> ModelFlops | None:
     return ModelFlops(records, "as its task says" if spec.entrypoint else "as torch counts it on the built model, forward and backward")
 
 
-def utilization(spec: JobSpec, devices: Sequence[str], samples_per_second: float | None, records: float | None = None) -> Utilization:
+def utilization(
+    spec: JobSpec,
+    devices: Sequence[str],
+    samples_per_second: float | None,
+    records: float | None = None,
+    reported: float | None = None,
+) -> Utilization:
+    """The MFU on these devices or, where the peak of one is not known by now, as the ranks `reported` it."""
     flops, names = flops_of(spec, records), list(dict.fromkeys(devices))
     peaks = [peak_of(device, spec.precision) for device in devices]
     known = [peak for peak in peaks if peak is not None]
     total = sum(peak.flops for peak in known) if known and len(known) == len(peaks) else None
-    value = None
+    value = None if flops is None or total is not None else reported
     if flops is not None and total is not None and samples_per_second is not None:
         value = model_flops_utilization(samples_per_second, flops.per_sample, total)
     return Utilization(
@@ -152,6 +161,9 @@ def unknown_arithmetic(spec: JobSpec) -> str:
 def _explain(spec: JobSpec, flops: ModelFlops | None, names: Sequence[str], peaks: Sequence[Peak | None], value: float | None) -> str:
     if flops is None:
         return f"not available: {unknown_arithmetic(spec)}"
+    if value is not None:
+        known = bool(peaks) and None not in peaks
+        return f"{value:.1%} of {', '.join(names) if known else 'the GPUs that it ran on, as its ranks reported it,'} in {spec.precision}"
     if not names:
         return "not available: the job has no ranks yet"
     if CPU in names:
@@ -159,6 +171,4 @@ def _explain(spec: JobSpec, flops: ModelFlops | None, names: Sequence[str], peak
     if None in peaks:
         unknown = next(name for name in names if peak_of(name, spec.precision) is None)
         return f"not available: no peak FLOP/s is known for {unknown} in {spec.precision}"
-    if value is None:
-        return "not available: no step is done yet"
-    return f"{value:.1%} of {', '.join(names)} in {spec.precision}"
+    return "not available: no step is done yet"

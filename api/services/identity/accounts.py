@@ -84,18 +84,25 @@ async def create_named_key(
     now: datetime,
     expires_at: datetime | None,
     parent: ApiKeyRow | None = None,
+    made: str | None = None,
 ) -> tuple[str, ApiKeyRow]:
-    """A new API key: (the key, shown once; its row). Raises already_exists where a key of the user that still works has this name, or is
-    being made at the same moment: which of two to revoke could not be told by it."""
+    """A new API key, or `made`, which was made beforehand: (the key, shown once; its row). Raises already_exists where a key of the user that
+    still works has this name, or is being made at the same moment: which of two to revoke could not be told by it."""
     for known in await repository.keys_named(session, user.id, name):
         if identity.is_live(known, now):
             raise _name_taken(user.name, name, f"{known.prefix}...")
     await repository.release_key_name(session, user.id, name, now)
     owner = user.name  # cannot be read once the statement has failed
     try:
-        return await identity.create_api_key(session, user, name=name, role=role, now=now, expires_at=expires_at, parent=parent)
+        return await identity.create_api_key(session, user, name=name, role=role, now=now, expires_at=expires_at, parent=parent, key=made)
     except IntegrityError as error:
         raise _name_taken(owner, name, "made just now") from error
+
+
+async def revoke_keys_named(session: AsyncSession, user: UserRow, name: str, actor: Actor, now: datetime) -> None:
+    """Revoke the user's keys of this name, and what they made, since another is to take their place."""
+    for old in await repository.keys_named(session, user.id, name):
+        await revoke_with_descendants(session, old, actor, "replaced", now)
 
 
 def _name_taken(owner: str, name: str, which: str) -> ProblemError:

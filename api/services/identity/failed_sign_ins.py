@@ -8,11 +8,10 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.api.core import identity
 from paceline.api.core.context import Services
-from paceline.api.core.identity import KEY_PREFIX
 from paceline.api.schemas.common import RequestActor
 from paceline.api.services.lifecycle import events
+from paceline.credentials import KEY_PREFIX, hash_secret
 from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import identity as repository
 
@@ -101,12 +100,12 @@ def _message(attempt: FailedAttempt, count: int, first: datetime) -> str:
 
 async def tried_with(session: AsyncSession, token: str) -> TriedUser:
     """Return the user of a login link's token, or of an API key, whether or not it still works."""
-    digest = identity.hash_secret(token.strip())
+    digest = hash_secret(token.strip())
     if token.startswith(KEY_PREFIX):
         found = await repository.key_with_user(session, digest)
         if found is None:
             return TriedUser("", UNKNOWN, "API key")
         key, user = found
         return TriedUser(user.id, user.name, f"API key {key.prefix}... ({key.name})")
-    owner = await repository.user_of_link(session, identity.hash_secret(token))
+    owner = await repository.user_of_link(session, hash_secret(token))
     return TriedUser("", UNKNOWN, "login link") if owner is None else TriedUser(owner.id, owner.name, "login link")

@@ -15,7 +15,7 @@ from paceline.api.services.identity import accounts
 from paceline.api.settings import Settings
 from paceline.db.models.identity import UserRow
 
-DEFAULT_PORT = 8000
+DEFAULT_PORT, LOOPBACK = 8000, "127.0.0.1"
 #: Where `npm run dev` serves the dashboard, as `dashboard/vite.config.ts` says.
 DEV_SERVER = "http://localhost:3000"
 
@@ -32,14 +32,25 @@ async def welcome(services: Services) -> None:
             token, expires = await accounts.create_login_link(session, identity.SYSTEM, user, services.now(), "first_start")
     except IntegrityError:
         return
-    here = local_url(services.settings)
-    is_built = (services.settings.dashboard / "index.html").is_file()
-    print(*greeting(services.settings.public_url, here, token, expires, is_built=is_built), sep="\n", file=sys.stderr, flush=True)
+    settings = services.settings
+    here, is_built = local_url(settings), dashboard_is_built(settings)
+    print(*greeting(settings.public_url, here, token, expires, is_built=is_built), sep="\n", file=sys.stderr, flush=True)
+
+
+def dashboard_is_built(settings: Settings) -> bool:
+    return (settings.dashboard / "index.html").is_file()
+
+
+def dashboard_address(settings: Settings) -> str:
+    """Return an address at which a dashboard is served: where none is built, that of `npm run dev`, and what to type for it."""
+    if settings.public_url or dashboard_is_built(settings):
+        return settings.public_url or local_url(settings)
+    return f"{DEV_SERVER}, while npm run dev is at work (the dashboard is not built: cd dashboard && npm install && npm run dev)"
 
 
 def local_url(settings: Settings) -> str:
-    """Where this coordinator listens, for who is on this machine."""
-    return f"http://127.0.0.1:{settings.uvicorn_port or port_of(sys.argv) or DEFAULT_PORT}"
+    """Where this coordinator listens, for a browser on this machine."""
+    return f"http://{host_of(sys.argv)}:{settings.uvicorn_port or port_of(sys.argv) or DEFAULT_PORT}"
 
 
 def greeting(public_url: str, here: str, token: str, expires: datetime, *, is_built: bool) -> list[str]:
@@ -56,8 +67,20 @@ def greeting(public_url: str, here: str, token: str, expires: datetime, *, is_bu
 
 def port_of(command: Sequence[str]) -> int | None:
     """The value of `--port` in a command line, as that of uvicorn; None: it has none, or one that the system is to choose."""
-    for word, following in zip(command, (*command[1:], ""), strict=True):
-        given = following if word == "--port" else word.removeprefix("--port=") if word.startswith("--port=") else ""
-        if given.isdecimal() and int(given) > 0:
-            return int(given)
-    return None
+    return next((int(given) for given in _given(command, "--port") if given.isdecimal() and int(given) > 0), None)
+
+
+def host_of(command: Sequence[str]) -> str:
+    """An address of `--host` in a command line at which this machine reaches the coordinator: loopback where it listens there."""
+    hosts = _given(command, "--host")
+    return LOOPBACK if not hosts or {LOOPBACK, "localhost", "0.0.0.0"} & {*hosts} else hosts[0]
+
+
+def _given(command: Sequence[str], option: str) -> list[str]:
+    """The values of an option, written `--option VALUE` or `--option=VALUE`."""
+    prefix = f"{option}="
+    pairs = zip(command, (*command[1:], ""), strict=True)
+    found = [
+        next_word if word == option else word.removeprefix(prefix) for word, next_word in pairs if word == option or word.startswith(prefix)
+    ]
+    return [value for value in found if value and not value.startswith("-")]

@@ -20,9 +20,9 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from paceline.api.core.identity import new_secret
 from paceline.api.errors import ProblemError
 from paceline.api.settings import Settings
+from paceline.credentials import new_secret
 
 PROVIDER_SECONDS = 10.0
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")

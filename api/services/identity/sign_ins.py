@@ -8,10 +8,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus, identity
 from paceline.api.core.context import nudge_after_commit
-from paceline.api.core.identity import KEY_PREFIX, Caller, Opening
+from paceline.api.core.identity import Caller, Opening
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.identity import BrowserSession
 from paceline.api.services.identity import accounts
+from paceline.credentials import KEY_PREFIX, hash_secret
 from paceline.db.models.identity import ApiKeyRow, UserRow
 from paceline.db.repositories import identity as repository
 from paceline.db.repositories.identity import OpenSession
@@ -34,7 +35,7 @@ async def sign_in(
 
 
 async def _holder_of(session: AsyncSession, secret: str, now: datetime) -> tuple[UserRow, ApiKeyRow]:
-    found = await repository.key_with_user(session, identity.hash_secret(secret.strip()))
+    found = await repository.key_with_user(session, hash_secret(secret.strip()))
     if found is None or found[1].disabled or not identity.is_live(found[0], now):
         raise ProblemError("invalid_credential", "this API key is unknown, expired or revoked")
     key, user = found
@@ -42,7 +43,7 @@ async def _holder_of(session: AsyncSession, secret: str, now: datetime) -> tuple
 
 
 async def _holder_of_link(session: AsyncSession, token: str, now: datetime) -> UserRow:
-    user = await repository.use_login_link(session, identity.hash_secret(token), now)
+    user = await repository.use_login_link(session, hash_secret(token), now)
     if user is None or user.disabled:
         raise ProblemError("invalid_login_link", "this link has expired or was already used")
     return user

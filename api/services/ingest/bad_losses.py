@@ -61,27 +61,29 @@ class LossReporter:
     actor: Actor
     generation: int
     node_id: str | None = None
+    has_room: bool = True  # in the job's history, for the event
 
 
 async def record_bad_loss(
     session: AsyncSession, job: JobRow, progress: Mapping[str, Any], told: BadLossReport, reporter: LossReporter, now: datetime
 ) -> dict[str, Any]:
-    """Record a bad loss as an event. Returns the changes of the job's `progress`: none where one that stops the job stands there, which the
-    scheduler may not have seen yet."""
+    """Record a bad loss as an event, where the history has room. Returns the changes of the job's `progress`: none where one that stops the job
+    stands there, which the scheduler may not have seen yet."""
     what, done = told.in_words
     facts = {name: on_the_wire(value) if isinstance(value, float) else value for name, value in msgspec.to_builtins(told).items()}
-    await events.record(
-        session,
-        type=_TYPES[told.what],
-        actor=reporter.actor,
-        cause="loss",
-        message=f"{what}: {done}",
-        job_id=job.id,
-        node_id=reporter.node_id,
-        generation=reporter.generation,
-        data=facts,
-        time=now,
-    )
+    if reporter.has_room:
+        await events.record(
+            session,
+            type=_TYPES[told.what],
+            actor=reporter.actor,
+            cause="loss",
+            message=f"{what}: {done}",
+            job_id=job.id,
+            node_id=reporter.node_id,
+            generation=reporter.generation,
+            data=facts,
+            time=now,
+        )
     if told.act == "stop":
         nudge_after_commit(session, bus.SCHEDULER)
     if stop_stands(progress, reporter.generation):

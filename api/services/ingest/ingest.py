@@ -1,5 +1,5 @@
-"""Selects what to store of an upload. Pure. Records that were sent before are dropped, nothing after a hole is taken, and a record that
-cannot be stored is passed over alone: the mark moves beyond it, so that it is counted and reported once."""
+"""Selects what to store of an upload. Pure. Records that were sent before are dropped, nothing after a hole is taken unless the agent says that
+nothing is left there, and a record that cannot be stored is passed over alone: the mark moves beyond it, so that it is counted and reported once."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ def contiguous(items: Sequence[N], mark: int) -> list[N]:
             fresh.append(item)
             mark = item.seq
     return fresh
+
+
+def behind_gone(items: Sequence[SequencedItem], mark: int, gone: int) -> int:
+    """The mark behind the records that the agent has no more: `gone`, where the items begin right behind it and the mark has not come that far."""
+    return gone if mark < gone and items and items[0].seq == gone + 1 else mark
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,8 @@ def streams_with_news(batch: RankBatch) -> list[Stream]:
 def add_batch(changes: Changes, batch: RankBatch, marks: Mapping[Stream, int]) -> None:
     """Put the new records of `batch` into `changes`; `marks` are the ones stored before this transaction."""
     metrics, logs = streams_of(batch)
-    fresh = contiguous(batch.metrics, changes.marks.get(metrics, marks.get(metrics, 0)))
+    mark = changes.marks.get(metrics, marks.get(metrics, 0))
+    fresh = contiguous(batch.metrics, behind_gone(batch.metrics, mark, batch.metrics_gone))
     if fresh:
         changes.marks[metrics] = fresh[-1].seq
         _add_records(changes, batch, sound(changes, batch, fresh))

@@ -26,6 +26,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.services.ingest import bad_losses
 from paceline.api.services.ingest.bad_losses import BadLossReport, LossReporter
+from paceline.api.services.ingest.history_room import HistoryRoom
 from paceline.api.services.ingest.screening import refusal
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.db.errors import DatabaseError
@@ -66,7 +67,8 @@ class JobTrack:
     generation: int
     steps: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SPEED_WINDOW_STEPS))
     values: dict[str, float] = field(default_factory=dict)
-    rates: dict[str, deque[float]] = field(default_factory=dict)
+    #: The rates of the last steps, each with its step.
+    rates: dict[str, deque[tuple[int, float]]] = field(default_factory=dict)
     #: The lowest values, by their name in the progress.
     best: dict[str, float] = field(default_factory=dict)
     #: The earliest report that this process has heard of: its step, and its time in seconds since the epoch. Until it is written.
@@ -92,13 +94,17 @@ class JobTrack:
                 self.best[best] = min(value, self.best.get(best, value))
 
     def add(self, record: MetricRecord) -> None:
-        if self.steps and record.step <= self.steps[-1][0]:
+        """Add a report of the newest step or a newer one. A step may come in several records: its evaluation does."""
+        newest = self.steps[-1][0] if self.steps else None
+        if newest is not None and record.step < newest:
             return
-        self.steps.append((record.step, record.time))
+        if record.step != newest:
+            self.steps.append((record.step, record.time))
         self.values.update({name: float(record.values[name]) for name in LATEST if name in record.values})
         for name in RATES:
-            if name in record.values:
-                self.rates.setdefault(name, deque(maxlen=SPEED_WINDOW_STEPS)).append(float(record.values[name]))
+            rates = self.rates.get(name)
+            if name in record.values and (not rates or rates[-1][0] < record.step):
+                self.rates.setdefault(name, deque(maxlen=SPEED_WINDOW_STEPS)).append((record.step, float(record.values[name])))
 
     def document(self, total_steps: int | None, before: Mapping[str, Any]) -> dict[str, Any]:
         """The progress now. `before`: as it is stored, with the best values of earlier generations."""
@@ -108,7 +114,7 @@ class JobTrack:
             "step": step,
             **({} if total_steps is None else {"total_steps": total_steps}),
             **self.values,
-            **{name: rate_over(values) for name, values in self.rates.items()},
+            **{name: rate_over([rate for _, rate in rates]) for name, rates in self.rates.items()},
             **best,
             "eta_seconds": self.eta(total_steps),
             "updated_at": datetime.fromtimestamp(at, UTC).isoformat(),
@@ -132,11 +138,15 @@ def rate_over(rates: Sequence[float]) -> float:
 @dataclass
 class ProgressKeeper:
     services: Services
+    _room: HistoryRoom = field(init=False)
     _tracks: dict[str, JobTrack] = field(default_factory=dict)
     _dirty: set[str] = field(default_factory=set)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
     _flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _forgot_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._room = HistoryRoom(self.services.disk)
 
     def note(self, batch: RankBatch) -> None:
         """Note the progress in this batch. Late records of an older generation are ignored."""
@@ -227,7 +237,7 @@ class ProgressKeeper:
                 if set_back_to is None and state.still_counts(track.generation, track.steps[-1][0]):
                     state = without_outlived_mark(state, track)
                     bad = tuple(track.bad)  # more may come meanwhile
-                    news = await _record_bad_losses(session, job_id, track.generation, bad, state, self.services.now())
+                    news = await self._record_bad_losses(session, job_id, track.generation, bad, state)
                     told.append((track, len(bad)))
                     before = state.progress or {}
                     saved[job_id] = {**before, **track.document(state.total_steps, before), **news}
@@ -240,26 +250,30 @@ class ProgressKeeper:
         for track, count in told:
             del track.bad[:count]
 
-
-async def _record_bad_losses(
-    session: AsyncSession, job_id: str, generation: int, bad: Sequence[ReportedBadLoss], state: repository.StoredProgress, now: datetime
-) -> dict[str, Any]:
-    """Record the bad losses of a job. Returns the other changes of its progress. Events are for scripts alone: a trainer of ours reports
-    its losses itself."""
-    if not bad or (job := await session.get(JobRow, job_id)) is None:
-        return {}
-    is_script, news = job.spec.is_script, dict[str, Any]()
-    for found in bad:
-        policy = bad_losses.policy_of(job, found.kind)
-        if found.kind == "not_finite" and (is_script or policy == "warn"):
-            if not_finite_step({**(state.progress or {}), **news}, generation) is not None:
-                continue  # told before: what follows is of no use in any case
-            news[NOT_FINITE] = {"step": spoilt_since(state.progress, generation, state.start_step) or found.step, "generation": generation}
-        if is_script:
-            told = BadLossReport(found.step, found.kind, policy, found.loss, limit=found.limit)
-            known = {**(state.progress or {}), **news}
-            news |= await bad_losses.record_bad_loss(session, job, known, told, LossReporter(SYSTEM, generation), now)
-    return news
+    async def _record_bad_losses(
+        self, session: AsyncSession, job_id: str, generation: int, bad: Sequence[ReportedBadLoss], state: repository.StoredProgress
+    ) -> dict[str, Any]:
+        """Record the bad losses of a job. Returns the other changes of its progress. Events are for scripts alone: a trainer of ours reports
+        its losses itself."""
+        if not bad or (job := await session.get(JobRow, job_id)) is None:
+            return {}
+        is_script, news = job.spec.is_script, dict[str, Any]()
+        for found in bad:
+            policy = bad_losses.policy_of(job, found.kind)
+            if found.kind == "not_finite" and (is_script or policy == "warn"):
+                if not_finite_step({**(state.progress or {}), **news}, generation) is not None:
+                    continue  # told before: what follows is of no use in any case
+                news[NOT_FINITE] = {
+                    "step": spoilt_since(state.progress, generation, state.start_step) or found.step,
+                    "generation": generation,
+                }
+            if is_script:
+                told = BadLossReport(found.step, found.kind, policy, found.loss, limit=found.limit)
+                known = {**(state.progress or {}), **news}
+                has_room = await self._room.take_essential(session, job_id) is None
+                reporter = LossReporter(SYSTEM, generation, has_room=has_room)
+                news |= await bad_losses.record_bad_loss(session, job, known, told, reporter, self.services.now())
+        return news
 
 
 def without_outlived_mark(state: repository.StoredProgress, track: JobTrack) -> repository.StoredProgress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -17,6 +17,7 @@ from paceline.api.schemas.common import Actor
 from paceline.api.services.ingest import bad_losses, checkpoint_claims
 from paceline.api.services.ingest.bad_losses import BadLossReport, LossReporter
 from paceline.api.services.ingest.communication import CommunicationReport, keep_communication
+from paceline.api.services.ingest.history_room import HistoryRoom
 from paceline.api.services.ingest.screening import MAX_TIME, without_nul
 from paceline.api.services.lifecycle import checkpoint_lifecycle, events, incidents, job_lifecycle
 from paceline.api.services.lifecycle.incidents import CarriedOn
@@ -27,16 +28,20 @@ from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import checkpoints as checkpoint_rows
+from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.monitoring.points import DataDropped, RankBatch, RankEvent, RunConfig
 from paceline.parallelism.planning.auto_words import size as size_in_words
 
 #: Longest text of a sample that goes into the history.
 SAMPLE_CHARACTERS = 20_000
+DATA_DROPPED = "rank.data_dropped"
 #: The same for each text of a `DataDropped`.
 DROPPED_CHARACTERS = 500
 #: The end of a path that is kept.
 PATH_CHARACTERS = 500
+#: Metrics of an evaluation or a checkpoint that are kept.
+MOST_METRICS = 100
 #: Entries of a run's configuration, and characters of each name and text in it.
 CONFIG_ENTRIES, CONFIG_CHARACTERS = 200, 200
 
@@ -80,15 +85,32 @@ class MicroBatchFound(msgspec.Struct, frozen=True):
     tried: dict[str, int] = {}
 
 
+class CheckpointFailed(msgspec.Struct, frozen=True):
+    step: int
+    reason: str
+
+
+class Evaluated(msgspec.Struct, frozen=True):
+    step: int
+    metrics: dict[str, float | Literal["NaN", "Infinity", "-Infinity"]] = {}
+
+
+class Sample(msgspec.Struct, frozen=True):
+    step: int
+    text: str
+
+
 class ReportedEvents:
     """Applies events that one rank reported at one time."""
 
-    def __init__(self, session: AsyncSession, node: NodeRow, batch: RankBatch, time: datetime) -> None:
+    def __init__(self, session: AsyncSession, node: NodeRow, batch: RankBatch, time: datetime, room: HistoryRoom) -> None:
         self._session = session
         self._node = node
         self._batch = batch
         self._time = time
+        self._room = room
         self._actor: Actor = node_actor(node)
+        self.left_out: str | None = None
 
     async def checkpoint_committed(self, saved: CheckpointCommitted) -> None:
         """Record a committed checkpoint, reported by the rank that saved it, by a later generation that found it, or by both. One that its
@@ -100,7 +122,7 @@ class ReportedEvents:
             return
         if (why := checkpoint_claims.why_not_saved_at(job, saved.directory, saved.step, generation)) is not None:
             message = f"rank {self._batch.rank} names a checkpoint of step {saved.step} that this job cannot have saved: it is not recorded"
-            await self.record("rank.event_not_believed", why, message, {"directory": saved.directory[:PATH_CHARACTERS]})
+            await self.note("rank.event_not_believed", why, message, {"directory": saved.directory[:PATH_CHARACTERS]})
             return
         if await checkpoint_rows.by_directory(self._session, saved.directory) is not None:
             return
@@ -120,7 +142,7 @@ class ReportedEvents:
             bytes=saved.bytes,
             manifest_sha256=saved.manifest_sha256,
             parameters_sha256=saved.parameters_sha256,
-            metrics=saved.metrics,
+            metrics=_first_of(saved.metrics),
             stall_seconds=saved.stall_seconds,
             write_seconds=saved.write_seconds,
             slowdown=saved.slowdown,
@@ -135,10 +157,8 @@ class ReportedEvents:
     async def checkpoint_damaged(self, damaged: Damaged) -> None:
         checkpoint = await checkpoint_claims.known_to(self._session, self._batch.job_id, damaged.directory)
         if checkpoint is not None and checkpoint.state in (CheckpointState.COMMITTED, CheckpointState.SUPERSEDED):
-            damage = CheckpointState.DAMAGED
-            await checkpoint_lifecycle.move(
-                self._session, checkpoint, damage, self._actor, damaged.reason, self._time, damage=damaged.reason
-            )
+            state, reason = CheckpointState.DAMAGED, damaged.reason[:DROPPED_CHARACTERS]
+            await checkpoint_lifecycle.move(self._session, checkpoint, state, self._actor, reason, self._time, damage=reason)
 
     async def checkpoint_restored(self, restored: Restored) -> None:
         """Record a restore. Only rank 0 reports for its generation: the others restore the same."""
@@ -150,7 +170,9 @@ class ReportedEvents:
         generation.restored_checkpoint_id = checkpoint.id if checkpoint else None
         await incidents.note_restored(self._session, self._batch.job_id, self._batch.generation, restored.step, self._time)
         data = {"checkpoint_id": generation.restored_checkpoint_id, "step": restored.step}
-        await self.record("checkpoint.restored", restored.directory, f"continues from step {restored.step}", data)
+        await self.record_essential(
+            "checkpoint.restored", restored.directory[:PATH_CHARACTERS], f"continues from step {restored.step}", data
+        )
 
     async def carried_on(self, carried: CarriedOn) -> None:
         job = await job_rows.get_locked(self._session, self._batch.job_id)
@@ -167,12 +189,13 @@ class ReportedEvents:
         )
         sent = "a part of the state was lost with its rank" if carried.fell_back else sent
         data = msgspec.to_builtins(carried)
-        await self.record("job.carried_on", sent, f"goes on from step {carried.step}, in the same processes", data)
+        await self.record_essential("job.carried_on", sent, f"goes on from step {carried.step}, in the same processes", data)
 
     async def bad_loss(self, told: BadLossReport) -> None:
         job = await job_rows.get_locked(self._session, self._batch.job_id)
         if job is not None:
-            reporter = LossReporter(self._actor, self._batch.generation, self._node.id)
+            self.left_out = await self._room.take_essential(self._session, job.id)
+            reporter = LossReporter(self._actor, self._batch.generation, self._node.id, has_room=self.left_out is None)
             news = await bad_losses.record_bad_loss(self._session, job, job.progress or {}, told, reporter, self._time)
             if job_lifecycle.step_set_back_to(job.progress, self._batch.generation) is None:
                 job.progress = {**(job.progress or {}), **news}
@@ -192,7 +215,7 @@ class ReportedEvents:
         job = await job_rows.get_locked(self._session, self._batch.job_id)
         if job is not None and self._is_newest(job):
             data = keep_communication(job, told)
-            await self.record("job.communication", data["links"], f"gradients are summed {data['text']}", data)
+            await self.note("job.communication", data["links"], f"gradients are summed {data['text']}", data)
 
     async def file_saved(self, saved: FileSaved) -> None:
         """Record a saved file of a script. A restarted reader reports the same file again."""
@@ -204,15 +227,17 @@ class ReportedEvents:
         job.progress = {**(job.progress or {}), "saved_file": document}
         step = "" if saved.step is None else f", step {saved.step} by its name"
         message = f"the newest checkpoint in the script's folder is {PurePath(path).name}: {size_in_words(saved.bytes)}{step}"
-        await self.record("job.file_saved", f"rank {self._batch.rank}", message, document)
+        await self.note("job.file_saved", f"rank {self._batch.rank}", message, document)
 
     async def data_dropped(self, dropped: DataDropped) -> None:
-        """Record dropped data. Text from a rank's code is cut."""
+        """Record dropped data, once for each kind of a job: every process of every rank tells of its own. Text from a rank's code is cut."""
         data = {
             name: value[:DROPPED_CHARACTERS] if isinstance(value, str) else value for name, value in msgspec.to_builtins(dropped).items()
         }
-        message = f"{data['what']} of rank {self._batch.rank} are dropped, for example {data['example']}"
-        await self.record("rank.data_dropped", data["reason"], message, data)
+        if await event_rows.has_any_about(self._session, self._batch.job_id, DATA_DROPPED, data["what"]):
+            return
+        message = f"{data['what']} of rank {self._batch.rank} are dropped, for example {data['example']}; this is told once for the job"
+        await self.note(DATA_DROPPED, data["reason"], message, data)
 
     async def run_configured(self, run: RunConfig) -> None:
         """Record a rank's configuration. Text from the rank's code is cut."""
@@ -222,33 +247,46 @@ class ReportedEvents:
         listed = ", ".join(f"{entry}={value}" for entry, value in config.items())
         message = f"trains with {listed}" if len(listed) <= DROPPED_CHARACTERS else f"trains with {listed[:DROPPED_CHARACTERS]}…"
         cause = " of ".join(word for word in (f"run {name}" if name else "", project) if word) or f"rank {self._batch.rank}"
-        await self.record("job.configured", cause, message, {"name": name, "project": project, "config": config})
+        await self.note("job.configured", cause, message, {"name": name, "project": project, "config": config})
 
-    async def noted(self, event: RankEvent) -> None:
-        """Record an event that changes nothing but the history."""
-        data = dict(event.data)
-        match event.kind:
-            case "checkpoint_failed":
-                name, message = "checkpoint.failed", f"saving step {data.get('step')} failed; training goes on"
-            case "evaluated":
-                name, message = "job.evaluated", f"evaluated at step {data.get('step')}"
-            case "curves_found":
-                name, message = CURVES_FOUND, f"curves of rank {self._batch.rank} come from {str(data.get('path'))[:DROPPED_CHARACTERS]}"
-                if data.get("printed") is True:
-                    name, message = CURVES_PRINTED, f"curves of rank {self._batch.rank} are read from the lines that it prints"
-                data = {
-                    "path": str(data.get("path"))[:DROPPED_CHARACTERS],
-                    "late": bool(data.get("late")),
-                    "reason": str(data.get("how"))[:DROPPED_CHARACTERS],
-                }
-            case _:
-                name, message = "job.sample", f"a sample at step {data.get('step')}"
-                data["text"] = str(data.get("text", ""))[:SAMPLE_CHARACTERS]
-        cause = str(data.get("reason") or f"rank {self._batch.rank}")
-        await self.record(name, cause, message, data)
+    async def checkpoint_failed(self, failed: CheckpointFailed) -> None:
+        reason = failed.reason[:DROPPED_CHARACTERS]
+        message = f"saving step {failed.step} failed; training goes on"
+        await self.record_essential(
+            "checkpoint.failed", reason or f"rank {self._batch.rank}", message, {"step": failed.step, "reason": reason}
+        )
+
+    async def evaluated(self, found: Evaluated) -> None:
+        data = {"step": found.step, "metrics": _first_of(found.metrics)}
+        await self.note("job.evaluated", f"rank {self._batch.rank}", f"evaluated at step {found.step}", data)
+
+    async def sample(self, sample: Sample) -> None:
+        data = {"step": sample.step, "text": sample.text[:SAMPLE_CHARACTERS]}
+        await self.note("job.sample", f"rank {self._batch.rank}", f"a sample at step {sample.step}", data)
+
+    async def curves_found(self, event: RankEvent) -> None:
+        """Record where a script's curves come from. The job's page and incidents go by it, so it is recorded on a nearly full disk too."""
+        path, how = (str(event.data.get(name))[:DROPPED_CHARACTERS] for name in ("path", "how"))
+        data = {"path": path, "late": bool(event.data.get("late")), "reason": how}
+        name, message = CURVES_FOUND, f"curves of rank {self._batch.rank} come from {path}"
+        if event.data.get("printed") is True:
+            name, message = CURVES_PRINTED, f"curves of rank {self._batch.rank} are read from the lines that it prints"
+        await self.note(name, how, message, data, on_low_disk=True)
+
+    async def note(self, type: str, cause: str, message: str, data: dict[str, Any], *, on_low_disk: bool = False) -> None:
+        """Put an event that is not essential into the job's history, where that has room for it; else `left_out` says why it has none."""
+        self.left_out = await self._room.take(self._session, self._batch.job_id, on_low_disk=on_low_disk)
+        if self.left_out is None:
+            await self.record(type, cause, message, data)
+
+    async def record_essential(self, type: str, cause: str, message: str, data: dict[str, Any]) -> None:
+        """Put an essential event into the job's history, where that has room for it; else `left_out` says why it has none."""
+        self.left_out = await self._room.take_essential(self._session, self._batch.job_id)
+        if self.left_out is None:
+            await self.record(type, cause, message, data)
 
     async def record(self, type: str, cause: str, message: str, data: dict[str, Any]) -> None:
-        """Put an event into the job's history."""
+        """Put an event into the job's history, whatever room that has: for what can come once only, or has asked for its room."""
         await events.record(
             self._session,
             type=type,
@@ -287,6 +325,11 @@ def _moment(time: float) -> datetime:
     return datetime.fromtimestamp(time, UTC) if 0 <= time <= MAX_TIME else datetime.now(UTC)
 
 
+def _first_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The first metrics of an event that has more than its history needs, with short names."""
+    return {name[:CONFIG_CHARACTERS]: value for name, value in list(metrics.items())[:MOST_METRICS]}
+
+
 Told = TypeVar("Told", bound=msgspec.Struct)
 Handler = Callable[[ReportedEvents, RankEvent], Awaitable[None]]
 
@@ -296,14 +339,18 @@ def _reads(shape: type[Told], apply: Callable[[ReportedEvents, Told], Awaitable[
     return lambda reported, event: apply(reported, msgspec.convert(event.data, shape, strict=False))
 
 
-#: By kind; the others are noted.
+#: By kind.
 HANDLERS: Mapping[str, Handler] = {
     "checkpoint_committed": _reads(CheckpointCommitted, ReportedEvents.checkpoint_committed),
     "checkpoint_damaged": _reads(Damaged, ReportedEvents.checkpoint_damaged),
     "checkpoint_restored": _reads(Restored, ReportedEvents.checkpoint_restored),
+    "checkpoint_failed": _reads(CheckpointFailed, ReportedEvents.checkpoint_failed),
+    "evaluated": _reads(Evaluated, ReportedEvents.evaluated),
+    "sample": _reads(Sample, ReportedEvents.sample),
     "carried_on": _reads(CarriedOn, ReportedEvents.carried_on),
     "micro_batch_found": _reads(MicroBatchFound, ReportedEvents.micro_batch_found),
     "bad_loss": _reads(BadLossReport, ReportedEvents.bad_loss),
+    "curves_found": ReportedEvents.curves_found,
     "file_saved": _reads(FileSaved, ReportedEvents.file_saved),
     "run_configured": _reads(RunConfig, ReportedEvents.run_configured),
     "communication_chosen": _reads(CommunicationReport, ReportedEvents.communication_chosen),
@@ -311,14 +358,16 @@ HANDLERS: Mapping[str, Handler] = {
 }
 
 
-async def apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent) -> None:
-    """Bring one rank event into the rows. The caller makes sure that it comes once, and that the job exists.
+async def apply(room: HistoryRoom, session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent) -> str | None:
+    """Bring one rank event into the rows. The caller makes sure that it comes once, and that the job exists. Returns why the history has no
+    entry of it; None: it has one, or needs none.
 
     An unreadable event is noted and passed over: kept back, it would hold up all later events of the rank."""
     event = msgspec.structs.replace(event, data=without_nul(event.data))
-    reported = ReportedEvents(session, node, batch, _moment(event.time))
+    reported = ReportedEvents(session, node, batch, _moment(event.time), room)
     try:
-        await HANDLERS.get(event.kind, ReportedEvents.noted)(reported, event)
+        await HANDLERS[event.kind](reported, event)
     except msgspec.ValidationError as error:
         data = {"kind": event.kind, "seq": event.seq}
-        await reported.record("rank.event_unreadable", str(error), f"a {event.kind} event cannot be read", data)
+        await reported.note("rank.event_unreadable", str(error), f"a {event.kind} event cannot be read", data)
+    return reported.left_out

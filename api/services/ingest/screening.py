@@ -41,6 +41,8 @@ class _RawBatch(msgspec.Struct, frozen=True):
     metrics: list[msgspec.Raw] = []
     logs: list[msgspec.Raw] = []
     events: list[msgspec.Raw] = []
+    metrics_gone: int = 0
+    events_gone: int = 0
 
 
 class _RawUpload(msgspec.Struct, frozen=True):
@@ -78,6 +80,8 @@ def _read_batch(raw: _RawBatch) -> RankBatch:
         metrics=_read_each(raw.metrics, _record),
         logs=_read_each(raw.logs, _line),
         events=_read_each(raw.events, _event),
+        metrics_gone=raw.metrics_gone,
+        events_gone=raw.events_gone,
     )
 
 

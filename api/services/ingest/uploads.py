@@ -12,15 +12,15 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import msgspec
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services, nudge_after_commit
-from paceline.api.core.vitals import REFUSED, UNKNOWN_RANK, Vitals
+from paceline.api.core.vitals import GONE, REFUSED, UNKNOWN_RANK, Vitals
 from paceline.api.errors import ProblemError
-from paceline.api.services.ingest.ingest import RefusedRecord, SequencedItem, StoredBatches, contiguous, streams_of
+from paceline.api.services.ingest.ingest import RefusedRecord, SequencedItem, StoredBatches, behind_gone, contiguous, streams_of
+from paceline.api.services.ingest.lost_records import LostRecords
 from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.ingest.readings import ReadingsWriter
 from paceline.api.services.ingest.screening import SHOWN_CHARACTERS, refusal
@@ -40,8 +40,9 @@ MAX_RECORDS = 5_000
 #: How often an event that fails is tried before it is passed over: it may have met a change of state.
 MAX_TRIES = 5
 MAX_REMEMBERED_TRIES = 1_000
-#: What a rank event does; runs in the transaction that moves the event mark, so exactly once.
-ApplyEvent = Callable[[AsyncSession, NodeRow, RankBatch, RankEvent], Awaitable[None]]
+#: What a rank event does; runs in the transaction that moves the event mark, so exactly once. It returns why the history has no entry of the
+#: event; None: it has one, or needs none.
+ApplyEvent = Callable[[AsyncSession, NodeRow, RankBatch, RankEvent], Awaitable[str | None]]
 
 
 @dataclass
@@ -53,25 +54,26 @@ class UploadHandler:
     vitals: Vitals
     readings: ReadingsWriter
     warnings: UploadWarnings = field(init=False)
+    lost: LostRecords = field(init=False)
     _tries: OrderedDict[tuple[RankKey, int], int] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         self.warnings = UploadWarnings(self.services)
+        self.lost = LostRecords(self.services)
 
     async def accept(self, node: NodeRow, upload: Upload, *, bytes: int = 0) -> UploadReply:
         """Store an upload. `bytes`: of the body that the upload came in."""
         with self.vitals.counting_failures():
-            if upload.readings is None:
-                return await self._accept(node, upload, bytes)
-            reply = await self._accept(node, upload, bytes) if upload.batches else UploadReply(acknowledged=[])
-            return msgspec.structs.replace(reply, readings=await self._store_readings(node, upload.readings))
+            held = await self._accept(node, upload, bytes) if upload.batches or upload.readings is None else []
+            stored = None if upload.readings is None else await self._store_readings(node, upload.readings)
+            return UploadReply(acknowledged=held, readings=stored, passes_gone=True)
 
     async def _store_readings(self, node: NodeRow, readings: NodeReadings) -> int:
         if self.services.disk.is_low:
             raise self.services.disk.refusal()
         return await self.readings.store(node.id, readings)
 
-    async def _accept(self, node: NodeRow, upload: Upload, bytes: int) -> UploadReply:
+    async def _accept(self, node: NodeRow, upload: Upload, bytes: int) -> list[HighWater]:
         check_limits(upload)
         held = await self.services.node_identities.held(node, {RankKey.of(batch) for batch in upload.batches})
         ours = [batch for batch in upload.batches if RankKey.of(batch) in held]
@@ -81,16 +83,17 @@ class UploadHandler:
         if self.services.disk.is_low and any(batch.metrics or batch.logs for batch in ours):
             return await self._events_only(node, ours, strangers)
         told = [batch for batch in ours if batch.metrics or batch.logs]
+        gone = await self.lost.tell_of_points(node, told)
         stored = await self.writer.store(told, bytes=bytes) if told else StoredBatches()
+        self.vitals.dropped.labels(GONE).inc(gone)
         for batch in ours:
             self.progress.note(batch)
         applied, refused = await self._apply_events(node, [batch for batch in ours if batch.events])
         dropped = replace(stored, refused=[*stored.refused, *refused])
         await self.warnings.of_jobs(node, dropped, {batch.job_id for batch in ours})
-        answers = [_held(batch, stored.marks, applied) for batch in ours]
-        return UploadReply(acknowledged=answers + [_forget(batch) for batch in strangers])
+        return [_held(batch, stored.marks, applied) for batch in ours] + [_forget(batch) for batch in strangers]
 
-    async def _events_only(self, node: NodeRow, ours: Sequence[RankBatch], strangers: Sequence[RankBatch]) -> UploadReply:
+    async def _events_only(self, node: NodeRow, ours: Sequence[RankBatch], strangers: Sequence[RankBatch]) -> list[HighWater]:
         """The disk is low: points and lines stay with the agent, events go on. Raises disk_low where there is none to take."""
         async with self.services.control.read() as session:
             before = await rank_marks.load(session, [RankKey.of(batch) for batch in ours])
@@ -100,24 +103,27 @@ class UploadHandler:
             raise self.services.disk.refusal()
         async with self.services.metrics.read() as session:
             stored = await ingest.marks(session, [stream for batch in ours for stream in streams_of(batch)])
-        answers = [_held(batch, stored, {**before, **applied}) for batch in ours]
-        return UploadReply(acknowledged=answers + [_forget(batch) for batch in strangers])
+        return [_held(batch, stored, {**before, **applied}) for batch in ours] + [_forget(batch) for batch in strangers]
 
     async def _apply_events(self, node: NodeRow, batches: Sequence[RankBatch]) -> tuple[dict[RankKey, int], list[RefusedRecord]]:
         """The event mark of each batch's rank after applying what is new, in one transaction, and what was passed over."""
         if not batches:
             return {}, []
         refused: list[RefusedRecord] = []
+        gone = 0
         async with self.services.write() as session:
             places = [RankKey.of(batch) for batch in batches]
             marks = dict.fromkeys(places, 0) | await rank_marks.load(session, places, lock=True)
             for batch in batches:
-                mark, told = await self._apply_batch(session, node, batch, marks[RankKey.of(batch)])
+                before = marks[RankKey.of(batch)]
+                gone += await self.lost.tell_of_events(session, node, batch, before)
+                mark, told = await self._apply_batch(session, node, batch, behind_gone(batch.events, before, batch.events_gone))
                 marks[RankKey.of(batch)] = mark
                 refused += [RefusedRecord(*RankKey.of(batch), len(told), told[0])] if told else []
             await rank_marks.save(session, {place: seq for place, seq in marks.items() if seq})
             nudge_after_commit(session, bus.SCHEDULER)
         self.vitals.dropped.labels(REFUSED).inc(sum(each.count for each in refused))
+        self.vitals.dropped.labels(GONE).inc(gone)
         return marks, refused
 
     async def _apply_batch(self, session: AsyncSession, node: NodeRow, batch: RankBatch, mark: int) -> tuple[int, list[str]]:
@@ -130,7 +136,7 @@ class UploadHandler:
             if why is None:
                 try:
                     async with session.begin_nested():
-                        await self.apply_event(session, node, batch, event)
+                        why = await self.apply_event(session, node, batch, event)
                 except Exception as error:
                     logger.exception("event %s of rank %s of job %s could not be applied", event.seq, batch.rank, batch.job_id)
                     if not self._gives_up(RankKey.of(batch), event.seq, error):

@@ -10,6 +10,7 @@ from paceline.api.core.identity import Caller
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.charts import ChangedChart, Chart, ChartDefinition, ChartOrder, NewChart
 from paceline.api.services.jobs.revisions import check_version
+from paceline.api.services.lifecycle import events
 from paceline.db.models.charts import ChartRow
 from paceline.db.repositories import charts as rows
 
@@ -78,9 +79,13 @@ async def change(session: AsyncSession, chart_id: str, wanted: ChangedChart, if_
     return describe(row)
 
 
-async def delete(session: AsyncSession, chart_id: str, if_match: str | None) -> None:
+async def delete(session: AsyncSession, chart_id: str, if_match: str | None, caller: Caller, now: datetime) -> None:
     """Delete a chart. Raises not_found and precondition_failed."""
-    await session.delete(await _locked(session, chart_id, if_match))
+    row = await _locked(session, chart_id, if_match)
+    await session.delete(row)
+    message = f"{caller.name} deleted the chart {row.name} of project {row.project}"
+    data = {"project": row.project, "name": row.name, "definition": row.definition}
+    await events.record(session, type="chart.deleted", actor=caller.actor, cause="request", message=message, data=data, time=now)
 
 
 async def reorder(session: AsyncSession, wanted: ChartOrder) -> list[Chart]:

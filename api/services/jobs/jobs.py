@@ -27,10 +27,10 @@ from paceline.api.services.storage import removals
 from paceline.cluster.policy.decisions import BACK_TO_QUEUE
 from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
-from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import experiments as experiment_rows
 from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 from paceline.training.spec import derived
 from paceline.training.spec.conflicts import too_few_micro_batches
 from paceline.training.spec.job import LABEL_NAME, JobSpec
@@ -113,6 +113,7 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
     """A job as clients see it. The sequence number is read first: an event between it and the rest is seen twice rather than never."""
     as_of_seq = await event_rows.newest_seq(session)
     ranks, rows = ([], []) if job.generation == 0 else await _gang_of(session, job)
+    nodes = await node_rows.named(session, {rank.node_id for rank in ranks})
     generations = [describe_generation(row) for row in rows]
     spec = readable_spec_of(job)
     size = generations[-1].world_size if generations else job.world_size
@@ -131,7 +132,7 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
         communication=(job.progress or {}).get(COMMUNICATION),
         **_time_left(summary, spec, rows[-1] if rows else None, now),
         actual_world_size=next((each.world_size for each in generations[-1:] if each.ended_at is None), None),
-        ranks=[describe_rank(rank, node, places.get(rank.rank, {}), now) for rank, node in ranks],
+        ranks=[describe_rank(rank, nodes[rank.node_id], places.get(rank.rank, {}), now) for rank in ranks],
         generations=generations,
         data_removal=await removals.of_job(session, job.id) if job.state in TERMINAL_JOB_STATES else None,
         printed_curves=await _has_printed_curves(session, job),
@@ -159,9 +160,10 @@ async def _has_printed_curves(session: AsyncSession, job: JobRow) -> bool:
     return job.spec.is_script and await event_rows.has_any(session, job.id, CURVES_PRINTED)
 
 
-async def _gang_of(session: AsyncSession, job: JobRow) -> tuple[Sequence[tuple[RankRow, NodeRow]], Sequence[GenerationRow]]:
+async def _gang_of(session: AsyncSession, job: JobRow) -> tuple[Sequence[RankRow], Sequence[GenerationRow]]:
     """The ranks of the newest generation, and the newest generations."""
-    ranks = await job_rows.ranks_with_nodes(session, job.id, job.generation)
+    newest = (job.id, job.generation)
+    ranks = (await job_rows.ranks(session, [newest]))[newest]
     return ranks, await job_rows.newest_generations(session, job.id, MOST_GENERATIONS)
 
 
@@ -176,12 +178,12 @@ def _failure_of(job: JobRow) -> Failure | None:
         return Failure(kind="exit", rank=0, node_name="", generation=job.generation, message=said)
 
 
-def describe_rank(rank: RankRow, node: NodeRow, place: dict[str, int], now: datetime) -> Rank:
+def describe_rank(rank: RankRow, node_name: str, place: dict[str, int], now: datetime) -> Rank:
     return Rank(
         rank=rank.rank,
         generation=rank.generation,
-        node_id=node.id,
-        node_name=node.name,
+        node_id=rank.node_id,
+        node_name=node_name,
         slot=rank.slot,
         card=rank.card,
         parked=rank.parked,

@@ -14,7 +14,7 @@ from paceline.api.errors import ProblemError
 from paceline.api.schemas.checkpoints import RestoreRequest
 from paceline.api.schemas.common import Actor
 from paceline.api.services.checkpoints import checkpoints
-from paceline.api.services.jobs import jobs, revisions
+from paceline.api.services.jobs import jobs, revisions, secrets
 from paceline.api.services.lifecycle import checkpoint_lifecycle, job_lifecycle
 from paceline.api.services.storage import removals
 from paceline.cluster.states import TERMINAL_JOB_STATES, CheckpointState, JobState
@@ -40,6 +40,7 @@ async def set_back(
     row = await checkpoints.find(session, checkpoint_id, lock=True)
     spec = await checkpoints.restored_spec(session, row, request.model_copy(update={"name": job.name}))
     _refuse_out_of_time(job, spec)
+    await secrets.require(session, spec)
     await _supersede_newer(session, job, row, actor, now)
     await job_lifecycle.set_back(session, job, row, spec if request.steps is not None else None, actor, now)
     return job

@@ -20,6 +20,7 @@ from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.nodes import node_tools, shared_folder
 from paceline.api.services.planning import plan, plan_auto
 from paceline.api.services.planning.plan_auto import ClusterChangedError, Resolved
+from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import nodes as node_rows
 from paceline.training.spec.job import JobSpec
@@ -66,14 +67,25 @@ async def _describe_stored(
 async def store(session: AsyncSession, asked: JobSpec, resolved: Resolved, actor: Actor, now: datetime) -> JobRow:
     """Store a job in the caller's transaction; trials of experiments come this way too.
 
-    Raises ClusterChangedError where its plan is to be chosen again, and a ProblemError where the nodes share no folder."""
+    Raises ClusterChangedError where its plan is to be chosen again, and a ProblemError where the job could not start."""
     await plan_auto.check_cluster_profile(session, asked, resolved)
-    await bundles.require(session, resolved.spec)
-    packages.require_read(resolved.spec)
-    await node_tools.check(session, resolved.spec)
-    await secrets.require(session, resolved.spec)
-    await shared_folder.check(session, resolved.spec)
+    await check(session, resolved.spec)
     job = await job_lifecycle.submit(session, resolved.spec, actor, now)
     if resolved.choice is not None:
         await plan_auto.record(session, job, resolved.choice, now)
     return job
+
+
+async def continue_from(session: AsyncSession, checkpoint: CheckpointRow, spec: JobSpec, actor: Actor, now: datetime) -> JobRow:
+    """Store a job that goes on from a checkpoint, in the caller's transaction. Raises a ProblemError where the job could not start."""
+    await check(session, spec)
+    return await job_lifecycle.submit(session, spec, actor, now, restored_from=checkpoint)
+
+
+async def check(session: AsyncSession, spec: JobSpec) -> None:
+    """Raise a ProblemError where code, secrets, programs of nodes or a shared folder are missing that the job cannot start without."""
+    await bundles.require(session, spec)
+    packages.require_read(spec)
+    await node_tools.check(session, spec)
+    await secrets.require(session, spec)
+    await shared_folder.check(session, spec)

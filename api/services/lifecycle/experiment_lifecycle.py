@@ -14,7 +14,7 @@ OVER: frozenset[str] = frozenset({"completed", "cancelled"})
 def move(row: ExperimentRow, state: ExperimentState, why: str, now: datetime) -> None:
     """Put the experiment, whose row is locked, into a state; the loop carries out what follows."""
     if row.state == "running":
-        row.ran_seconds += max(0.0, (now - row.state_since).total_seconds())
+        row.ran_seconds = max(0.0, row.ran_seconds + (now - row.state_since).total_seconds())
     row.state, row.state_since, row.state_why, row.settled = state, now, why, False
     row.ended_at = now if state in OVER else None
     row.version += 1

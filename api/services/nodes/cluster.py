@@ -23,23 +23,23 @@ _PRESENT = frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING})
 
 async def summarize(session: AsyncSession, now: datetime) -> ClusterSummary:
     nodes = [node for node in await node_rows.present(session) if node.state in _PRESENT]
-    present = {node.id for node in nodes}
-    ready = {node.id for node in nodes if node.state is NodeState.READY}
-    used = [each.node_id for each in await slot_rows.holders(session) if each.node_id in present]
+    used = await slot_rows.used_by_node(session)
     hosts = _hosts(nodes)
     cards = [card for node in nodes if node.last_sample for card in node.last_sample.get("gpus", [])]
     power = _told(cards, "power_watts")
+    running = await job_rows.running(session)
     return ClusterSummary(
         nodes=_counts(await node_rows.count_by_state(session)),
         jobs=_counts(await job_rows.count_by_state(session)),
         slots_total=sum(node.slots for node in nodes),
-        slots_used=len(used),
-        slots_free=sum(node.slots for node in nodes if node.id in ready) - sum(node_id in ready for node_id in used),
+        slots_used=sum(used.get(node.id, 0) for node in nodes),
+        slots_free=sum(node.slots - used.get(node.id, 0) for node in nodes if node.state is NodeState.READY),
         gpus=sum(_gpus(node) for node in nodes),
         cpu_percent=_mean([host["cpu_percent"] for host in hosts]),
         memory_used_bytes=sum(host["memory_used_bytes"] for host in hosts),
         memory_total_bytes=sum(host["memory_total_bytes"] for host in hosts),
-        tokens_per_second=sum(_speed(job) for job in await job_rows.running(session)),
+        tokens_per_second=sum(_rate(job, "tokens_per_second") for job in running),
+        samples_per_second=sum(_rate(job, "samples_per_second") for job in running),
         gpu_percent=_mean(_told(cards, "utilization_percent")),
         gpu_memory_used_bytes=int(sum(_told(cards, "memory_used_bytes"))),
         gpu_memory_total_bytes=int(sum(_told(cards, "memory_total_bytes"))),
@@ -50,7 +50,7 @@ async def summarize(session: AsyncSession, now: datetime) -> ClusterSummary:
 
 def _hosts(nodes: Sequence[NodeRow]) -> list[dict[str, Any]]:
     """The newest host sample of each machine, however many agents are on it."""
-    told = [node for node in nodes if node.last_sample]
+    told = [node for node in nodes if node.last_sample and node.last_sample.get("host")]
     told.sort(key=lambda node: node.heartbeat_at or node.joined_at)
     by_machine = {(node.inventory or {}).get("machine") or node.id: node.last_sample or {} for node in told}
     return [sample["host"] for sample in by_machine.values()]
@@ -73,7 +73,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _speed(job: JobRow) -> float:
+def _rate(job: JobRow, name: str) -> float:
     progress: dict[str, Any] = job.progress or {}
-    value = float(progress.get("tokens_per_second") or 0.0)
+    value = float(progress.get(name) or 0.0)
     return value if math.isfinite(value) else 0.0

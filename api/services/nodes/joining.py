@@ -14,10 +14,12 @@ from paceline.api.services.lifecycle import events, launch_lifecycle
 from paceline.api.settings import Settings
 from paceline.cluster.protocol import JoinReply, JoinRequest
 from paceline.cluster.states import OVER_LAUNCH_STATES, LaunchState, NodeState
+from paceline.credentials import JOIN_PREFIX, NODE_PREFIX, hash_secret, new_secret
 from paceline.db.models.identity import JoinTokenRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.provisioning import LaunchRow
 from paceline.db.repositories import identity as repository
+from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import provisioning as launch_rows
 from paceline.tls.trust import fingerprint_of, with_fingerprint
 
@@ -25,11 +27,12 @@ NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 async def create_join_token(
-    session: AsyncSession, *, created_by: str, now: datetime, lifetime: timedelta, launch_id: str | None = None
+    session: AsyncSession, *, created_by: str, now: datetime, lifetime: timedelta, launch_id: str | None = None, made: str | None = None
 ) -> tuple[str, datetime]:
-    """A new join token: (the token, shown once; when it expires). `launch_id`: for the node of this launch alone."""
-    token, expires = identity.new_secret(identity.JOIN_PREFIX), now + lifetime
-    session.add(JoinTokenRow(hash=identity.hash_secret(token), expires_at=expires, created_by=created_by, launch_id=launch_id))
+    """A new join token, or `made`, which was made beforehand: (the token, shown once; when it expires). `launch_id`: for the node of this
+    launch alone."""
+    token, expires = made or new_secret(JOIN_PREFIX), now + lifetime
+    session.add(JoinTokenRow(hash=hash_secret(token), expires_at=expires, created_by=created_by, launch_id=launch_id))
     return token, expires
 
 
@@ -59,7 +62,7 @@ def checked(request: JoinRequest) -> JoinRequest:
 
 async def _redeem(session: AsyncSession, request: JoinRequest, now: datetime) -> LaunchRow | None:
     """Use the token of a request. Returns the launch that it was made for, locked, or None. Raises ProblemError invalid_join_token."""
-    digest = identity.hash_secret(request.token)
+    digest = hash_secret(request.token)
     launch_id = await repository.launch_of_token(session, digest, now)
     if launch_id is None:
         if not await repository.use_join_token(session, digest, now):
@@ -80,14 +83,19 @@ async def _redeem(session: AsyncSession, request: JoinRequest, now: datetime) ->
 
 
 async def join(session: AsyncSession, request: JoinRequest, now: datetime) -> JoinReply:
-    """Create a node in state joining. A refusal leaves the token unused: the transaction rolls back. `request` is `checked`."""
+    """Create a node in state joining. A refusal leaves the token unused: the transaction rolls back. `request` is `checked`.
+
+    The agent of a launch that has never said hello joins once more as the same node: the answer to its first request may have been lost."""
+    present, credential = await repository.present_node(session, request.name), new_secret(NODE_PREFIX)
+    if present is not None and present.state is NodeState.JOINING:
+        present = await node_rows.get_locked(session, present.id)  # before its launch, as everywhere
     launch = await _redeem(session, request, now)
-    if await repository.present_node(session, request.name) is not None:
+    if present is not None and launch is not None and present.id == launch.node_id and present.state is NodeState.JOINING:
+        present.credential_hash = hash_secret(credential)
+        return JoinReply(node_id=present.id, credential=credential)
+    if present is not None and present.state is not NodeState.GONE:
         raise ProblemError("name_taken", f"a node called {request.name!r} is present; choose another --name, or remove that node first")
-    credential = identity.new_secret(identity.NODE_PREFIX)
-    node = NodeRow(
-        name=request.name, state=NodeState.JOINING, state_since=now, credential_hash=identity.hash_secret(credential), joined_at=now
-    )
+    node = NodeRow(name=request.name, state=NodeState.JOINING, state_since=now, credential_hash=hash_secret(credential), joined_at=now)
     session.add(node)
     await session.flush()
     await events.record(

@@ -1,6 +1,7 @@
 """The past of a node and its cards in at most so many buckets: single seconds where they are kept and fit, else the finest roll-up.
 
-Roll-ups are made every few minutes; what has come since is added here, in the same read.
+Roll-ups are made every few minutes; what has come since is added here, in the same read. A row that cannot be read is a gap: whoever rolls readings
+up tells of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from paceline.cluster.history.node_readings import READING_LEVELS, KeepReadings,
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import readings
 from paceline.db.repositories.readings import StoredReadings, StoredRollup
-from paceline.monitoring.packed import Buckets, Place, add, coarser, merge, unpack_buckets, unpack_record
+from paceline.monitoring.packed import Buckets, Place, add, buckets_of, coarser, merge, values_of
 from paceline.monitoring.readings import GPU_PREFIX, NETWORK_PREFIX, card, metrics_of
 
 #: Rows beyond the roll-ups that one read adds; a backlog of hours is rolled up within minutes.
@@ -56,7 +57,11 @@ async def node_metrics(
         node.id,
         span,
         at,
-        lambda place: (names is None or place.name in names) and (subjects is None or place.subject in subjects),
+        lambda place: (
+            (names is None or place.name in names)
+            and (subjects is None or place.subject in subjects)
+            and place.name in metrics_of(place.subject)
+        ),
     )
     return NodeMetrics(
         node_id=node.id,
@@ -85,7 +90,7 @@ async def read_buckets(session: AsyncSession, node_id: str, span: TimeSpan, at: 
 def _of_seconds(rows: Sequence[StoredReadings], span: TimeSpan, seconds: int, wanted: Wanted) -> Buckets:
     found: Buckets = {}
     for row in rows:
-        for time, place, value in unpack_record(row.data, wanted):
+        for time, place, value in values_of(row.data, wanted) or ():
             if span.holds(time):
                 add(found, place, int(time // seconds), value)
     return found
@@ -95,7 +100,7 @@ def _of_rollups(rollups: Sequence[StoredRollup], tail: Sequence[StoredReadings],
     stored: Buckets = {}
     first, last = int(span.first // at.level), int(span.last // at.level)
     for row in rollups:
-        for place, series in unpack_buckets(row.data, wanted).items():
+        for place, series in (buckets_of(row.data, wanted) or {}).items():
             merge(stored, {place: {number: each for number, each in series.items() if first <= number <= last}})
     newer = [row for row in tail if row.last_time >= span.first and row.first_time <= span.last]
     merge(stored, _of_seconds(newer, span, at.level, wanted))

@@ -48,7 +48,7 @@ async def describe(session: AsyncSession, node: NodeRow, now: datetime) -> Node:
 def describe_with(node: NodeRow, holders: Sequence[SlotHolder], now: datetime) -> Node:
     """A node as clients see it, with the holders of its slots."""
     inventory, sample = node.inventory or {}, node.last_sample or {}
-    readings = gpu_readings(node, now)
+    readings = gpu_readings(node, holders, now)
     return Node(
         id=node.id,
         name=node.name,
@@ -100,16 +100,29 @@ def _age(node: NodeRow, now: datetime) -> float | None:
     return max(0.0, (now - node.heartbeat_at).total_seconds()) if node.heartbeat_at else None
 
 
-def gpu_readings(node: NodeRow, now: datetime) -> list[GpuReading]:
+def gpu_readings(node: NodeRow, holders: Sequence[SlotHolder], now: datetime) -> list[GpuReading]:
+    """Return the newest readings of a node's cards, each with who holds it. An agent offers and reads its cards in the same order: with
+    --gpus 2,0 slot 0 is GPU 2."""
     names = {gpu["uuid"]: gpu["name"] for gpu in (node.inventory or {}).get("gpus", [])}
     samples: list[dict[str, Any]] = (node.last_sample or {}).get("gpus", [])
     shared = {"node_id": node.id, "node_name": node.name, "age_seconds": _age(node, now) or 0.0}
-    return _READINGS.validate_python([{**sample, **shared, "name": names.get(sample["uuid"], "unknown GPU")} for sample in samples])
+    held = {each.slot: each for each in holders} if node.device == "cuda" else {}
+    return _READINGS.validate_python(
+        [
+            {**sample, **shared, "name": names.get(sample["uuid"], "unknown GPU"), **_holder(held.get(slot))}
+            for slot, sample in enumerate(samples)
+        ]
+    )
+
+
+def _holder(holder: SlotHolder | None) -> dict[str, Any]:
+    return {} if holder is None else {"job_id": holder.job_id, "job_name": holder.job_name, "rank": holder.rank}
 
 
 async def gpu_status(session: AsyncSession, now: datetime) -> GpuStatus:
     nodes = await node_rows.present(session)
-    readings: Mapping[str, list[GpuReading]] = {node.name: gpu_readings(node, now) for node in nodes}
+    held = slot_rows.by_node(await slot_rows.holders(session))
+    readings: Mapping[str, list[GpuReading]] = {node.name: gpu_readings(node, held[node.id], now) for node in nodes}
     return GpuStatus(
         gpus=[reading for of_node in readings.values() for reading in of_node],
         nodes_without_gpu=[name for name, of_node in readings.items() if not of_node],

@@ -20,6 +20,9 @@ from paceline.db.models.provisioning import PoolRow
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import provisioning as rows
 
+#: Of the reason why a pool is unreadable.
+MOST_CHARACTERS = 500
+
 
 async def find(session: AsyncSession, name: str, *, lock: bool = False) -> PoolRow:
     """A pool by its name. Raises ProblemError not_found, which names the pools that there are."""
@@ -81,18 +84,32 @@ async def describe(session: AsyncSession, pools: Sequence[PoolRow], public_url: 
     return [_described(row, counts.get(row.name, {}), found.get(row.name, []), public_url, now) for row in pools]
 
 
+def why_unreadable(row: PoolRow, now: datetime) -> Exception | None:
+    """The exception that reading what is stored of a pool raises: another version may have stored it. None: all of it can be read."""
+    try:
+        parse_settings(row.settings)
+        NodeHours.stored(row.spent, now)
+        if row.autoscale is not None:
+            AutoscaleSettings.model_validate(row.autoscale)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the pool's own
+        return error
+    return None
+
+
 def _described(row: PoolRow, counts: Mapping[LaunchState, int], waiting: Sequence[WithheldJob], public_url: str, now: datetime) -> NodePool:
     joined = counts.get(LaunchState.JOINED, 0)
+    why = why_unreadable(row, now)
     return NodePool(
         name=row.name,
-        provider=parse_settings(row.settings),
+        provider=parse_settings(row.settings) if why is None else row.settings,
+        unreadable=None if why is None else f"{type(why).__name__}: {why}"[:MOST_CHARACTERS],
         min_nodes=row.min_nodes,
         max_nodes=row.max_nodes,
         labels=row.labels,
         slots=row.slots,
         spot=row.spot,
-        autoscale=AutoscaleSettings.model_validate(row.autoscale) if row.autoscale is not None else None,
-        node_hours=NodeHours.stored(row.spent, now).hours,
+        autoscale=AutoscaleSettings.model_validate(row.autoscale) if row.autoscale is not None and why is None else None,
+        node_hours=NodeHours.stored(row.spent, now).hours if why is None else None,
         server=server_for(row, public_url),
         nodes=joined,
         coming=sum(counts.values()) - joined,

@@ -72,6 +72,8 @@ class NodeHeartbeat:
 
     def columns(self, node_id: str) -> dict[str, Any]:
         sample: dict[str, Any] = msgspec.to_builtins(self.message, str_keys=True)
+        if not self.message.host.memory_total_bytes:
+            sample["host"] = None  # the agent could not read its machine
         return {
             "node_id": node_id,
             "heartbeat_at": self.heard_at,

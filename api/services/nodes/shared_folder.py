@@ -9,14 +9,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import FieldError
 from paceline.api.services.specs.job_views import requirements_of
-from paceline.api.services.specs.node_facets import label_facets_of, taints_of
+from paceline.api.services.specs.node_facets import disk_of, label_facets_of, taints_of
 from paceline.cluster.policy.requirements import Requirements, facets
 from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import ScriptWorkload
 
 POINTER = "/checkpoint/directory"
 WAY_OUT = (
@@ -58,12 +57,9 @@ def warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = (
     """The warning of a plan for a job on several nodes that names no folder; None where all present nodes share one.
 
     `placed` are the ids of the nodes that the job would run on now."""
-    if not _uses_default_folder(spec) or spec.resources.most_ranks <= spec.resources.slots_per_block:
+    if not derived.saves_in_default_folder(spec) or spec.resources.most_ranks <= spec.resources.slots_per_block:
         return None
     chosen = [node for node in nodes if node.id in placed]
-    if len({disk for node in chosen if (disk := disk_of(node))}) > 1:
-        names = ", ".join(node.name for node in chosen[:MOST_NAMED])
-        return f"it would run on {names}, which do not share their default folder for checkpoints, and fail there; {WAY_OUT}"
     kinds = _kinds(spec, nodes)
     enough = any(_holds(spec, kind, spec.resources.blocks) for kind in kinds)
     if len(chosen) == 1 and not _may_grow(spec):
@@ -74,11 +70,7 @@ def warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = (
 
 
 def _needs_one(spec: JobSpec) -> bool:
-    return _fewest_blocks(spec) > 1 and _uses_default_folder(spec)
-
-
-def _uses_default_folder(spec: JobSpec) -> bool:
-    return not isinstance(spec.workload, ScriptWorkload) and spec.checkpoint.directory is None
+    return _fewest_blocks(spec) > 1 and derived.saves_in_default_folder(spec)
 
 
 def _may_grow(spec: JobSpec) -> bool:
@@ -120,9 +112,3 @@ def _together(nodes: Sequence[NodeRow]) -> list[list[NodeRow]]:
     anywhere = [node for node in nodes if disk_of(node) is None]
     disks = {disk for node in nodes if (disk := disk_of(node)) is not None}
     return [[*(node for node in nodes if disk_of(node) == disk), *anywhere] for disk in sorted(disks)] or [anywhere]
-
-
-def disk_of(node: NodeRow) -> str | None:
-    """The identity of the node's default folder for checkpoints; None where other machines may see it, or that is not known."""
-    found = (node.inventory or {}).get("checkpoint_disk")
-    return str(found) if found else None

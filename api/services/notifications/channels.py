@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.api.core.identity import Caller, new_secret
+from paceline.api.core.identity import Caller
 from paceline.api.core.vault import Vault
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.notifications import ChannelCreate, ChannelCreated, ChannelUpdate, NotificationChannel
@@ -24,6 +24,7 @@ from paceline.api.services.notifications.sealed_channels import opened, seal_cha
 from paceline.api.services.notifications.webhooks import SECRET_PREFIX
 from paceline.api.settings import Settings
 from paceline.cluster.history.delivery_pace import MOST_AT_ONCE
+from paceline.credentials import new_secret
 from paceline.db.base import new_id
 from paceline.db.models.notifications import ChannelRow, DeliveryRow
 from paceline.db.repositories import notifications as rows

@@ -24,7 +24,7 @@ from paceline.api.services.notifications.addresses import AllowedTargets
 from paceline.api.services.notifications.messages import Notification
 from paceline.api.services.notifications.outcomes import AttemptOutcome
 from paceline.api.services.notifications.sealed_channels import opened
-from paceline.cluster.history.delivery_pace import LONGEST_REST, MOST_AT_ONCE, plan_messages, retry_delay
+from paceline.cluster.history.delivery_pace import LONGEST_REST, LONGEST_RETRY_AFTER, MOST_AT_ONCE, plan_messages, retry_delay
 from paceline.db.base import new_id
 from paceline.db.models.notifications import ChannelRow, DeliveryRow
 from paceline.db.repositories import notifications as rows
@@ -60,8 +60,8 @@ async def claim(session: AsyncSession, channel_id: str, public_url: str, now: da
     if channel is None or not channel.enabled:
         await rows.end_pending(session, channel_id, "not sent: the channel is switched off or deleted", now)
         return []
-    if channel.quiet_until is not None and channel.quiet_until > now:
-        await rows.postpone(session, channel_id, channel.quiet_until)
+    if channel.quiet_until is not None and now < channel.quiet_until <= now + LONGEST_RETRY_AFTER:  # beyond: the clock was set back
+        await rows.postpone(session, channel_id, channel.quiet_until, now)
         return []
     due = await rows.due_of_channel(session, channel_id, now, MOST_WAITING)
     chosen = [row for row in due if not _needs_token(row)][:MOST_IN_CLAIM]
@@ -87,6 +87,7 @@ def base_of(channel: ChannelRow, public_url: str) -> str:
 async def _new_messages(
     session: AsyncSession, channel: ChannelRow, waiting: Sequence[DeliveryRow], room: int, base: str, now: datetime
 ) -> list[DeliveryRow]:
+    channel.tokens_at = min(channel.tokens_at, now)  # later than now: the clock was set back, and none would grow until then
     plan = plan_messages(len(waiting), channel.tokens, channel.tokens_at, now)
     if plan.wait is not None:
         for row in waiting:

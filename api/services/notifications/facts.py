@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services, nudge_after_commit
+from paceline.api.core.troubles import Subject
+from paceline.api.services.lifecycle.isolation import PhaseTurns
 from paceline.api.services.notifications import job_messages, messages
 from paceline.api.services.notifications.deliveries import base_of
 from paceline.api.services.notifications.messages import Notification
@@ -42,7 +45,8 @@ async def active_rules(session: AsyncSession) -> list[ActiveRule]:
 
 
 async def read_events(services: Services, now: datetime) -> bool:
-    """Take one transaction's worth of events. Returns whether there are more."""
+    """Take one transaction's worth of events. Returns whether there are more. An event that cannot be read holds up no other: it is passed
+    over, and its job is told of as held up."""
     async with services.control.read() as session:
         seq, newest = await rows.cursor(session), await event_rows.newest_seq(session)
     if seq is not None and newest <= seq:
@@ -56,20 +60,40 @@ async def read_events(services: Services, now: datetime) -> bool:
         active = await active_rules(session)
         found = await rows.events_between(session, cursor.seq, newest, TYPES, EVENTS_AT_ONCE) if active else []
         is_last = len(found) < EVENTS_AT_ONCE
-        await _tell(session, active, found, services.settings.public_url, now)
+        failed = await _tell(session, active, found, services.settings.public_url, now)
         cursor.seq = max(cursor.seq, newest if is_last else found[-1].seq)
+    turns = PhaseTurns(services, "send notifications of its events", now, "that event is passed over", passes_over=True)
+    await turns.forget_ended_jobs()
+    for event, error in failed:
+        await turns.look(Subject("job", event.job_id or "", event.seq), partial(_raise, error))
     return not is_last
 
 
-async def _tell(session: AsyncSession, active: Sequence[ActiveRule], found: Sequence[EventRow], public_url: str, now: datetime) -> None:
-    facts = [(fact, event) for event in found if (fact := fact_of(_recorded(event))) is not None]
-    jobs = await job_rows.by_id(session, {fact.job_id for fact, _ in facts if fact.job_id is not None})
-    told: list[dict[str, Any]] = []
-    for fact, event in facts:
-        job = jobs.get(fact.job_id or "")
-        if job is not None:
-            told += deliveries_of(active, fact, job, _of_event(fact, event, job), public_url, now)
+def _raise(error: Exception) -> None:
+    raise error
+
+
+async def _tell(
+    session: AsyncSession, active: Sequence[ActiveRule], found: Sequence[EventRow], public_url: str, now: datetime
+) -> list[tuple[EventRow, Exception]]:
+    """Store the deliveries of these events. Returns the events that cannot be read."""
+    jobs = await job_rows.by_id(session, {event.job_id for event in found if event.job_id is not None})
+    told, failed = list[dict[str, Any]](), list[tuple[EventRow, Exception]]()
+    for event in found:
+        try:
+            told += _deliveries_of_event(active, event, jobs, public_url, now)
+        except Exception as error:  # noqa: BLE001 - told once this transaction is over
+            failed.append((event, error))
     await store(session, told)
+    return failed
+
+
+def _deliveries_of_event(
+    active: Sequence[ActiveRule], event: EventRow, jobs: Mapping[str, JobRow], public_url: str, now: datetime
+) -> list[dict[str, Any]]:
+    fact = fact_of(_recorded(event))
+    job = None if fact is None else jobs.get(fact.job_id or "")
+    return [] if fact is None or job is None else deliveries_of(active, fact, job, _of_event(fact, event, job), public_url, now)
 
 
 def _recorded(event: EventRow) -> RecordedEvent:

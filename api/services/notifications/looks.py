@@ -10,8 +10,11 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from paceline.api.core.context import Services
+from paceline.api.core.troubles import Subject
+from paceline.api.errors import ProblemError
 from paceline.api.services.history.heavy_reads import HeavyReads
 from paceline.api.services.history.history_process import HistoryQuestion
+from paceline.api.services.lifecycle.isolation import PhaseTurns
 from paceline.api.services.notifications import facts, job_messages
 from paceline.api.services.notifications.facts import ActiveRule
 from paceline.api.services.notifications.messages import Notification
@@ -117,8 +120,11 @@ class GoodputLook:
         if over := known - live:
             async with self.services.write() as session:
                 await rows.end_conditions(session, over)
+        turns = PhaseTurns(self.services, "compute its goodput for notifications", now)
+        self.services.troubles.forget_all_but(turns.task, asked)
         for job_id in self._turn(sorted(asked)):
-            await self._look_at(*asked[job_id], known, now)
+            if await turns.take(Subject("job", job_id), partial(self._look_at, *asked[job_id], known, now)) is False:
+                return
 
     def _turn(self, job_ids: Sequence[str]) -> Sequence[str]:
         """The next jobs, beginning anew after the last one."""
@@ -126,10 +132,16 @@ class GoodputLook:
         self._after = later[-1] if len(later) == JOBS_IN_LOOK else ""
         return later
 
-    async def _look_at(self, job: JobRow, rules: Sequence[ActiveRule], known: set[str], now: datetime) -> None:
-        answer = await self.reads.get(HistoryQuestion("goodput", (job.id,)), now)
+    async def _look_at(self, job: JobRow, rules: Sequence[ActiveRule], known: set[str], now: datetime) -> bool:
+        """Look at one job. Returns False where users' questions take all turns at reading: they come first, and the next look tries again."""
+        try:
+            answer = await self.reads.get(HistoryQuestion("goodput", (job.id,)), now)
+        except ProblemError as error:
+            if error.code != "busy":
+                raise
+            return False
         if answer.goodput is None:
-            return
+            return True
         begun, over = list[ActiveRule](), list[str]()
         for each in rules:
             key = goodput_key(each.rule.id, job.id)
@@ -139,13 +151,14 @@ class GoodputLook:
             elif not low and key in known:
                 over.append(key)
         if not begun and not over:
-            return
+            return True
         async with self.services.write() as session:
             await rows.end_conditions(session, over)
             told = [each for each in begun if await rows.begin_condition(session, goodput_key(each.rule.id, job.id), now)]
             fact = Fact(NotificationEvent.GOODPUT_LOW, f"goodput_low:{job.id}:{now.timestamp():.3f}", job.id)
             message = partial(_job_message, fact.event, job, answer.text, now)
             await facts.store(session, facts.deliveries_of(told, fact, job, message, self.services.settings.public_url, now))
+        return True
 
 
 def _asking(active: Sequence[ActiveRule], job: JobRow) -> list[ActiveRule]:

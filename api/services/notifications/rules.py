@@ -79,13 +79,10 @@ async def create(session: AsyncSession, caller: Caller, wanted: RuleCreate, now:
 
 
 async def replace(session: AsyncSession, caller: Caller, rule_id: str, wanted: RuleCreate, now: datetime) -> NotificationRule:
-    """Change a rule for what happens from now on, by its maker or an admin. One about its maker's own jobs stays about theirs."""
+    """Change a rule for what happens from now on, by its maker or an admin. `mine` means the jobs of its maker, whoever changes it."""
     row, _ = await _changeable(session, caller, rule_id, "change")
     channel = await _channel_of(session, caller, wanted)
-    if not wanted.mine:
-        row.owner_id = None
-    elif row.owner_id is None:
-        row.owner_id = caller.user_id
+    row.owner_id = (row.created_by_id or caller.user_id) if wanted.mine else None
     await _fill(session, row, wanted, channel)
     await _require_new(session, row, channel)
     await session.flush()

@@ -49,7 +49,7 @@ def cluster_profile(spec: JobSpec, nodes: Sequence[NodeRow]) -> ClusterProfile:
         nodes=len(shares),
         slots_per_node=max(shares),
         shares=shares if len(set(shares)) > 1 else (),
-        memory_bytes=spec.resources.memory_per_slot or min(map(_slot_bytes, fitting)),
+        memory_bytes=spec.resources.memory_per_slot or min(map(slot_bytes, fitting)),
         flops_per_second=SHARE_OF_PEAK * peak.flops if peak else surroundings.flops_per_second,
         within=surroundings.within,
         between=surroundings.within if one_host else surroundings.between,
@@ -77,7 +77,7 @@ def _of_one_kind(nodes: Sequence[NodeRow], resources: Resources) -> list[NodeRow
     return max(kinds, key=lambda kind: min(resources.blocks, sum(min(most, node.slots // size) for node in kind)))
 
 
-def _slot_bytes(node: NodeRow) -> int:
+def slot_bytes(node: NodeRow) -> int:
     """The bytes of a slot; 0: its agent has not reported them yet."""
     inventory = node.inventory or {}
     cards = [int(gpu["memory_bytes"]) for gpu in inventory.get("gpus", [])]

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.api.services.nodes.shared_folder import disk_of
 from paceline.api.services.specs.job_views import had_process, on_same_device, report_of, request_of
+from paceline.api.services.specs.node_facets import disk_of
 from paceline.api.services.specs.stored_specs import checkpoint_folder
 from paceline.cluster.policy.failures import UNREACHABLE, could_not_read, could_not_start
 from paceline.cluster.policy.placement import Request

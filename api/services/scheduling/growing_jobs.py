@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.services.scheduling import earlier_generations
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot, join_failures, load_smaller
 from paceline.api.services.specs.job_views import gang_view
+from paceline.api.services.specs.node_facets import disk_of
 from paceline.api.services.specs.stored_specs import spec_of
 from paceline.cluster.autoscaling.facts import GrowingGang
 from paceline.cluster.autoscaling.growing import GrowthTries, growing_gang, restarting_gang
@@ -54,8 +55,8 @@ async def read_growing(session: AsyncSession, memory: GrowthMemory, nodes: Seque
     job_ids = [known.job.id for known in lacking]
     failures = await join_failures(session, job_ids, now) if job_ids else {}
     changes = await generation_rows.resized_since(session, job_ids, now - timedelta(seconds=RECENT_SECONDS)) if job_ids else {}
-    devices = {node.id: node.device for node in nodes}
-    found = [_growing(known, memory, devices, failures.get(known.job.id, ()), changes.get(known.job.id, 0)) for known in lacking]
+    by_id = {node.id: node for node in nodes}
+    found = [_growing(known, memory, by_id, failures.get(known.job.id, ()), changes.get(known.job.id, 0)) for known in lacking]
     to_restart = [known for known in smaller if known.is_restarting]
     earlier = await earlier_generations.read(session, [known.job for known in to_restart], nodes, now)
     restarting = [
@@ -70,16 +71,17 @@ def _held(known: JobSnapshot) -> int:
 
 
 def _growing(
-    known: JobSnapshot, memory: GrowthMemory, devices: Mapping[str, str], failures: Sequence[JoinFailure], changes: int
+    known: JobSnapshot, memory: GrowthMemory, nodes: Mapping[str, NodeRow], failures: Sequence[JoinFailure], changes: int
 ) -> GrowingGang | None:
     job, code = known.job, (known.job.pending or {}).get("code")
     if code not in (_LACKS_ROOM, _RESTS):
         return None
-    device = devices.get(known.members[0].node_id, "cpu")
+    first = nodes.get(known.members[0].node_id)
     return growing_gang(
-        gang_view(job, known.view, known.ranks, device, failures, changes),
+        gang_view(job, known.view, known.ranks, first.device if first else "cpu", failures, changes),
         job.priority,
         memory.since[job.id],
+        folders={node.id: disk_of(node) for node in nodes.values()},
         survives_interruption=survives_interruption(spec_of(job)),
         rests=code == _RESTS,
         retry_at=memory.tries.retry_at(job.id),

@@ -17,8 +17,9 @@ from paceline.cluster.policy.decide import decide, wants_slots
 from paceline.cluster.policy.decisions import Decision
 from paceline.cluster.policy.elastic import FORGIVEN_SECONDS, JoinFailure, is_steady
 from paceline.cluster.policy.placement import NodeShare
+from paceline.cluster.policy.recovery import STEPLESS_GENERATIONS
 from paceline.cluster.policy.views import JobView
-from paceline.cluster.states import EndReason, JobState, NodeState
+from paceline.cluster.states import EndReason, JobState, NodeState, RankState
 from paceline.db.dialects import is_postgres
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.repositories import jobs as job_rows
@@ -38,6 +39,7 @@ class JobSnapshot:
     behind: Collection[str] = ()  # nodes
     left: GenerationRow | None = None  # by a gang that changes its members
     up_since: datetime | None = None  # see `JobView`
+    before: Sequence[GenerationRow] = ()  # earlier generations, the newest first, where one of the ranks is in trouble
 
     @property
     def subject(self) -> Subject:
@@ -45,7 +47,9 @@ class JobSnapshot:
 
     @cached_property
     def view(self) -> JobView:
-        return job_view(self.job, self.generation, self.ranks, self.silent, self.draining, self.behind, self.left, self.up_since)
+        return job_view(
+            self.job, self.generation, self.ranks, self.silent, self.draining, self.behind, self.left, self.up_since, self.before
+        )
 
     @property
     def members(self) -> list[RankRow]:
@@ -155,7 +159,10 @@ async def _known_apart(session: AsyncSession, jobs: Sequence[JobRow], up_since: 
 async def _known(session: AsyncSession, jobs: Sequence[JobRow], up_since: datetime | None = None) -> list[JobSnapshot]:
     keys = [(job.id, job.generation) for job in jobs if job.generation]
     left = {job.id: (job.id, job.generation - 1) for job in jobs if job.state is JobState.RESIZING}
-    generations, ranks = await job_rows.generations(session, [*keys, *left.values()]), await job_rows.ranks(session, keys)
+    ranks = await job_rows.ranks(session, keys)
+    before = {key[0]: _keys_before(*key) for key, gang in ranks.items() if any(map(_is_in_trouble, gang))}
+    wanted = {*keys, *left.values(), *(key for earlier in before.values() for key in earlier)}
+    generations = await job_rows.generations(session, list(wanted))
     node_ids = {rank.node_id for gang in ranks.values() for rank in gang}
     silent, draining = await node_rows.silent_and_draining(session, node_ids, up_since)
     behind = await node_rows.behind(session) if any(job.state is JobState.RECOVERING for job in jobs) else []
@@ -169,9 +176,19 @@ async def _known(session: AsyncSession, jobs: Sequence[JobRow], up_since: dateti
             behind,
             generations.get(left[job.id]) if job.id in left else None,
             up_since,
+            [generations[key] for key in before.get(job.id, ()) if key in generations],
         )
         for job in jobs
     ]
+
+
+def _is_in_trouble(rank: RankRow) -> bool:
+    return rank.failure is not None or rank.stall is not None or rank.state in (RankState.EXITED, RankState.LOST)
+
+
+def _keys_before(job_id: str, generation: int) -> list[tuple[str, int]]:
+    """The generations that tell whether another one would be futile, the newest first."""
+    return [(job_id, number) for number in range(generation - 1, max(0, generation - STEPLESS_GENERATIONS), -1)]
 
 
 async def still_free(session: AsyncSession, shares: Sequence[NodeShare]) -> bool:

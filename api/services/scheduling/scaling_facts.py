@@ -1,5 +1,5 @@
-"""Reads what the autoscaler decides from: pools that have `autoscale`, their nodes, launches under way, the jobs that wait, and those that lack
-ranks."""
+"""Reads what the autoscaler decides from: pools that have `autoscale`, all nodes, launches under way, the jobs that wait, those that lack ranks, and
+when those that run are expected to end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.services.nodes import expected_nodes
 from paceline.api.services.nodes.expected_nodes import ExpectedNode
 from paceline.api.services.nodes.node_hours import NodeHours
-from paceline.api.services.scheduling import earlier_generations
+from paceline.api.services.nodes.notices import state_on_return
+from paceline.api.services.scheduling import earlier_generations, expected_ends
 from paceline.api.services.scheduling.earlier_generations import EarlierGenerations
 from paceline.api.services.scheduling.growing_jobs import GrowthMemory, read_growing, survives_interruption
-from paceline.api.services.scheduling.job_snapshots import load_recovering
-from paceline.api.services.specs.node_facets import label_facets_of, taints_of
+from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load_recovering
+from paceline.api.services.specs.node_facets import disk_of, label_facets_of, taints_of
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.autoscaling.decide import AVOID_SECONDS, may_hold
 from paceline.cluster.autoscaling.facts import DEFAULT_LAUNCH_SECONDS, NodeFacts, PendingJob, PoolFacts, ScalingFacts
@@ -48,14 +49,14 @@ class ScalingMemory:
     rests_until: dict[str, datetime] = field(default_factory=dict)  # by pool that has refused
     growth: GrowthMemory = field(default_factory=GrowthMemory)
 
-    def note_idle(self, idle: Mapping[str, datetime], now: datetime) -> None:
-        """Note the nodes that are idle, each with the earliest moment from which it can be."""
-        self.idle_since = {node: self.idle_since.get(node, max(now, earliest)) for node, earliest in idle.items()}
+    def note_idle(self, nodes: Collection[str], now: datetime) -> None:
+        """Note the nodes that are idle. A node for which that is known from later than `now` counts anew: the clock was set back."""
+        self.idle_since = {node: min(self.idle_since.get(node, now), now) for node in nodes}
 
 
 async def read_facts(session: AsyncSession, memory: ScalingMemory, up_since: datetime | None, now: datetime) -> ScalingFacts | None:
-    """The facts of this moment; None where no pool is the autoscaler's. `up_since`: see `JobView`."""
-    pools = await rows.autoscaled(session)
+    """The facts of this moment; None where no pool that can be read is the autoscaler's. `up_since`: see `JobView`."""
+    pools = await expected_nodes.readable_autoscaled(session)
     if not pools:
         return None
     launches = {row.name: await rows.open_of_pool(session, row.name) for row in pools}
@@ -64,18 +65,21 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, up_since: dat
     mine = [node for node in all_nodes if node.pool in launches]
     present = {node.id for node in mine}
     joining = [node for node in mine if node.state is NodeState.JOINING and node.id not in unwanted]
-    nodes = [node for node in mine if node not in joining]
-    held = Counter(holder.node_id for holder in await slot_rows.holders(session))
+    nodes = [node for node in all_nodes if node not in joining]
+    holders = await slot_rows.holders(session)
+    held = Counter(holder.node_id for holder in holders)
+    pending, growing = await _pending(session, up_since, all_nodes, now), await read_growing(session, memory.growth, all_nodes, now)
     expected = {row.name: await expected_nodes.read(session, row, all_nodes) for row in pools}
-    memory.note_idle({node.id: node.joined_at for node in nodes if not held[node.id]}, now)
+    memory.note_idle([node.id for node in nodes if node.id in present and not held[node.id]], now)
     ends = await rows.newest_ends(session, now - timedelta(seconds=max(AVOID_SECONDS, REST.total_seconds())))
     under_way = Counter(str(node.pool) for node in joining)
     under_way.update(str(each.pool) for group in launches.values() for each in group if _is_coming(each))
     return ScalingFacts(
         pools=[_pool_facts(row, launches[row.name], mine, ends, memory, expected[row.name], now) for row in pools],
         nodes=[_node_facts(node, held[node.id], memory, unwanted) for node in nodes],
-        pending=await _pending(session, up_since, all_nodes, now),
-        growing=await read_growing(session, memory.growth, all_nodes, now),
+        pending=pending,
+        growing=growing,
+        expected_ends=await expected_ends.read(session, holders, now) if pending or growing else (),
         launching={name: under_way[name] for name in launches},
         ending={name: sum(not _is_coming(each) and each.node_id not in present for each in group) for name, group in launches.items()},
     )
@@ -95,8 +99,8 @@ def _pool_facts(
     now: datetime,
 ) -> PoolFacts:
     settings = AutoscaleSettings.model_validate(row.autoscale)
-    failed = ends.get((row.name, LaunchState.FAILED))
-    rests = [moment for moment in (failed and failed + REST, memory.rests_until.get(row.name)) if moment]
+    failed, rests_until = ends.get((row.name, LaunchState.FAILED)), memory.rests_until.get(row.name)
+    rests = [until for until in (failed and failed + REST, rests_until) if until and until <= now + REST]  # beyond: the clock was set back
     return PoolFacts(
         name=row.name,
         slots=row.slots or 1,
@@ -106,6 +110,7 @@ def _pool_facts(
         labels=facets({"pool": row.name} | row.labels) | expected.tools,
         wrong_device=expected.wrong_device,
         no_engine=expected.no_engine,
+        no_shared_folder=expected.no_shared_folder,
         spot=row.spot,
         cost=settings.cost,
         launch_seconds=_launch_seconds(launches, nodes),
@@ -128,7 +133,7 @@ def _node_facts(node: NodeRow, held: int, memory: ScalingMemory, unwanted: set[s
     leaving = node.leaving or node.state is NodeState.DRAINING or node.id in unwanted
     return NodeFacts(
         id=node.id,
-        pool=str(node.pool),
+        pool=node.pool,
         slots=node.slots,
         free=node.slots - held,
         idle_since=memory.idle_since.get(node.id),
@@ -137,12 +142,14 @@ def _node_facts(node: NodeRow, held: int, memory: ScalingMemory, unwanted: set[s
         taints=facets(taints_of(node)),
         schedulable=node.state is NodeState.READY,
         leaving=leaving,
+        folder=disk_of(node),
+        lost_since=node.state_since if node.state is NodeState.LOST and state_on_return(node) is None else None,
     )
 
 
 async def held_by_pools(session: AsyncSession, job_ids: Collection[str], now: datetime) -> set[str]:
     """Return the ids of these jobs that a pool would hold if it grew as far as it may."""
-    pools = await rows.autoscaled(session) if job_ids else []
+    pools = await expected_nodes.readable_autoscaled(session) if job_ids else []
     if not pools:
         return set()
     nodes, jobs = await node_rows.present(session), await job_rows.of_ids(session, job_ids)
@@ -155,11 +162,19 @@ async def held_by_pools(session: AsyncSession, job_ids: Collection[str], now: da
 async def _pending(session: AsyncSession, up_since: datetime | None, nodes: Sequence[NodeRow], now: datetime) -> list[PendingJob]:
     """Jobs that wait for slots, those that were stopped by a fault included."""
     known = await load_recovering(session, up_since)
-    recovering = [each.job for each in known if each.wants_slots(now) and each.decide(now) is None]
+    recovering = [each.job for each in known if _waits(each, now)]
     jobs = [*await job_rows.queued(session), *recovering]
     earlier = await earlier_generations.read(session, jobs, nodes, now)
     found = [_pending_job(job, earlier) for job in jobs]
     return [job for job in found if job is not None]
+
+
+def _waits(known: JobSnapshot, now: datetime) -> bool:
+    """Whether a job that was stopped by a fault waits for slots. One that raises waits for something else: the scheduler tells of it."""
+    try:
+        return known.wants_slots(now) and known.decide(now) is None
+    except Exception:  # noqa: BLE001 - see above
+        return False
 
 
 def _pending_job(job: JobRow, earlier: EarlierGenerations) -> PendingJob | None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from paceline.api.schemas.jobs import Failure
-from paceline.api.services.specs.node_facets import label_facets_of, taints_of, tools_for
+from paceline.api.services.specs.node_facets import disk_of, label_facets_of, taints_of, tools_for
 from paceline.api.services.specs.script_stops import stop_of
 from paceline.api.services.specs.stored_specs import readable_spec_of, spec_of
 from paceline.cluster.policy import quiet
@@ -50,9 +50,10 @@ def job_view(
     behind: Collection[str] = (),
     left: GenerationRow | None = None,
     up_since: datetime | None = None,
+    before: Sequence[GenerationRow] = (),
 ) -> JobView:
     """The view of a job. `silent`: nodes whose agent is not connected; `behind`: nodes that have reports to send; `left`: the generation
-    that a gang leaves by changing its members; `up_since`: see `JobView`. A job whose spec cannot be read neither closes up nor runs out of restarts: see
+    that a gang leaves by changing its members; `up_since`: see `JobView`; `before`: earlier generations, the newest first. A job whose spec cannot be read neither closes up nor runs out of restarts: see
     `job_snapshots.JobSnapshot.decide`."""
     spec = readable_spec_of(job)
     is_script = spec is not None and isinstance(spec.workload, ScriptWorkload)
@@ -83,9 +84,20 @@ def job_view(
         saves=spec is not None and derived.saves_when_stopped(spec),
         grace_seconds=grace_of(job.spec.document),
         time_limit=spec.time_limit if spec else None,
+        stepless=stepless([generation, *before]) if generation else 0,
         ran_before=job.ran_seconds,
         up_since=up_since,
     )
+
+
+def stepless(generations: Sequence[GenerationRow]) -> int:
+    """How many of these generations, the newest first, follow on each other without a step. A step that was told late shows where the next one starts."""
+    starts = [generation.start_step for generation in generations]
+    made_step = [
+        generation.first_step_at is not None or later > generation.start_step
+        for generation, later in zip(generations, [starts[0], *starts], strict=False)
+    ]
+    return made_step.index(True) if True in made_step else len(made_step)
 
 
 def _rank_views(
@@ -174,6 +186,7 @@ def gang_view(
         least=min(derived.min_ranks(spec), job.world_size),
         plan=spec.parallelism,
         requirements=requirements_of(spec),
+        one_folder=derived.saves_in_default_folder(spec),
         target=job.world_size,
         most=most,
         ceiling=most if isinstance(spec.workload, ScriptWorkload) else max(job.world_size, derived.micro_batches(spec)),
@@ -259,6 +272,7 @@ def request_for(spec: JobSpec, job_id: str, world_size: int, priority: int, queu
         most_blocks=resources.max_blocks if derived.is_elastic_script(spec) and world_size == spec.world_size else None,
         spread=resources.spread,
         requirements=requirements_of(spec),
+        one_folder=derived.saves_in_default_folder(spec),
     )
 
 
@@ -282,6 +296,7 @@ def node_views(nodes: Sequence[NodeRow], holders: Sequence[SlotHolder]) -> list[
             schedulable=node.state is NodeState.READY,
             labels=label_facets_of(node),
             taints=facets(taints_of(node)),
+            folder=disk_of(node),
         )
         for node in nodes
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from paceline.api.schemas.common import Reason
 from paceline.cluster.policy import placement
-from paceline.parallelism.plan import Coordinates
+from paceline.parallelism.plan import Coordinates, Degrees
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import BuiltinWorkload, EntrypointWorkload, ScriptWorkload
 
@@ -58,6 +59,12 @@ def places_in_mesh(spec: JobSpec, world_size: int) -> Sequence[dict[str, int]]:
     if degrees.servers:
         servers, workers = range(degrees.servers), range(degrees.replicate)
         return [*({"server": number} for number in servers), *({"worker": number} for number in workers)]
+    return _coordinates(degrees, world_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _coordinates(degrees: Degrees, world_size: int) -> Sequence[dict[str, int]]:
+    """Kept, as every look at a job of hundreds of ranks asks for them, and they follow from its plan."""
     return [{str(axis): place for axis, place in Coordinates(degrees, rank).by_axis.items()} for rank in range(world_size)]
 
 

@@ -17,6 +17,12 @@ def label_facets_of(node: NodeRow) -> frozenset[str]:
     return facets(labels_of(node)) | tool_facets_of(node)
 
 
+def disk_of(node: NodeRow) -> str | None:
+    """The identity of the node's default folder for checkpoints; None where other machines may see it, or that is not known."""
+    found = (node.inventory or {}).get("checkpoint_disk")
+    return str(found) if found else None
+
+
 def tool_facets_of(node: NodeRow) -> frozenset[str]:
     """The facets of the tools that a node has. An agent that does not speak of them is taken to have uv, which comes with Paceline, and no container
     engine: a version that knows images also says which engine runs them."""

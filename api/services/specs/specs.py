@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paceline.api.problems import invalid_body
+from paceline.api.field_errors import invalid_body
 from paceline.training.spec.job import JobSpec
 
 

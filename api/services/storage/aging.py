@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
+
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.lifecycle import events
 from paceline.api.services.storage import files, readings
-from paceline.api.services.storage.keeping import Sweep
+from paceline.api.services.storage.keeping import JobTurns, Sweep
 from paceline.cluster.history.storage import CURVES, KeepPolicy, Removal, StorageKind, StoredData, eviction_order, excess
 from paceline.db.models.artifacts import ArtifactRow
+from paceline.db.models.storage import StoredDataRow
 from paceline.db.repositories import aged, deletes, rollups, storage
 from paceline.db.repositories import events as event_rows
+from paceline.db.repositories.artifact_files import FILE
+from paceline.monitoring.words import counted
 
 logger = logging.getLogger(__name__)
 #: Jobs of one kind that are looked at together.
 CANDIDATES = 200
+#: Of a kind of data, beside them: who fills the database adds to it all the time.
+LARGEST = 20
 BATCH = 50
+#: Kinds of artifacts whose removal is told for a job together, and one by one.
+GRADIENTS, TOLD = frozenset({"gradients", "snapshot"}), frozenset({"trace", FILE})
 #: Readings that stay however little room there is.
 SPARED_READINGS = timedelta(hours=1)
-EVENTS_AT_ONCE = 1_000
+EVENTS_AT_ONCE = CHECKPOINTS_AT_ONCE = 1_000
 MARK_EVERY = timedelta(hours=1)
+EVERY_HOUR = "tried again every hour"
 #: A file that has been on its way for longer is given up; sooner where its node is away.
 ARRIVAL, ARRIVAL_FROM_LOST = timedelta(days=7), timedelta(days=1)
 
@@ -31,22 +43,29 @@ ARRIVAL, ARRIVAL_FROM_LOST = timedelta(days=7), timedelta(days=1)
 async def by_age(sweep: Sweep, policy: KeepPolicy) -> None:
     """Delete points, lines and readings that are too old, and the curves of jobs that ended too long ago."""
     await readings.drop_old(sweep.services, sweep.pace, sweep.now, policy.readings)
-    for kind, age in ((StorageKind.POINTS, policy.points), (StorageKind.LINES, policy.lines)):
-        why = f"older than {age.days} days"
-        while not sweep.pace.over:
-            async with sweep.services.metrics.read() as session:
-                mark = await storage.mark_before(session, sweep.now - age)
-                up_to = 0 if mark is None else mark.points if kind is StorageKind.POINTS else mark.lines
-                up_to = min(up_to, await rollups.made_to(session)) if kind is StorageKind.POINTS else up_to
-                job_id = await storage.oldest_owner(session, kind, up_to)
-            if job_id is None:
+    with sweep.turns("delete what is too old of its points, lines and curves") as turns:
+        for kind, age in ((StorageKind.POINTS, policy.points), (StorageKind.LINES, policy.lines)):
+            await _old_rows(sweep, turns, kind, age)
+        why = f"older than {policy.curves.days} days"
+        async for page in _pages(sweep.services, CURVES, before=sweep.now - policy.curves):
+            for row in page:
+                if row.ended and not sweep.pace.over:
+                    await turns.take(row.job_id, partial(sweep.drop, row.job_id, row.kind, why))
+            if sweep.pace.over:
                 break
-            await sweep.drop(job_id, kind, why, up_to=up_to)
-    async with sweep.services.metrics.read() as session:
-        old = await storage.least_recent(session, CURVES, CANDIDATES, before=sweep.now - policy.curves)
-    for row in await _with_ends(sweep.services, [(row.job_id, row.kind, row.bytes) for row in old]):
-        if row.ended and not sweep.pace.over:
-            await sweep.drop(row.job_id, row.kind, f"older than {policy.curves.days} days")
+
+
+async def _old_rows(sweep: Sweep, turns: JobTurns, kind: StorageKind, age: timedelta) -> None:
+    """Delete the points or lines that are older than `age`, those of the job with the oldest first."""
+    while not sweep.pace.over:
+        async with sweep.services.metrics.read() as session:
+            mark = await storage.mark_before(session, sweep.now - age)
+            up_to = 0 if mark is None else mark.points if kind is StorageKind.POINTS else mark.lines
+            up_to = min(up_to, await rollups.made_to(session)) if kind is StorageKind.POINTS else up_to
+            job_id = await storage.oldest_owner(session, kind, up_to, besides=turns.failed)
+        if job_id is None:
+            return
+        await turns.take(job_id, partial(sweep.drop, job_id, kind, f"older than {age.days} days", up_to=up_to))
 
 
 async def by_size(sweep: Sweep, policy: KeepPolicy) -> None:
@@ -56,24 +75,45 @@ async def by_size(sweep: Sweep, policy: KeepPolicy) -> None:
         recent = await storage.mark_before(session, sweep.now - policy.recent)
     total -= await readings.evict(sweep.services, sweep.pace, sweep.now, SPARED_READINGS, excess(total, policy))
     tried: set[Removal] = set()
-    while (left := excess(total, policy)) and not sweep.pace.over:
-        removal = next((each for each in eviction_order(await _candidates(sweep.services), policy) if each not in tried), None)
-        if removal is None:
-            logger.warning("%d bytes of points, curves and lines are stored, and nothing more may go: raise PACELINE_KEEP_SIZE", total)
-            return
-        tried.add(removal)
-        up_to = None
-        if removal.spare_recent:
-            up_to = 0 if recent is None else recent.points if removal.kind == StorageKind.POINTS else recent.lines
-        total -= await sweep.drop(removal.job_id, removal.kind, removal.why, bytes=left, up_to=up_to)
+    with sweep.turns("delete data of it to make room") as turns:
+        while (left := excess(total, policy)) and not sweep.pace.over:
+            removal = next((each for each in eviction_order(await _candidates(sweep.services), policy) if each not in tried), None)
+            if removal is None:
+                logger.warning("%d bytes of points, curves and lines are stored, and nothing more may go: raise PACELINE_KEEP_SIZE", total)
+                return
+            tried.add(removal)
+            up_to = None
+            if removal.spare_recent and policy.recent:
+                up_to = 0 if recent is None else recent.points if removal.kind == StorageKind.POINTS else recent.lines
+            most = left if removal.most is None else min(left, removal.most)
+            drop = partial(sweep.drop, removal.job_id, removal.kind, removal.why, bytes=most, up_to=up_to)
+            total -= await turns.take(removal.job_id, drop) or 0
 
 
 async def _candidates(services: Services) -> list[StoredData]:
-    found: list[tuple[str, str, int]] = []
-    async with services.metrics.read() as session:
-        for kind in (*StorageKind, *CURVES):
-            found += [(row.job_id, row.kind, row.bytes) for row in await storage.least_recent(session, (kind,), CANDIDATES)]
-    return await _with_ends(services, found)
+    """The oldest data of each kind, as far as that of an ended job, any number of living jobs' being older; and the largest."""
+    found: dict[tuple[str, str], StoredData] = {}
+    for kind in (*StorageKind, *CURVES):
+        async for page in _pages(services, (kind,)):
+            found |= {(each.job_id, each.kind): each for each in page}
+            if any(each.ended for each in page):
+                break
+        async with services.metrics.read() as session:
+            largest = await storage.most_stored(session, kind, LARGEST)
+        for each in await _with_ends(services, [(row.job_id, row.kind, row.bytes) for row in largest]):
+            found.setdefault((each.job_id, each.kind), each)
+    return list(found.values())
+
+
+async def _pages(services: Services, kinds: Sequence[str], before: datetime | None = None) -> AsyncIterator[list[StoredData]]:
+    """Read the data of these kinds, that with the oldest additions first, a page at a time."""
+    rows: list[StoredDataRow] = []
+    while True:
+        async with services.metrics.read() as session:
+            rows = await storage.least_recent(session, kinds, CANDIDATES, before=before, after=rows[-1] if rows else None)
+        yield await _with_ends(services, [(row.job_id, row.kind, row.bytes) for row in rows])
+        if len(rows) < CANDIDATES:
+            return
 
 
 async def _with_ends(services: Services, found: list[tuple[str, str, int]]) -> list[StoredData]:
@@ -108,42 +148,75 @@ async def old_events(sweep: Sweep, policy: KeepPolicy) -> None:
             reached = await aged.drop_events(session, reached, mark.events, EVENTS_AT_ONCE)
 
 
+async def old_checkpoints(sweep: Sweep, policy: KeepPolicy) -> None:
+    """Delete the records of deleted checkpoints that are as old as events may be: what was saved lies nowhere any more."""
+    gone = CHECKPOINTS_AT_ONCE
+    while gone == CHECKPOINTS_AT_ONCE and not sweep.pace.over:
+        async with sweep.services.write() as session:
+            gone = await aged.drop_checkpoints(session, sweep.now - policy.events, CHECKPOINTS_AT_ONCE)
+
+
 async def old_ranks(sweep: Sweep, policy: KeepPolicy) -> None:
     """Delete ranks of earlier generations of ended jobs; the newest generation's stay with the job."""
-    while not sweep.pace.over:
-        async with sweep.services.control.read() as session:
-            jobs = await aged.jobs_with_finished_ranks(session, sweep.now - policy.ranks, BATCH)
-        if not jobs:
-            return
-        for job_id, generation in jobs:
-            async with sweep.services.write() as session:
-                left = await aged.drop_ranks(session, job_id, generation)
-            async with sweep.pace.turn(sweep.services) as points:
-                await deletes.forget_marks(points, job_id, generation, keep=left)
+    with sweep.turns("delete ranks of its earlier generations", EVERY_HOUR) as turns:
+        while not sweep.pace.over:
+            async with sweep.services.control.read() as session:
+                jobs = await aged.jobs_with_finished_ranks(session, sweep.now - policy.ranks, BATCH, besides=turns.failed)
+            if not jobs:
+                return
+            for job_id, generation in jobs:
+                await turns.take(job_id, partial(_drop_ranks, sweep, job_id, generation))
+
+
+async def _drop_ranks(sweep: Sweep, job_id: str, generation: int) -> bool:
+    async with sweep.services.write() as session:
+        left = await aged.drop_ranks(session, job_id, generation)
+    async with sweep.pace.turn(sweep.services) as points:
+        await deletes.forget_marks(points, job_id, generation, keep=left)
+    return True
 
 
 async def old_artifacts(sweep: Sweep, policy: KeepPolicy) -> None:
     """Delete files that are too old, files that never arrived, and contents without a row."""
-    services, now = sweep.services, sweep.now
-    async with services.control.read() as session:
-        old = await aged.old_artifacts(session, now - policy.artifacts, BATCH)
-        stuck = await aged.stuck_artifacts(session, now - ARRIVAL, now - ARRIVAL_FROM_LOST, BATCH)
-    for row in old:
-        await _forget(services, row, f"older than {policy.artifacts.days} days", now)
-    for row in stuck:
-        await _forget(services, row, "the rest of it never came from its node", now)
-    await files.drop_old(sweep, policy.artifacts)
+    now = sweep.now
+    why = f"older than {policy.artifacts.days} days"
+    with sweep.turns("delete its old files", EVERY_HOUR) as turns:
+        await _forget_all(sweep, turns, why, lambda session: aged.old_artifacts(session, now - policy.artifacts, BATCH, turns.failed))
+        why = "the rest of it never came from its node"
+        long_ago, from_lost = now - ARRIVAL, now - ARRIVAL_FROM_LOST
+        await _forget_all(sweep, turns, why, lambda session: aged.stuck_artifacts(session, long_ago, from_lost, BATCH, turns.failed))
+        await files.drop_old(sweep, turns, policy.artifacts)
     await _orphans(sweep)
 
 
-async def _forget(services: Services, row: ArtifactRow, why: str, now: datetime) -> None:
-    """Delete the row of a file that never arrived. A node that comes back with the file may offer it again."""
-    await stored_artifacts.remove(services, row)
-    if row.kind == "media":  # there may be tens of thousands
-        return
+async def _forget_all(sweep: Sweep, turns: JobTurns, why: str, find: Callable[[AsyncSession], Awaitable[Sequence[ArtifactRow]]]) -> None:
+    """Delete the artifacts that `find` returns, a batch at a time and at least one batch, until there are no more or the pass is over. A node
+    that comes back with one may offer it again. A trace or a file has an event of its own; of gradients, of which there may be thousands, a
+    job has one event; media, refusals and notes of limits go without."""
+    gradients: dict[str, list[int]] = {}  # their sizes, by job
+    while True:
+        async with sweep.services.control.read() as session:
+            rows = await find(session)
+        for row in rows:
+            if await turns.take(row.job_id, partial(_forget, sweep, row, why)) and row.error is None and row.kind in GRADIENTS:
+                gradients.setdefault(row.job_id, []).append(row.bytes)
+        if len(rows) < BATCH or sweep.pace.over:
+            break
+    for job_id, sizes in gradients.items():
+        await _tell_gradients(sweep, job_id, sizes, why)
+
+
+async def _forget(sweep: Sweep, row: ArtifactRow, why: str) -> bool:
+    await stored_artifacts.remove(sweep.services, row)
+    if row.error is None and row.kind in TOLD:
+        await _tell(sweep, row, why)
+    return True
+
+
+async def _tell(sweep: Sweep, row: ArtifactRow, why: str) -> None:
     what = "trace" if row.path is None else "file"
     subject = f"the trace of steps {row.first_step} to {row.last_step} of rank {row.rank}" if row.path is None else f"the file {row.path}"
-    async with services.write() as session:
+    async with sweep.services.write() as session:
         await events.record(
             session,
             type=f"job.{what}_removed",
@@ -153,7 +226,21 @@ async def _forget(services: Services, row: ArtifactRow, why: str, now: datetime)
             job_id=row.job_id,
             generation=row.generation,
             data={"artifact_id": row.id, "rank": row.rank, "bytes": row.bytes},
-            time=now,
+            time=sweep.now,
+        )
+
+
+async def _tell_gradients(sweep: Sweep, job_id: str, sizes: Sequence[int], why: str) -> None:
+    async with sweep.services.write() as session:
+        await events.record(
+            session,
+            type="job.gradients_removed",
+            actor=SYSTEM,
+            cause=why,
+            message=f"{counted(len(sizes), 'record')} of gradients ({sum(sizes):,} bytes) {'was' if len(sizes) == 1 else 'were'} removed: {why}",
+            job_id=job_id,
+            data={"records": len(sizes), "bytes": sum(sizes)},
+            time=sweep.now,
         )
 
 

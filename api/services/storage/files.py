@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from paceline.api.core.identity import SYSTEM
 from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.lifecycle import events
-from paceline.api.services.storage.keeping import Sweep
+from paceline.api.services.storage.keeping import JobTurns, Sweep
 from paceline.db.repositories import artifact_files
 from paceline.monitoring.words import plural
 
@@ -15,16 +16,20 @@ JOBS_AT_ONCE = 20
 BATCH = 50
 
 
-async def drop_old(sweep: Sweep, age: timedelta) -> None:
-    """Delete files of ended jobs that were stored longer ago than `age`, for as long as the pass lasts."""
-    async with sweep.services.control.read() as session:
-        jobs = await artifact_files.old_jobs(session, sweep.now - age, JOBS_AT_ONCE)
-    for job_id, _ in jobs:
-        if not sweep.pace.over:
-            await _drop(sweep, job_id, age)
+async def drop_old(sweep: Sweep, turns: JobTurns, age: timedelta) -> None:
+    """Delete files of jobs that ended longer ago than `age` and that were stored before then, for as long as the pass lasts."""
+    while not sweep.pace.over:
+        async with sweep.services.control.read() as session:
+            jobs = await artifact_files.old_jobs(session, sweep.now - age, JOBS_AT_ONCE, besides=turns.failed)
+        for job_id in jobs:
+            if not sweep.pace.over:
+                await turns.take(job_id, partial(_drop, sweep, job_id, age))
+        if len(jobs) < JOBS_AT_ONCE:
+            return
 
 
-async def _drop(sweep: Sweep, job_id: str, age: timedelta) -> None:
+async def _drop(sweep: Sweep, job_id: str, age: timedelta) -> int:
+    """Delete the old files of a job. Returns how many there were."""
     count = size = 0
     while not sweep.pace.over:
         async with sweep.services.control.read() as session:
@@ -46,3 +51,4 @@ async def _drop(sweep: Sweep, job_id: str, age: timedelta) -> None:
             data={"files": count, "bytes": size},
             time=sweep.now,
         )
+    return count

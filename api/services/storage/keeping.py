@@ -1,19 +1,24 @@
-"""Deletes data that is no longer kept: a few thousand rows in a transaction, with a rest after each, so that storing goes on beside it."""
+"""Deletes data that is no longer kept: a few thousand rows in a transaction, with a rest after each, so that storing goes on beside it. A job
+whose data cannot be deleted holds up no other."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
+from paceline.api.core.troubles import Subject
 from paceline.api.services.lifecycle import events
+from paceline.api.services.lifecycle.isolation import TRIED_AGAIN, PhaseTurns
 from paceline.cluster.history.storage import BUCKET_BYTES, CURVES, LEVEL_OF, StorageKind, curve_kind, loss
 from paceline.db.repositories import aged, deletes, storage
 from paceline.db.repositories.deletes import Gone
@@ -25,6 +30,8 @@ LEAST_ROWS, FIRST_ROWS, MOST_ROWS = 200, 1_000, 5_000
 PASS_SECONDS = 3.0
 #: A job that ages out day by day says so once a day.
 TELL_AGAIN = timedelta(days=1)
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -70,6 +77,25 @@ class DeletedData:
 
 
 @dataclass
+class JobTurns:
+    """The turns of jobs in one part of a pass. `failed`: jobs whose turn raised, now or a moment ago; the rest of the part leaves them out."""
+
+    turns: PhaseTurns
+    failed: set[str] = field(default_factory=set)
+
+    @property
+    def task(self) -> str:
+        return self.turns.task
+
+    async def take(self, job_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
+        """The result of `work`, which is never None. None where the job is held up."""
+        result = None if job_id in self.failed else await self.turns.take(Subject("job", job_id), work)
+        if result is None:
+            self.failed.add(job_id)
+        return result
+
+
+@dataclass
 class Sweep:
     """One pass over the stored data; `losses` by job and kind."""
 
@@ -77,6 +103,14 @@ class Sweep:
     now: datetime
     pace: DeletionPace
     losses: dict[tuple[str, str], DeletedData] = field(default_factory=dict)
+
+    @contextmanager
+    def turns(self, task: str, outlook: str = TRIED_AGAIN) -> Iterator[JobTurns]:
+        """The turns of one part of the pass. A job that failed in an earlier pass, and had nothing to do in this one, is forgotten."""
+        turns = JobTurns(PhaseTurns(self.services, task, self.now, outlook))
+        yield turns
+        if not self.pace.over:
+            self.services.troubles.forget_all_but(task, turns.failed)
 
     async def drop(self, job_id: str, kind: str, why: str, *, bytes: int | None = None, up_to: int | None = None) -> int:
         """Delete the oldest data of one kind of a job, until there is no more, `bytes` are gone, or the pass is over. Returns the
@@ -128,16 +162,18 @@ class Sweep:
     async def _drop_window(
         self, job_id: str, level: int, names: list[str], ranks: range, buckets: tuple[int, int], left: int | None
     ) -> Gone:
-        """Delete the lowest buckets: at most what makes up `left`, in a transaction for each name."""
+        """Delete the lowest buckets: at most what makes up `left`. A transaction takes as many names as its rows allow: one each would keep
+        the jobs that come with a thousand names ahead of what deletes them."""
         first, last = buckets
         width = max(1, self.pace.rows // len(ranks))
         if left is not None:
             width = min(width, -(-left // (BUCKET_BYTES * len(ranks) * len(names))))
         window = range(first, min(first + width, last + 1))
         found = DeletedData("")
-        for name in names:
+        at_once = max(1, self.pace.rows // (len(ranks) * len(window)))
+        for start in range(0, len(names), at_once):
             async with self.pace.turn(self.services) as session:
-                found.add(await deletes.drop_buckets(session, job_id, name, level, ranks, window))
+                found.add(await deletes.drop_buckets(session, job_id, names[start : start + at_once], level, ranks, window))
         return Gone(found.rows, found.bytes, found.to_step)
 
     async def drop_everything(self, job_id: str, why: str) -> bool:
@@ -157,16 +193,21 @@ class Sweep:
     async def record_losses(self) -> None:
         """Record one event for each job that lost data, once a day at most."""
         jobs = {job_id for (job_id, _), lost in self.losses.items() if lost.rows}
-        for job_id in sorted(jobs):
-            mine = {kind: lost for (job, kind), lost in self.losses.items() if job == job_id and lost.rows}
-            async with self.services.metrics.read() as session:
-                told = [row.told_at for kind, row in (await storage.of_job(session, job_id)).items() if kind in mine]
-            if told and all(each is not None and self.now - each < TELL_AGAIN for each in told):
-                continue
-            async with self.services.metrics.write() as session:
-                await storage.note_reported(session, job_id, list(mine), self.now)
-            async with self.services.write() as session:
-                await self._record(session, job_id, mine)
+        with self.turns("tell what was deleted of it", "its history lacks that") as turns:
+            for job_id in sorted(jobs):
+                await turns.take(job_id, partial(self._record_losses_of, job_id))
+
+    async def _record_losses_of(self, job_id: str) -> bool:
+        mine = {kind: lost for (job, kind), lost in self.losses.items() if job == job_id and lost.rows}
+        async with self.services.metrics.read() as session:
+            told = [row.told_at for kind, row in (await storage.of_job(session, job_id)).items() if kind in mine]
+        if told and all(each is not None and self.now - each < TELL_AGAIN for each in told):
+            return False
+        async with self.services.metrics.write() as session:
+            await storage.note_reported(session, job_id, list(mine), self.now)
+        async with self.services.write() as session:
+            await self._record(session, job_id, mine)
+        return True
 
     async def _record(self, session: AsyncSession, job_id: str, lost: dict[str, DeletedData]) -> None:
         await events.record(

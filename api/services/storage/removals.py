@@ -6,6 +6,7 @@ The job itself stays: its spec, how it ended, its generations, incidents, histor
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -88,24 +89,20 @@ def _asked(with_checkpoints: bool) -> str:
 
 async def carry_out(sweep: Sweep) -> None:
     """Carry out as much of the requests as the pass has time for. Points whose roll-ups are still to be made would stay, so those come
-    first. A request that cannot be carried out holds up no other, and is raised at the end."""
-    async with sweep.services.control.read() as session:
-        wanted = await aged.open_removals(session, AT_ONCE)
-    if wanted:
-        await rollups.refresh(sweep.services, sweep.pace, sweep.now)
-    failed: list[Exception] = []
-    for row in wanted:
-        if sweep.pace.over:
-            break
-        try:
-            await _carry_out(sweep, row.job_id, f"{row.asked_by} asked for it")
-        except Exception as error:  # noqa: BLE001 - raised below
-            failed.append(error)
-    if failed:
-        raise failed[0]
+    first. However many requests cannot be carried out, they hold up no other."""
+    with sweep.turns("delete its data, as was asked for") as turns:
+        async with sweep.services.control.read() as session:
+            wanted = await aged.open_removals(session, AT_ONCE + len(sweep.services.troubles.failed(turns.task)))
+        if wanted:
+            await rollups.refresh(sweep.services, sweep.pace, sweep.now)
+        for row in wanted:
+            if sweep.pace.over:
+                break
+            await turns.take(row.job_id, partial(_carry_out, sweep, row.job_id, f"{row.asked_by} asked for it"))
 
 
-async def _carry_out(sweep: Sweep, job_id: str, why: str) -> None:
+async def _carry_out(sweep: Sweep, job_id: str, why: str) -> bool:
+    """Carry one request out as far as the pass has time. Returns whether nothing is left."""
     services = sweep.services
     finished = await sweep.drop_everything(job_id, why)
     gone = sum(lost.bytes for (job, _), lost in sweep.losses.items() if job == job_id)
@@ -119,6 +116,7 @@ async def _carry_out(sweep: Sweep, job_id: str, why: str) -> None:
         if finished and not left:
             row.done_at = sweep.now
             await _record(session, job_id, "job.data_removed", SYSTEM, why, f"its data was removed: {why}", sweep.now)
+    return finished and not left
 
 
 async def _remove_files(sweep: Sweep, job_id: str) -> tuple[int, bool]:

@@ -4,6 +4,9 @@ points. Readers add the points that it has not got to (`db/repositories/rollups.
 Points are looked through in windows, in the order of arrival. A transaction that puts points into the roll-ups of a rank moves the rank's
 mark over them; the last one of a window moves the mark of every rank. A transaction that finds other marks than the window began with has
 met another refresh, and ends this one.
+
+A job whose points cannot be rolled up holds up no other: those of the window are passed over, which is told. To wait for them would mean to
+read all points since then again and again, of every job.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
+from paceline.api.core.troubles import Subject
+from paceline.api.services.lifecycle.isolation import PhaseTurns
 from paceline.api.services.storage.keeping import DeletionPace
 from paceline.cluster.history.storage import BUCKET_BYTES, curve_kind
 from paceline.db.repositories import rollups, storage
@@ -56,11 +62,13 @@ class RollupWindow:
 
 async def refresh(services: Services, pace: DeletionPace, now: datetime) -> bool:
     """Make the roll-ups of all points that are stored now. False: the pace's time was over before, or another refresh is under way."""
+    turns = PhaseTurns(services, "put its points into its curves", now, "its curves lack those points", passes_over=True)
+    await turns.forget_ended_jobs()
     async with services.metrics.read() as session:
         newest = await rollups.newest_seq(session)
     while not pace.over:
         window = await _read_window(services)
-        if window.last > window.made.every and not await _store(services, pace, window, now):
+        if window.last > window.made.every and not await WindowStore(turns, pace, window).store():
             return False
         if window.last >= newest:
             return True
@@ -101,20 +109,52 @@ def slices(tail: Sequence[TailRecord], made: Marks) -> list[Slice]:
     return found
 
 
-async def _store(services: Services, pace: DeletionPace, window: RollupWindow, now: datetime) -> bool:
-    """Store slice by slice, some in each transaction. Returns False where another refresh has moved the marks."""
-    waiting = deque(window.slices)
-    while True:
-        taken, found = await asyncio.to_thread(_take, waiting, pace.rows)
-        async with pace.turn(services) as session:
-            await rollups.lock(session)
-            if not is_next(taken, window.made, await rollups.marks(session, {job_id for job_id, _ in (each.rank for each in taken)})):
-                return False
-            await _add(session, found, now)
-            reached = {each.rank: each.last for each in taken}
-            await rollups.move_marks(session, reached if waiting else {EVERY_RANK: window.last})
-        if not waiting:
-            return True
+@dataclass
+class WindowStore:
+    """Stores the roll-ups of one window: those of all jobs together, or job by job where that raises."""
+
+    turns: PhaseTurns
+    pace: DeletionPace
+    window: RollupWindow
+    _met_another: bool = False
+
+    async def store(self) -> bool:
+        """Store slice by slice, some in each transaction. Returns False where another refresh has moved the marks."""
+        by_job: defaultdict[str, list[Slice]] = defaultdict(list)
+        for each in self.window.slices:
+            by_job[each.rank[0]].append(each)
+        await self.turns.take_together(list(by_job), self._subject, partial(self._store_jobs, by_job), at_once=max(1, len(by_job)))
+        if not self._met_another:
+            async with self.pace.turn(self.turns.services) as session:
+                await self._lock(session)
+                if not self._met_another:
+                    await rollups.move_marks(session, {EVERY_RANK: self.window.last})
+        return not self._met_another
+
+    def _subject(self, job_id: str) -> Subject:
+        """The job. What failed in another window says nothing of this one, so that each is tried."""
+        return Subject("job", job_id, self.window.last)
+
+    async def _store_jobs(self, by_job: Mapping[str, Sequence[Slice]], job_ids: Sequence[str]) -> int:
+        """Store what is not stored yet of these jobs: a turn that all of them shared may have come some way. Returns how many slices."""
+        async with self.turns.services.metrics.read() as session:
+            marks = await rollups.marks(session, job_ids)
+        waiting = deque(each for job_id in job_ids for each in by_job[job_id] if each.last > marks.of(each.rank))
+        count = len(waiting)
+        while waiting and not self._met_another:
+            taken, found = await asyncio.to_thread(_take, waiting, self.pace.rows)
+            async with self.pace.turn(self.turns.services) as session:
+                await self._lock(session, taken)
+                if not self._met_another:
+                    await _add(session, found, self.turns.now)
+                    await rollups.move_marks(session, {each.rank: each.last for each in taken})
+        return count
+
+    async def _lock(self, session: AsyncSession, taken: Sequence[Slice] = ()) -> None:
+        """Take the lock under which marks move, and see whether another refresh has moved them."""
+        await rollups.lock(session)
+        now = await rollups.marks(session, {job_id for job_id, _ in (each.rank for each in taken)})
+        self._met_another = self._met_another or not is_next(taken, self.window.made, now)
 
 
 def _take(waiting: deque[Slice], most: int) -> tuple[list[Slice], dict[Key, Bucket]]:

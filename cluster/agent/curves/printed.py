@@ -1,14 +1,14 @@
 """Numbers in the lines that a script prints: `step 120 loss 2.31`. Pure.
 
-A line counts only where all of it is understood: a step, then names with numbers, a loss among them. Anything else in it, even one
-word, makes it a line like any other: a curve that is missing is better than one that is wrong.
+A line counts only where all of it is understood: a step or an epoch, then names with numbers, a loss among them. Anything else in it, even
+one word, makes it a line like any other: a curve that is missing is better than one that is wrong.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paceline.monitoring.names import our_name
 from paceline.monitoring.points import MAX_STEP
@@ -19,20 +19,51 @@ _NUMBER = r"[-+]?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][-+]?[0-9
 _PART = r"train|training|val|valid|validation|eval|evaluation|test"
 #: What loggers put before a message: a rank, a time, a logger's name and a level.
 _PREFIX = re.compile(
-    r"\s*(?:\[rank0\]:\s*)?"
+    r"\s*(?:\[(?i:rank|gpu) ?0\]:?\s*)?"
     r"(?:\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?\]?[ ]?)?"
     r"(?:- )?(?:[\w.]{1,80} - )?(?:\[?(?:INFO|DEBUG)\]?(?::[\w.]{1,80}:| - [\w.]{1,80} - |[ ]?[-:|] ?| ))?(?:- )?"
 )
 _BETWEEN = re.compile(r"[\s,;|\[\]()-]*")
 _STEP = re.compile(
-    r"(?:(?:global|train|training)[ _])?(?:step|iter|iteration)s?\b[\s:=#]*([0-9]{1,16})(?:/[0-9]{1,16})?(?![\w.%/])(?:\s*:)?", re.I
+    r"(?:(?:global|train|training)[ _])?(?:step|iter|iteration|batch)(?:e?s)?\b[\s:=#]*\[?([0-9]{1,16})(?:/([0-9]{1,16}))?(?![\w.%/])\]?(?:\s*:)?",
+    re.I,
 )
 _GOES_ON = re.compile(r"[\w.%]")
-_EPOCH = re.compile(rf"epoch\b[\s:=#]*({_NUMBER})(?:/[0-9]{{1,16}})?(?![\w%/])(?:\s*:)?", re.I)
+_EPOCH = re.compile(rf"epoch\b[\s:=#]*\[?({_NUMBER})(?:/[0-9]{{1,16}})?(?![\w%/])\]?(?:\s*:)?", re.I)
 _VALUE = re.compile(rf"((?:(?:{_PART}) )?[a-z][\w./]{{0,80}})(\s*[:=]\s*|\s+)([0-9]{{1,6}}(?::[0-9]{{2}}){{1,2}}|{_NUMBER})", re.I)
 #: Names that need neither ':' nor '=' before their number: `step 5 loss 2.0 lr 1e-4`.
 _WELL_KNOWN = re.compile(
     rf"(?:(?:{_PART})[ _/])?(?:loss|acc|accuracy|(?:grad_?|gradient_)?norm|lr|learning_rate|ppl|perplexity|mfu|time|dt|eta)", re.I
+)
+#: Words that a number may follow without being named by them: `loss 2.31 after 12`.
+_NO_NAMES = frozenset(
+    [
+        "of",
+        "in",
+        "at",
+        "to",
+        "from",
+        "on",
+        "after",
+        "before",
+        "with",
+        "for",
+        "is",
+        "was",
+        "over",
+        "under",
+        "than",
+        "and",
+        "by",
+        "per",
+        "best",
+        "step",
+        "steps",
+        "iter",
+        "iteration",
+        "epoch",
+        "batch",
+    ]
 )
 _UNIT = re.compile(
     r"\s?(?:%|(?:ms|us|s|sec|secs|seconds|min|mins|h|[kmg]i?b|it/s|s/it|tok/s|tokens/s|tok/sec|tokens/sec|samples/s)\b)", re.I
@@ -48,11 +79,16 @@ _CLOCKS = frozenset({"time", "dt", "eta", "elapsed", "duration", "timestamp", "s
 
 @dataclass(frozen=True)
 class PrintedStep:
-    """The numbers of one step that a line prints. `epoch` is None where the line names no epoch."""
+    """The numbers of one step that a line prints.
 
-    step: int
+    `step` is None where the line names an epoch alone, `epoch` where it names none, `of` where it does not say of how many steps this is one:
+    100/600.
+    """
+
+    step: int | None
     epoch: float | None
     values: tuple[tuple[str, float], ...]
+    of: int | None = None
 
 
 def read_line(line: str) -> PrintedStep | None:
@@ -73,7 +109,7 @@ def _prefix(text: str) -> int:
 def _is_certain(found: PrintedStep) -> bool:
     names = [name for name, _ in found.values]
     has_loss = any("loss" in name.lower() for name in names)
-    return has_loss and len(set(names)) == len(names) <= MOST_VALUES and found.step <= MAX_STEP
+    return has_loss and len(set(names)) == len(names) <= MOST_VALUES and (found.step or 0) <= MAX_STEP
 
 
 def _of_mapping(message: str) -> PrintedStep | None:
@@ -97,30 +133,54 @@ def _of_mapping(message: str) -> PrintedStep | None:
 
 
 def _of_words(message: str) -> PrintedStep | None:
-    """Read a line of names and numbers, `step 120 | loss 2.31, lr 1e-4`: the step first, except for an epoch."""
-    step: int | None = None
-    epoch: float | None = None
-    values: list[tuple[str, float]] = []
+    """Read a line of names and numbers, `step 120 | loss 2.31, lr 1e-4`: the step or the epoch first."""
+    line = _Line()
     place = _skip(message, 0)
     while place < len(message):
-        if step is None:
-            if found := _STEP.match(message, place):
-                step = int(found[1])
-            elif epoch is None and (found := _EPOCH.match(message, place)):
-                epoch = float(found[1])
-            else:
+        end = line.take(message, place)
+        if end is None or _GOES_ON.match(message, end):  # it is more than a number
+            return None
+        place = _skip(message, end)
+    return line.found()
+
+
+@dataclass
+class _Line:
+    """As much of a line as was read so far."""
+
+    step: int | None = None
+    of: int | None = None
+    epoch: float | None = None
+    values: list[tuple[str, float]] = field(default_factory=list)
+
+    def take(self, message: str, place: int) -> int | None:
+        """Read what begins at `place`. Returns where it ends; None where it is not understood."""
+        if self.step is None and (found := _STEP.match(message, place)):
+            self.step, self.of = int(found[1]), int(found[2]) if found[2] else None
+        elif self.step is None and self.epoch is None:
+            if (found := _EPOCH.match(message, place)) is None:
                 return None
-        elif (found := _VALUE.match(message, place)) and (found[2].strip() or _WELL_KNOWN.fullmatch(found[1])):
+            self.epoch = float(found[1])
+        elif (found := _VALUE.match(message, place)) and self._is_named(found[1], found[2]):
             unit = _UNIT.match(message, found.end())
             if unit is None and ":" not in found[3]:
-                values.append((found[1], float(found[3])))
+                self.values.append((found[1], float(found[3])))
             found = unit or found
         elif not (found := _MEASURE.match(message, place)):
             return None
-        if _GOES_ON.match(message, found.end()):  # it is more than a number
+        return found.end()
+
+    def _is_named(self, name: str, sign: str) -> bool:
+        """Whether `name` is that of the number behind it: by ':' or '=', because it is well known, or because a loss stands before it, so that the
+        line is a list of numbers."""
+        if sign.strip() or _WELL_KNOWN.fullmatch(name):
+            return True
+        return name.lower() not in _NO_NAMES and any("loss" in known.lower() for known, _ in self.values)
+
+    def found(self) -> PrintedStep | None:
+        if self.step is None and (self.epoch is None or not self.epoch.is_integer() or self.epoch < 0):
             return None
-        place = _skip(message, found.end())
-    return None if step is None else PrintedStep(step, epoch, _without_clocks(_tagged(values)))
+        return PrintedStep(self.step, self.epoch, _without_clocks(_tagged(self.values)), self.of)
 
 
 def _skip(message: str, place: int) -> int:

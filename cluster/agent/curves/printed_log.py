@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paceline.cluster.agent.curves.printed import LONGEST_LINE, PrintedStep, read_line
+from paceline.cluster.agent.curves.printed_steps import GoesBackError, StepCounter
 from paceline.cluster.agent.curves.rank_curves import RankCurves
 from paceline.monitoring.event_reader import Scalars
 from paceline.monitoring.files import open_file
@@ -63,9 +64,10 @@ class PrintedCurves:
 
     def __init__(self, curves: RankCurves, output: Path) -> None:
         self._curves, self._tail, self._output = curves, PrintedLogTail(output), output
-        self._held: list[tuple[float, PrintedStep]] = []
+        self._held: list[tuple[float, int, PrintedStep]] = []  # when it was read, the step of the whole run, and the line
+        self._counter = StepCounter()
         self._is_telling = curves.claim_printed(HOW)  # an earlier reader of this generation has begun
-        self._newest, self._backwards, self._reported = -1, 0, 0
+        self._backwards, self._reported = 0, 0
         self.is_over = False
 
     def poll(self, now: float, *, others_report: bool, ended: bool) -> bool:
@@ -91,31 +93,36 @@ class PrintedCurves:
 
     def _take(self, now: float, steps: Iterable[PrintedStep]) -> None:
         for count, found in enumerate(steps):
-            if found.step < self._newest:
+            if found.step is not None and self._counter.counts_epochs and not self._is_telling:
+                self._counter, self._held = StepCounter(), []  # what was read so far were summaries beside the steps
+            try:
+                step = self._counter.step_of(found)
+            except GoesBackError:
                 self._backwards += 1
                 if self._backwards >= MOST_BACKWARDS or not self._is_telling:
                     return self._end("their steps go back, as of a loop that counts anew in each epoch: use paceline.log")
                 continue
-            self._newest = found.step
+            if step is None:
+                continue
             if count >= MOST_OF_A_POLL:
                 self._curves.warn(
-                    "printed numbers", f"over {MOST_OF_A_POLL} lines a second: print fewer, or use paceline.log", f"step {found.step}"
+                    "printed numbers", f"over {MOST_OF_A_POLL} lines a second: print fewer, or use paceline.log", f"step {step}"
                 )
                 continue
-            self._held.append((now, found))
+            self._held.append((now, step, found))
         if len(self._held) > MOST_HELD:
             self._end()
         return None
 
     def _is_proven(self, now: float, ended: bool) -> bool:
         """Whether enough lines were read to trust their steps. Steps that begin again in each epoch show that only at the next epoch."""
-        if len({found.step for _, found in self._held}) < LEAST_LINES:
+        if len({step for _, step, _ in self._held}) < LEAST_LINES:
             return False
-        epochs = {found.epoch for _, found in self._held}
+        epochs = {found.epoch for _, _, found in self._held}
         return ended or (now - self._held[0][0] >= SETTLE_SECONDS and (epochs == {None} or len(epochs) > 1))
 
     def _report_step(self) -> None:
-        self._curves.add(Scalars(found.step, moment, list(found.values)) for moment, found in self._held)
+        self._curves.add(Scalars(step, moment, list(found.values)) for moment, step, found in self._held)
         self._reported += len(self._held)
         self._held = []
         if self._reported > MOST_TOLD:
@@ -124,7 +131,7 @@ class PrintedCurves:
     def _end(self, why: str = "") -> None:
         """Stop reading. `why` goes into the job's history where some of the lines were reported already."""
         if why and self._is_telling:
-            self._curves.warn("printed numbers", why, f"step {self._newest}")
+            self._curves.warn("printed numbers", why, f"step {self._counter.newest}")
         self.is_over = True
         if not self._is_telling:
             self._held = []

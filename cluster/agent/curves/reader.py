@@ -63,6 +63,7 @@ class CurveReader:
         self._state_runs = Runs()
         self._open_files_at = 0.0
         self._printed: PrintedCurves | None = None
+        self._files_report = False  # a file gave rank 0, whose curves are drawn, a scalar: files of graphs or texts alone do not
         self.update(watch)
 
     def update(self, watch: Watch) -> None:
@@ -184,6 +185,7 @@ class CurveReader:
                 scalars = followed.file.read()
                 self._ranks[followed.rank].add(scalars, followed.prefix)
                 found = found or bool(scalars)
+                self._files_report |= bool(scalars) and followed.rank == 0
                 if not scalars:
                     break
         return found
@@ -208,7 +210,7 @@ class CurveReader:
             return False
         if self._printed is None:
             self._printed = PrintedCurves(self._ranks[0], RankFolder.at(Path(zero.folder)).output)
-        others_report = bool(self._followed or self._states) or any(curves.rank_records for curves in self._ranks.values())
+        others_report = self._files_report or any(curves.rank_records for curves in self._ranks.values())
         return self._printed.poll(time.time(), others_report=others_report, ended=zero.exited)
 
     # -- trainer_state.json: transformers writes it where rank 0 is
@@ -253,5 +255,6 @@ class CurveReader:
                 if time.monotonic() - self._states[path] > STATE_SECONDS:
                     raise
             if scalars:
+                self._files_report = True
                 self._ranks[0].add(scalars, self._state_runs.prefix(output_folder(path)))
         return bool(scalars)

@@ -21,13 +21,14 @@ class RecordedSteps:
         self._most = most
         self._steps: dict[str, set[int]] = {}
         self._floors: dict[str, int] = {}  # all steps below are told
+        self._floor = 0  # the same, of every name
         self._count = 0
         self.newest = -1
 
     def add(self, name: str, step: int) -> bool:
         """Note a step of a metric. Returns False where it was recorded before."""
         steps = self._steps.setdefault(name, set())
-        if step in steps or step < self._floors.get(name, 0):
+        if step in steps or step < max(self._floor, self._floors.get(name, 0)):
             return False
         steps.add(step)
         self._count += 1
@@ -35,6 +36,10 @@ class RecordedSteps:
         if self._count > self._most:
             self._forget()
         return True
+
+    def count_as_told(self, step: int) -> None:
+        """Count all steps before `step` as recorded, of every metric."""
+        self._floor = max(self._floor, step)
 
     def has_room_for(self, name: str) -> bool:
         return name in self._steps or len(self._steps) < MAX_NAMES
@@ -48,15 +53,23 @@ class RecordedSteps:
 
 
 class SpoolWatch:
-    """Reads everything that is written into a rank's spool, by whichever process."""
+    """Reads everything that is written into a rank's spool, by whichever process. Where its head is gone, the steps before the first one that is
+    left count as recorded: which of them were cannot be known any more."""
 
     def __init__(self, path: Path, recorded_steps: RecordedSteps) -> None:
         self._reader, self._reported = SpoolReader(path), recorded_steps
-        self.records = 0  # that were seen, of all writers
+        self._is_behind_gap = False
+
+    @property
+    def records(self) -> int:
+        """The records that were written up to the last look, by all writers."""
+        return self._reader.records
 
     def catch_up(self) -> None:
+        before = self.records
         while payloads := self._reader.read():
-            self.records += len(payloads)
+            self._is_behind_gap |= self.records - len(payloads) > before
+            before = self.records
             for payload in payloads:
                 self._note(payload)
 
@@ -65,6 +78,9 @@ class SpoolWatch:
             record = _decoder.decode(payload)
         except (ValueError, RecursionError):  # the rank's own doing: the uploader tells of it
             return
+        if self._is_behind_gap:
+            self._reported.count_as_told(record.step)
+            self._is_behind_gap = False
         for name in record.values:
             self._reported.add(name, record.step)
 

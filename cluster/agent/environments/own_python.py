@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -22,8 +23,12 @@ from paceline.cluster.agent.supervisor import SPAWNER
 from paceline.location import ROOT
 
 LOOK_SECONDS = 60.0
+#: A killed interpreter is gone after so long, unless its disk does not answer.
+KILLED_SECONDS = 5.0
 #: The most that is read of each of the interpreter's streams: it is a job's program, and may print without end.
 MOST_BYTES = 1 << 16
+#: The errors of a start that comes to the same another time.
+_REFUSALS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOEXEC})
 _LOOK = """
 import importlib.metadata, json, platform, sys, sysconfig
 try:
@@ -40,6 +45,10 @@ class PythonRefusedError(Exception):
     """The interpreter cannot be used on this node. The message says why, and the way out."""
 
 
+class PythonNotAnsweringError(OSError):
+    """The node is too busy, or its disk too slow, to run the interpreter: another try may help."""
+
+
 class InterpreterFacts(msgspec.Struct, frozen=True):
     """An interpreter, as it describes itself."""
 
@@ -52,7 +61,8 @@ class InterpreterFacts(msgspec.Struct, frozen=True):
 async def look_at(
     path: str, node: NodePython, variables: Mapping[str, str], account: Account | None, *, is_script: bool
 ) -> InterpreterFacts:
-    """InterpreterFacts at the interpreter `path` by running it. Raises PythonRefusedError where the job's ranks cannot have it."""
+    """InterpreterFacts at the interpreter `path` by running it. Raises PythonRefusedError where the job's ranks cannot have it, and
+    PythonNotAnsweringError."""
     where = f"environment.python={path}"
     if not os.path.exists(path):
         raise PythonRefusedError(
@@ -97,6 +107,8 @@ async def _run(path: str, where: str, variables: Mapping[str, str], account: Acc
             **({} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}),  # type: ignore[arg-type]
         )
     except OSError as error:
+        if error.errno not in _REFUSALS:
+            raise PythonNotAnsweringError(f"{where} does not start on this node now: {error.strerror}") from error
         raise PythonRefusedError(f"{where} does not start on this node: {error.strerror}") from error
     try:
         async with asyncio.timeout(LOOK_SECONDS):
@@ -104,13 +116,16 @@ async def _run(path: str, where: str, variables: Mapping[str, str], account: Acc
             await process.wait()
         return msgspec.json.decode(said, type=InterpreterFacts)
     except TimeoutError:
-        raise PythonRefusedError(f"{where} did not say its version within {LOOK_SECONDS:g} s on this node") from None
+        raise PythonNotAnsweringError(f"{where} did not say its version within {LOOK_SECONDS:g} s on this node") from None
     except msgspec.DecodeError:
         last = (errors.decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
         raise PythonRefusedError(f"{where} is no Python that runs on this node: {last}") from None
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILLED_SECONDS):
+                await process.wait()
 
 
 async def _read_some(process: asyncio.subprocess.Process, stream: asyncio.StreamReader | None) -> bytes:

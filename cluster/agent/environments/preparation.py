@@ -11,24 +11,35 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.environments.built import BuiltEnvironments
 from paceline.cluster.agent.environments.node_python import NodePython, this_python
-from paceline.cluster.agent.environments.own_python import PythonRefusedError, key_of_python, look_at, spawner_command, variables_of
+from paceline.cluster.agent.environments.own_python import (
+    PythonNotAnsweringError,
+    PythonRefusedError,
+    key_of_python,
+    look_at,
+    spawner_command,
+    variables_of,
+)
 from paceline.cluster.agent.environments.uv import BuildFailedError, IndexUnreachableError
-from paceline.cluster.agent.spawner_fleet import SpawnerFailedError, SpawnerFleet, environment_command
+from paceline.cluster.agent.spawner_fleet import SpawnerFailedError, SpawnerFleet, SpawnerInterruptedError, environment_command
 from paceline.monitoring.files import Appender
 from paceline.training.link import Interpreter, RankOrder
 from paceline.training.rank_folder import RankFolder
-from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import ScriptWorkload
+
+if TYPE_CHECKING:
+    from paceline.training.spec.job import JobSpec
 
 #: In front of each line about packages in a job's log.
 PREFIX = "environment: "
 _DECIDED_BY_THE_NODE = "UV_"
+#: What another try may help against.
+_PASSING = (IndexUnreachableError, PythonNotAnsweringError, SpawnerInterruptedError)
 
 
 class PackagesRefusedError(Exception):
@@ -63,7 +74,7 @@ class JobEnvironments:
         spec = order.job_spec
         if spec.environment.requirements is None and spec.environment.python is None:
             return order
-        if self._account is not None and not isinstance(spec.workload, ScriptWorkload):
+        if self._account is not None and spec.script is None:
             self._fleet.require_interpreters()
         folder = RankFolder.at(Path(order.folder))
         try:
@@ -71,9 +82,9 @@ class JobEnvironments:
                 interpreter = await self._install(spec, spec.environment.requirements, lambda line: _say(folder, line))
             else:
                 interpreter = await self._use(spec, spec.environment.python or "")
-        except (BuildFailedError, PythonRefusedError, SpawnerFailedError) as error:
+        except (BuildFailedError, PythonRefusedError, SpawnerFailedError, *_PASSING) as error:
             _say(folder, f"ERROR {error}")
-            if isinstance(error, IndexUnreachableError):
+            if isinstance(error, _PASSING):
                 raise
             raise PackagesRefusedError(str(error)) from error
         return msgspec.structs.replace(order, interpreter=interpreter)
@@ -95,7 +106,7 @@ class JobEnvironments:
         return Interpreter(python=str(python), environment=key, spawner=key)
 
     async def _use(self, spec: JobSpec, path: str) -> Interpreter:
-        node, is_script = await self._this_node(), isinstance(spec.workload, ScriptWorkload)
+        node, is_script = await self._this_node(), spec.script is not None
         found = await look_at(path, node, self._variables, self._account, is_script=is_script)
         if is_script or self._account is not None:
             return Interpreter(python=path)

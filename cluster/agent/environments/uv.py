@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name
 from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.environments.node_package import FILE_NAME, node_package
 from paceline.cluster.agent.environments.node_python import TORCH, NodePython, stand_in_wheel
+from paceline.extras import pip_install
 from paceline.monitoring.files import read_file
 
 #: One command of uv: building a package from source may take long.
@@ -63,7 +64,7 @@ def find_uv() -> str:
     """The uv that was installed with the agent, beside its interpreter. Raises BuildFailedError."""
     if (uv := _uv()) is not None:
         return uv
-    raise BuildFailedError(f"there is no uv beside {sys.executable} on this node, which installs packages: pip install 'paceline[worker]'")
+    raise BuildFailedError(f"there is no uv beside {sys.executable} on this node, which installs packages: {pip_install('worker')}")
 
 
 class UvBuild:

@@ -65,10 +65,10 @@ def surroundings_of(order: RankOrder, cards: SlotCards) -> Surroundings:
     interface = order.world.interface
     return Surroundings(
         environment=path_of(order)
+        | ({} if interface is None else {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface})
         | dict(wanted.variables)
         | rank_environment(order.world)
         | {LOG_FOLDER: str(folder.logs)}
-        | ({} if interface is None else {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface})
         | ({} if shown is None else visible_devices(shown)),
         directory=wanted.working_directory or order.folder,
     )

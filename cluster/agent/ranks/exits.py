@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from paceline.cluster.agent.folders import set_aside
 from paceline.cluster.agent.ranks.ranks import ExitCause
+from paceline.cluster.agent.ranks.tracebacks import FAR, UncaughtException, last_words, uncaught, without_rank
 from paceline.cluster.agent.spawner_link import ExitStatus
 from paceline.monitoring.files import UnfitFileError, open_file, read_file, write_durably
-from paceline.training.link import FailureReport, Result
+from paceline.training.link import FailureReport, RankPlace, Result
 from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.failure_kinds import (
     MAX_TRACEBACK_CHARACTERS,
@@ -33,28 +35,25 @@ MAX_RESULT_BYTES = 4 << 20
 MAX_STATUS_BYTES = 64 << 10
 UNCAUGHT = 1  # what Python exits with after an uncaught exception
 MAX_ERROR_BYTES = 1 << 20
-_FRAME = re.compile(r'^  File ".*", line \d+')
-#: What torch puts before each line of a traceback once there is a process group.
-_OF_RANK = re.compile(r"^\[rank\d+\]: ?")
-#: What torch puts before the traceback of a DataLoader's worker, within the message of what it raises for it.
-_CARRIED = re.compile(r"^.*\bCaught \w+ (?P<where>in .+)\.")
 #: What Python's fault handler says of a crash, and of a thread that runs no Python code.
 _CRASHED, _NO_FRAME = "Fatal Python error: ", "  <no Python frame>"
-_RAISED = re.compile(r"^(?P<exception>[^\W\d]\w*(?:\.\w+)*)(?:: (?P<message>.*))?")
+#: NCCL's watchdog ends a process so whose peers do not come to a collective. What it says of a card's own error is not meant.
+_WATCHDOG = re.compile(r"Watchdog caught collective operation timeout|ProcessGroupNCCL.*(remote process exited|ncclRemoteError)")
+_WATCHDOG_ENDED = "lost the connection to another rank: NCCL's watchdog ended this one, since a collective operation was not answered"
 
 
-def read_exit_cause(folder: RankFolder, earlier: Sequence[RankFolder], rank: int, *, is_script: bool, step: int) -> ExitCause | None:
+def read_exit_cause(folder: RankFolder, earlier: Sequence[RankFolder], world: RankPlace, *, is_script: bool, step: int) -> ExitCause | None:
     """How a rank ended; None while it has not exited. `earlier`: the folders of its former places, newest first: the rank may have ended
-    before it left the last of them. `step`: the last step it is known to have reached."""
+    before it left the last of them. `world`: its place. `step`: the last step it is known to have reached."""
     status = read_exit_status(folder)
     if status is None:
         return None
     lived_in = next((each for each in (folder, *earlier) if has_output(each)), folder)
     result = read_result(lived_in)
-    if is_script and result is None and status.exit_code != 0 and (recorded := read_error(lived_in, rank)):
+    if is_script and result is None and status.exit_code != 0 and (recorded := read_error(lived_in, world)):
         result = Result(outcome="failed", step=0, failure=recorded)
     traceback = result.failure.traceback if result is not None and result.failure is not None else ""
-    return conclude(status, result, last_lines(lived_in.output, besides=traceback), rank=rank, is_script=is_script, step=step)
+    return conclude(status, result, last_lines(lived_in.output, FAR, besides=traceback), world, is_script=is_script, step=step)
 
 
 def has_output(folder: RankFolder) -> bool:
@@ -62,7 +61,9 @@ def has_output(folder: RankFolder) -> bool:
     return folder.result.exists() or (folder.output.exists() and folder.output.stat().st_size > 0)
 
 
-def conclude(status: ExitStatus, result: Result | None, lines: tuple[str, ...], *, rank: int, is_script: bool, step: int) -> ExitCause:
+def conclude(
+    status: ExitStatus, result: Result | None, lines: tuple[str, ...], world: RankPlace, *, is_script: bool, step: int
+) -> ExitCause:
     """The outcome of an exit. A script's exit code decides its outcome, and what it raised gives the reason. A script that exits with 0
     after it was told to end has not completed."""
     step = result.step if result and not is_script else step
@@ -70,40 +71,20 @@ def conclude(status: ExitStatus, result: Result | None, lines: tuple[str, ...], 
         return ExitCause(outcome="paused" if status.ordered else "completed", exit_code=0, step=step, time=status.time)
     if result is not None and result.outcome != "failed" and not is_script:
         return ExitCause(outcome=result.outcome, exit_code=status.exit_code, signal=status.signal, step=step, time=status.time)
-    failure = (result.failure if result else None) or _from_exit(status, lines, rank, step)
-    failure = msgspec.structs.replace(
+    failure = (result.failure if result else None) or _from_exit(status, lines, world, step)
+    failure = replace(
         failure,
         exit_code=status.exit_code,
         signal=status.signal,
         ordered=status.ordered,
-        last_lines=failure.last_lines or lines,
+        last_lines=failure.last_lines or lines[-LAST_LINES:],
         step=max(failure.step, step) if is_script else failure.step,
         time=failure.time or status.time,
     )
     return ExitCause(outcome="failed", exit_code=status.exit_code, signal=status.signal, step=step, time=status.time, failure=failure)
 
 
-def raised(lines: Sequence[str]) -> tuple[str, str] | None:
-    """(exception, message) of the last Python traceback in a rank's output: the first line after its frames that is not indented."""
-    plain = [_OF_RANK.sub("", line) for line in lines]
-    frames = [number for number, line in enumerate(plain) if _FRAME.match(line)]
-    if not frames:
-        return None
-    rest = (line for line in plain[frames[-1] + 1 :] if line and not line[0].isspace())
-    found = _RAISED.fullmatch(next(rest, ""))
-    return (found["exception"], f"{(found['message'] or '').strip()}{_carried_from(plain[: frames[-1]])}".strip()) if found else None
-
-
-def _carried_from(before: Sequence[str]) -> str:
-    """The text ` (in DataLoader worker process 0)` where torch has carried the last traceback in these lines over from that process."""
-    begins = [number for number, line in enumerate(before) if line.endswith("Traceback (most recent call last):")]
-    if not begins or not before[begins[-1]].startswith("Original ") or begins[-1] == 0:
-        return ""
-    found = _CARRIED.fullmatch(before[begins[-1] - 1])
-    return f" ({found['where']})" if found else ""
-
-
-def read_error(folder: RankFolder, rank: int) -> FailureReport | None:
+def read_error(folder: RankFolder, world: RankPlace) -> FailureReport | None:
     """The exception that torch's `record` wrote to a file; None where there is none, or none that can be read."""
     try:
         content = msgspec.json.decode(read_file(folder.error, MAX_ERROR_BYTES), type=_ErrorFile).message
@@ -111,7 +92,8 @@ def read_error(folder: RankFolder, rank: int) -> FailureReport | None:
     except (OSError, ValueError):
         return None
     exception, _, message = content.message.partition(": ")
-    return _exception(exception, message or exception, content.extra.py_callstack, rank, when if math.isfinite(when) else 0.0)
+    told = _exception(exception, message or exception, content.extra.py_callstack, world)
+    return replace(told, time=when if math.isfinite(when) else 0.0)
 
 
 class _ErrorInfo(msgspec.Struct, frozen=True):
@@ -130,56 +112,51 @@ class _ErrorFile(msgspec.Struct, frozen=True):
     message: _ErrorMessage
 
 
-def _exception(exception: str, message: str, traceback: str, rank: int, when: float) -> FailureReport:
-    kind = kind_of_words(exception, message)
+def _exception(exception: str, message: str, traceback: str, world: RankPlace) -> FailureReport:
+    kind = kind_of_words(exception, message, traceback, world.world_size)
     return FailureReport(
         kind=kind,
-        rank=rank,
+        rank=world.rank,
         message=shortened(encodable(in_words(kind, original(exception, message)))),
         exception=shortened(encodable(exception)),
         traceback=without_middle(encodable(traceback), MAX_TRACEBACK_CHARACTERS),
         users_traceback=without_middle(encodable(folded(traceback)), MAX_TRACEBACK_CHARACTERS),
         where=innermost(traceback),
-        time=when,
     )
 
 
-def _raised_before_order(status: ExitStatus, lines: Sequence[str]) -> tuple[str, str] | None:
+def _raised_before_order(status: ExitStatus, lines: Sequence[str]) -> UncaughtException | None:
     """The exception that a rank raised when it was told to end while it still cleaned up: then a traceback is the last thing that it has
     printed."""
-    found = raised(lines) if status.ordered else None
-    last = next((_OF_RANK.sub("", line) for line in reversed(lines) if line.strip()), "")
-    return found if found is not None and last.startswith(found[0]) else None
+    found = uncaught(lines) if status.ordered else None
+    last = next((without_rank(line) for line in reversed(lines) if line.strip()), "")
+    return found if found is not None and last.startswith(found.exception) else None
 
 
-def _raised_before_abort(status: ExitStatus, lines: Sequence[str]) -> tuple[str, str] | None:
+def _raised_before_abort(status: ExitStatus, lines: Sequence[str]) -> UncaughtException | None:
     """The exception of a rank whose interpreter was ending because of it when a thread of torch's, which still ran, aborted the process: Python's
     fault handler finds no Python frame any more."""
     crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASHED)), None)
     if status.signal is None or crash is None or _NO_FRAME not in lines[crash:]:
         return None
-    return raised(lines[:crash])
+    return uncaught(lines[:crash])
 
 
-def _from_exit(status: ExitStatus, lines: Sequence[str], rank: int, step: int) -> FailureReport:
+def _from_exit(status: ExitStatus, lines: Sequence[str], world: RankPlace, step: int) -> FailureReport:
     """The agent's description of an exit, for a rank that left no report; a script's uncaught exception is read from its output."""
+    told = FailureReport(kind="exit", rank=world.rank, message="", step=step, time=status.time)
     if status.out_of_memory:
         message = (
             "killed by SIGKILL: the kernel's out-of-memory killer struck; use a smaller micro-batch or model, or a larger memory limit"
         )
-        return FailureReport(kind="out_of_memory", rank=rank, message=message, step=step, time=status.time)
-    otherwise = _raised_before_order(status, lines) or _raised_before_abort(status, lines)
-    uncaught = raised(lines) if status.exit_code == UNCAUGHT else otherwise
-    if status.signal is not None and uncaught is None:
-        where = line_of_crash("\n".join(lines))
-        message = f"killed by {status.signal}"
-        if status.killed_after is not None:
-            message = f"did not end within {status.killed_after:g} s of SIGTERM, and was killed"
-        return FailureReport(kind="signal", rank=rank, message=message, where=where, step=step, time=status.time)
-    if uncaught is not None:
-        exception, text = uncaught
-        shown = "\n".join(_OF_RANK.sub("", line) for line in lines)
-        return msgspec.structs.replace(_exception(exception, text or exception, "", rank, status.time), where=innermost(shown), step=step)
+        return replace(told, kind="out_of_memory", message=message)
+    otherwise = _raised_before_order(status, lines) or _raised_before_abort(status, lines[-LAST_LINES:])
+    found = uncaught(lines) if status.exit_code == UNCAUGHT else otherwise
+    if found is not None:
+        own = _exception(found.exception, found.message or found.exception, found.traceback, world)
+        return replace(own, traceback="", users_traceback="", step=step, time=status.time)  # its last lines show it
+    if status.signal is not None:
+        return _from_signal(status, lines[-LAST_LINES:], world, told)
     if status.unreadable:
         message = "ended, and how was lost: what its node had written down of it was damaged"
     elif status.exit_code is None:
@@ -188,7 +165,19 @@ def _from_exit(status: ExitStatus, lines: Sequence[str], rank: int, step: int) -
         message = "exited with code 0 before it had finished"
     else:
         message = f"exited with code {status.exit_code}"
-    return FailureReport(kind="exit", rank=rank, message=message, step=step, time=status.time)
+    if status.exit_code == UNCAUGHT and (words := last_words(lines)):  # as `sys.exit("no data")` does
+        message = shortened(encodable(f"{message}; its last line: {words}"))
+    return replace(told, message=message)
+
+
+def _from_signal(status: ExitStatus, lines: Sequence[str], world: RankPlace, told: FailureReport) -> FailureReport:
+    text = "\n".join(lines)
+    if status.signal == "SIGABRT" and world.world_size > 1 and _WATCHDOG.search(text):
+        return replace(told, kind="peer_lost", message=_WATCHDOG_ENDED)
+    message = f"killed by {status.signal}"
+    if status.killed_after is not None:
+        message = f"did not end within {status.killed_after:g} s of SIGTERM, and was killed"
+    return replace(told, kind="signal", message=message, where=line_of_crash(text))
 
 
 def read_exit_status(folder: RankFolder) -> ExitStatus | None:

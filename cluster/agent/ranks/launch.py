@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from paceline.cluster.protocol import Desired
 from paceline.distributed.env import (
     ARTIFACTS_FOLDER,
     LOG_FOLDER,
+    OWNERS_CHOICE,
     RANK_FOLDER,
     VIRTUAL_LOCAL_RANK,
     ScriptLaunch,
@@ -28,13 +30,13 @@ from paceline.distributed.env import (
     script_environment,
     visible_devices,
 )
+from paceline.monitoring.cards import listed
 from paceline.monitoring.files import write_durably
 from paceline.monitoring.samples import Gpu
 from paceline.training.link import RankOrder, RankPlace, encode_order
 from paceline.training.rank_folder import RankFolder
 from paceline.training.schema.script import Script
 from paceline.training.spec.stored import StoredSpec
-from paceline.training.spec.workload import ScriptWorkload
 from paceline.training.warm_start import acts_at_start
 
 
@@ -43,6 +45,7 @@ def order_for(world: RankPlace, spec: StoredSpec, folder: AgentFolder, checkpoin
     world = msgspec.structs.replace(
         world,
         interface=world.interface or interface,
+        hostname=platform.node(),
         checkpoint_directory=world.checkpoint_directory or str(checkpoints / world.job_id),
     )
     rank_folder = RankFolder(folder.path, world.job_id, world.generation, world.rank)
@@ -86,6 +89,7 @@ class SlotCards:
 
     cards: Sequence[Gpu]
     hides_cards: bool  # ranks on CPU slots must not see the cards that are here: others may offer them
+    gone: Sequence[Gpu] = ()  # of `cards`, those that cannot be read any more
 
     def shown(self, world: RankPlace, slots: Sequence[int]) -> str | None:
         """The value of CUDA_VISIBLE_DEVICES that shows a rank of `world` the cards of these slots, in this order; None: as it is. By UUID:
@@ -95,11 +99,15 @@ class SlotCards:
         missing = [slot for slot in slots if slot >= len(self.cards)]
         if missing:
             raise NoCardError(f"slot {missing[0]} is a GPU for the coordinator, and this node offers {len(self.cards)} of them now")
-        return ",".join(self.cards[slot].uuid for slot in slots)
+        shown = [self.cards[slot] for slot in slots]
+        gone = [card for card in shown if card in self.gone]
+        if gone:
+            raise NoCardError(f"{listed(gone)} cannot be read any more: look at nvidia-smi")
+        return ",".join(card.uuid for card in shown)
 
 
 class NoCardError(Exception):
-    """A slot without a card: what this node offers has changed since the rank was placed."""
+    """A slot without a usable card: the node offers other cards now, or has lost this one."""
 
 
 async def prepare(
@@ -108,9 +116,11 @@ async def prepare(
     local_slots: Sequence[int],
     choose: Callable[[RankPlace, Script], Awaitable[RendezvousPoint]],
     secrets: Mapping[str, str] = MappingProxyType({}),
+    inherited: Mapping[str, str] = MappingProxyType({}),
 ) -> Spawn:
     """Prepare the launch of a rank. `local_slots`: the slots of this generation's ranks on this node, by local rank. `choose`: decides the
     rendezvous of a script's ranks, if this node does. `secrets`: the job's, by variable; they are in the returned message alone, and in no file.
+    `inherited`: what ranks get of the agent's own variables.
 
     A rank of the trainer sees its own card alone, a rank of a script those of all ranks beside it: as under torchrun, `LOCAL_RANK` is the
     index of its own, unless the script asks for `virtual_local_rank`. Raises UnreadableSpecError, NoCardError, or one of `distributed.errors`."""
@@ -120,11 +130,10 @@ async def prepare(
     directory, python = order.working_directory, order.interpreter.python or sys.executable
     fresh = any(map(acts_at_start, variables)) or (bool(order.interpreter.python) and not order.interpreter.spawner)
     activated = {} if not order.interpreter.python else variables_of(Path(python))
-    if not isinstance(spec.workload, ScriptWorkload):
+    if (script := spec.script) is None:
         own = cards.shown(world, [world.slot])
         environment = (path_of(order) if activated else {}) | activated | variables | mark
         return Spawn(order=order, environment=environment, fresh=fresh, working_directory=directory, visible_devices=own)
-    script = spec.workload.script
     point = await agree_on_rendezvous(world, partial(choose, world, script))
     known = ScriptLaunch(
         run_id=world.job_id,
@@ -134,7 +143,8 @@ async def prepare(
         error_file=folder.error,
         interface=world.interface,
     )
-    environment = path_of(order) | activated | script_environment(world, known) | variables | rank_environment(world) | mark
+    owners = {name: value for name, value in inherited.items() if name in OWNERS_CHOICE}
+    environment = path_of(order) | activated | script_environment(world, known) | owners | variables | rank_environment(world) | mark
     shown = cards.shown(world, [world.slot] if script.virtual_local_rank else local_slots)
     environment |= ({} if shown is None else visible_devices(shown)) | (VIRTUAL_LOCAL_RANK if script.virtual_local_rank else {})
     fresh = fresh or script.command is not None

@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 
 #: A line that is longer ends its connection. The longest honest one tells of a failure, whose texts are cut (`training.reporting.failures`).
 LINE_LIMIT_BYTES = 1 << 20
+#: For the hello of a connection, and the most connections that have not said it: each takes a descriptor of the agent's.
+HELLO_SECONDS = 10.0
+MAX_STRANGERS = 64
 
 _decoder: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 
@@ -24,13 +27,15 @@ Said = RankHello | Parked | Joined | Progress | Broken | Stalled | Moving
 
 
 class RankLink:
-    """The connections of ranks. `on_message` gets each message of a rank, its hello included, with the rank that the message names.
-    Processes are known by birth."""
+    """The connections of ranks, one of each process. `on_message` gets each message of a rank, its hello included, with the rank that the
+    message names. Processes are known by birth; `knows` tells whether there is one of this birth."""
 
-    def __init__(self, path: Path, on_message: Callable[[RankKey, Said], None]) -> None:
+    def __init__(self, path: Path, on_message: Callable[[RankKey, Said], None], knows: Callable[[RankKey], bool]) -> None:
         self._path = path
         self._on_message = on_message
+        self._knows = knows
         self._writers: dict[RankKey, asyncio.StreamWriter] = {}
+        self._strangers: dict[asyncio.StreamWriter, None] = {}  # that have said no hello yet, the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -61,20 +66,39 @@ class RankLink:
         self._tasks.add(task)
         try:
             await self._serve(reader, writer)
-        except (ConnectionError, msgspec.DecodeError, ValueError) as error:  # ValueError: a line over the stream's limit
+        except (ConnectionError, TimeoutError, msgspec.DecodeError, ValueError) as error:  # ValueError: a line over the stream's limit
             log.warning("a rank's connection ended: %s", error)
         finally:
             self._tasks.discard(task)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = await reader.readline()
+    async def _hello(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> RankHello | None:
+        """Read the hello of a connection; None where it says none. The oldest connection without one makes room for a new one."""
+        if len(self._strangers) >= MAX_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
+        self._strangers[writer] = None
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                line = await reader.readline()
+        finally:
+            self._strangers.pop(writer, None)
         message = _decoder.decode(line) if line else None
-        if not isinstance(message, RankHello):
+        return message if isinstance(message, RankHello) else None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hello = await self._hello(reader, writer)
+        if hello is None:
             return
-        birth, key = RankKey(message.job_id, message.birth.generation, message.birth.rank), _key_of(message)
+        birth, key = RankKey(hello.job_id, hello.birth.generation, hello.birth.rank), _key_of(hello)
+        if not self._knows(birth):
+            return
+        former = self._writers.get(birth)
+        if former is not None:  # a process has one connection: it has given that one up
+            former.transport.abort()
         self._writers[birth] = writer
-        self._on_message(key, message)
+        self._on_message(key, hello)
         try:
             async for line in reader:
                 message = _decoder.decode(line)

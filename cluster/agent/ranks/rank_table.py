@@ -115,6 +115,10 @@ class RankTable:
     def change(self, key: RankKey, **changes: Any) -> None:
         self._ranks[key] = msgspec.structs.replace(self._ranks[key], **changes)
 
+    def knows(self, birth: RankKey) -> bool:
+        """Whether a process of this birth has a place here."""
+        return any(rank.birth == birth for rank in self._ranks.values())
+
     def on_message(self, key: RankKey, message: Said, now: float) -> bool:
         """Record a message of a rank. Returns True if it changes the rank's state. `now` is monotonic."""
         rank = self._ranks.get(key)
@@ -169,7 +173,7 @@ class RankTable:
         if first and has_started(rank.order) and exits.read_exit_status(folder) is None:
             self._mark_exited_with_spawner(rank, folder)
         earlier = [RankFolder.at(Path(self._ranks[key].order.folder)) for key in self.earlier(rank.key)]
-        ending = exits.read_exit_cause(folder, earlier, rank.order.world.rank, is_script=rank.is_script, step=rank.step)
+        ending = exits.read_exit_cause(folder, earlier, rank.order.world, is_script=rank.is_script, step=rank.step)
         if ending is None:
             return False  # the order and the list have crossed
         self.change(rank.key, phase=RankPhase.EXITED, pid=rank.pid or ending_pid(folder), ending=ending)

@@ -27,7 +27,8 @@ from paceline.training.rank_folder import RankFolder
 POLL_SECONDS = 1.0
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
-MAX_NOTE_BYTES = 1 << 20
+#: The coordinator takes an offer of 64 KiB. A larger one would be offered for ever, and all others late.
+MAX_NOTE_BYTES = 48 << 10
 
 log = logging.getLogger(__name__)
 

@@ -80,6 +80,8 @@ class Delivery:
             key = RankKey(high.job_id, high.generation, high.rank)
             if key in parcels and key in self._spools and self._spools[key].acknowledge(parcels[key], high):
                 self.moved.add(key)
+                if reply.passes_gone:
+                    self._spools[key].give_up()
 
     async def _set_aside(self, parcels: Parcels, why: str) -> None:
         """Set one record of one rank aside, unless the coordinator, or a proxy before it, refuses every upload."""

@@ -27,7 +27,7 @@ from paceline.cluster.agent.upload.output_gaps import (
     punch_hole,
 )
 from paceline.cluster.agent.upload.print_times import PrintTimes
-from paceline.monitoring.files import open_file
+from paceline.monitoring.files import ends_at, open_file
 from paceline.monitoring.points import LogLine
 
 MAX_LINE_BYTES = 16 << 10
@@ -91,11 +91,17 @@ class OutputReader:
         """Note how much is printed by now: the more often, the better the times of lines."""
         self._times.look(now)
 
+    def ends_at(self, offset: int, now: float) -> bool:
+        """Look, and return whether nothing is printed behind `offset`: told without opening the file."""
+        found = ends_at(self._times.look(now), offset)
+        if found:
+            self._allowance.left(offset, 0, now)
+        return found
+
     def read(self, offset: int, seq: int, limit: int, now: float, *, final: bool, mask: SecretMask = NOTHING) -> list[ReadLine]:
         """Read at most `limit` lines after `offset`, numbered from `seq` + 1. `final`: nothing more will be written. `mask`: covers secrets."""
         self._times.forget_before(offset)
-        self.look(now)
-        if limit < 1 or not self._may_send(offset, now, final=final):
+        if self.ends_at(offset, now) or limit < 1 or not self._may_send(offset, now, final=final):
             return []
         gap = next(iter(self._gaps.behind(offset)), None)
         if gap is not None and gap.start <= offset:

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from paceline.monitoring.files import open_file, open_to_append
+from paceline.monitoring.files import open_file, open_to_append, opened_in_place
 
 DEFAULT_CAP_BYTES = 256 << 20
 MIN_CAP_BYTES = 1 << 20
@@ -143,13 +143,13 @@ def line_start(path: Path, offset: int) -> int:
 
 def punch_hole(path: Path, start: int, end: int) -> None:
     """Give the whole pages between `start` and `end` back to the file system. Raises OSError, also where the file system cannot do that."""
+    with opened_in_place(path) as descriptor:
+        make_hole(descriptor, start, end)
+
+
+def make_hole(descriptor: int, start: int, end: int) -> None:
+    """Give the whole pages of an open file between `start` and `end` back. Raises OSError, also where the file system cannot do that."""
     first, last = -(-start // _PAGE_BYTES) * _PAGE_BYTES, end // _PAGE_BYTES * _PAGE_BYTES
-    if last <= first:
-        return
-    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if _libc.fallocate(descriptor, _PUNCH_HOLE, ctypes.c_int64(first), ctypes.c_int64(last - first)) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
-    finally:
-        os.close(descriptor)
+    if last > first and _libc.fallocate(descriptor, _PUNCH_HOLE, ctypes.c_int64(first), ctypes.c_int64(last - first)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

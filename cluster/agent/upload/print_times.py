@@ -8,6 +8,7 @@ upload waits. Only of what was there before an agent's first look is less known:
 from __future__ import annotations
 
 import bisect
+import os
 from pathlib import Path
 
 #: Looks that are remembered: when there are more, every other one is forgotten.
@@ -18,18 +19,21 @@ class PrintTimes:
     """The looks at one output whose lines are not acknowledged yet."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = str(path)
         self._sizes: list[int] = []
         self._times: list[float] = []
 
-    def look(self, now: float) -> None:
-        """Note how much there is. A file that is not there, or cannot be seen, tells nothing."""
+    def look(self, now: float) -> os.stat_result | None:
+        """Note how much there is. Returns the facts of the file; None where it is not there, or cannot be seen, which tells nothing."""
         try:
-            found = self._path.lstat()
+            found = os.lstat(self._path)
         except OSError:
-            return
-        if found.st_size <= (self._sizes[-1] if self._sizes else 0):
-            return
+            return None
+        if found.st_size > (self._sizes[-1] if self._sizes else 0):
+            self._note(found, now)
+        return found
+
+    def _note(self, found: os.stat_result, now: float) -> None:
         self._sizes.append(found.st_size)
         # The rank may set this time to what it likes.
         self._times.append(min(now, max(found.st_mtime, self._times[-1] if self._times else 0.0)))

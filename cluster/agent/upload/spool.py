@@ -2,7 +2,8 @@
 
 The marks are the only state. They are saved now and then; losing the newest means sending something twice, which the
 coordinator ignores. Cuts through lines are saved before they are sent: see `output`. A coordinator that holds less than it
-once acknowledged (its database was lost, or restored from an older copy) is sent everything again.
+once acknowledged (its database was lost, or restored from an older copy) is sent everything again that is left: of what is
+acknowledged, so many bytes of each spool are kept, and what is gone is named with the first record behind it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -22,14 +24,16 @@ from paceline.cluster.agent.upload.output import OutputReader
 from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES
 from paceline.cluster.agent.upload.parcel import Budget, Parcel, Stream
 from paceline.cluster.agent.upload.records import Item, R, note_of, read_items
+from paceline.cluster.agent.upload.spool_head import DEFAULT_KEPT_BYTES, GIVEN_UP_BYTES, give_up_head, start_at
 from paceline.cluster.protocol import RankKey
-from paceline.monitoring.files import Appender, UnfitFileError, read_file, write_durably
+from paceline.monitoring.files import Appender, UnfitFileError, ends_at, read_file, write_durably
 from paceline.monitoring.points import HighWater, LogLine, MetricRecord, RankBatch, RankEvent
 from paceline.training.rank_folder import RankFolder
 
 _GUESSED_RECORD_BYTES = 128
 _MAX_MARKS_BYTES = 16 << 20
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+SpoolStream = Literal["metrics", "events"]
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +54,11 @@ class SpoolMarks(msgspec.Struct, frozen=True, kw_only=True):
     cuts: tuple[int, ...] = ()  # in the output, after the mark
     damage_told: bool = False
 
+    def behind(self, starts: Mapping[SpoolStream, SpoolMark]) -> SpoolMarks:
+        """The marks, none of them before the start of its spool."""
+        metrics, events = max(self.metrics, starts["metrics"], key=_offset), max(self.events, starts["events"], key=_offset)
+        return msgspec.structs.replace(self, metrics=metrics, events=events)
+
 
 class RankSpool:
     def __init__(
@@ -58,17 +67,21 @@ class RankSpool:
         key: RankKey,
         output_cap: int = DEFAULT_CAP_BYTES,
         mask: Callable[[], SecretMask | None] = lambda: NOTHING,
+        kept: int = DEFAULT_KEPT_BYTES,
     ) -> None:
-        """Make a spool of a rank's folder. `mask`: the secrets of its job; None: not known yet, and nothing is sent before."""
+        """Make a spool of a rank's folder. `mask`: the secrets of its job; None: not known yet, and nothing is sent before. `kept`: how many bytes stay
+        of the acknowledged points, and of the acknowledged events."""
         self.folder = folder
-        self._key = key
-        self.marks = _read_marks(folder.acknowledged)
-        self._saved = self.marks
+        self._events, self._metrics = folder.events, folder.metrics
+        self._key, self._kept = key, kept
+        self._starts: dict[SpoolStream, SpoolMark] = {"metrics": _start(folder.metrics), "events": _start(folder.events)}
+        self._saved = _read_marks(folder.acknowledged)
+        self.marks = self._saved.behind(self._starts)
         self.set_aside = 0  # records that the coordinator has got a note of instead
         self._mask = mask
         self._output = OutputReader(folder.output, set(self.marks.cuts), output_cap)
         self._refused: dict[Stream, dict[int, str]] = {"events": {}, "metrics": {}, "logs": {}}
-        self._reported: set[Stream] = set()
+        self._reported: set[str] = set()
 
     def look(self, now: float) -> None:
         """Note how much the rank has printed by now."""
@@ -78,15 +91,35 @@ class RankSpool:
         """Keep the rank's output below its cap."""
         self._output.trim(self.marks.logs.offset)
 
+    def give_up(self) -> None:
+        """Give up what is acknowledged beyond the bytes that are kept."""
+        files: tuple[tuple[SpoolStream, Path, SpoolMark], ...] = (
+            ("metrics", self._metrics, self.marks.metrics),
+            ("events", self._events, self.marks.events),
+        )
+        for stream, path, mark in files:
+            before = mark.offset - self._kept
+            if before - self._starts[stream].offset < min(GIVEN_UP_BYTES, self._kept // 4):
+                continue
+            try:
+                self._starts[stream] = SpoolMark(*give_up_head(path, before))
+            except OSError as error:
+                self._report_once(f"head of {stream}", f"{path} keeps more than {self._kept} bytes that are acknowledged: {error}")
+
+    def has_news(self, now: float) -> bool:
+        """Whether there may be something to collect. Each rank is asked this several times a second, mostly in vain."""
+        behind = (self._events, self.marks.events), (self._metrics, self.marks.metrics)
+        return not (self._output.ends_at(self.marks.logs.offset, now) and all(_has_no_news(path, mark) for path, mark in behind))
+
     def collect_events(self, parcel: Parcel, budget: Budget) -> None:
-        parcel.events = budget.take(self._read("events", self.folder.events, self.marks.events, RankEvent, budget.records))
+        parcel.events = budget.take(self._read("events", self._events, self.marks.events, RankEvent, budget.records))
 
     def collect_metrics(self, parcel: Parcel, budget: Budget) -> None:
-        parcel.metrics = budget.take(self._read("metrics", self.folder.metrics, self.marks.metrics, MetricRecord, budget.records))
+        parcel.metrics = budget.take(self._read("metrics", self._metrics, self.marks.metrics, MetricRecord, budget.records))
 
     def _read(self, stream: Stream, path: Path, mark: SpoolMark, kind: type[R], most: int) -> list[Item[R]]:
         mask = self._mask()
-        if mask is None:
+        if mask is None or _has_no_news(path, mark):
             return []
         try:
             items = read_items(path, mark.seq, mark.offset, kind, self._refused[stream], most)
@@ -123,11 +156,11 @@ class RankSpool:
         """Note that the coordinator will never have this record: from now on a note takes its place."""
         self._refused[stream][seq] = why
 
-    def _report_once(self, stream: Stream, text: str) -> None:
-        """Log a failure, once for each stream."""
-        if stream not in self._reported:
+    def _report_once(self, what: str, text: str) -> None:
+        """Log a failure, once for each thing that fails."""
+        if what not in self._reported:
             log.error("%s", text)
-        self._reported.add(stream)
+        self._reported.add(what)
 
     def report_damage(self) -> bool:
         """End the output of a rank that has exited and is otherwise drained with a note of its unreadable records, once."""
@@ -153,16 +186,23 @@ class RankSpool:
             metrics=[item.record for item in parcel.metrics],
             logs=[item.record for item in parcel.logs],
             events=[item.record for item in parcel.events],
+            metrics_gone=self._gone("metrics", parcel.metrics),
+            events_gone=self._gone("events", parcel.events),
         )
+
+    def _gone(self, stream: SpoolStream, items: Sequence[Item[R]]) -> int:
+        """The number up to which nothing is left, where the items begin right behind it."""
+        gone = self._starts[stream].seq
+        return gone if items and items[0].record.seq == gone + 1 else 0
 
     def acknowledge(self, parcel: Parcel, high: HighWater) -> bool:
         """Move the marks. Returns whether any moved."""
         before = self.marks
         moved = msgspec.structs.replace(
             before,
-            metrics=_advance(before.metrics, parcel.metrics, high.metrics),
-            events=_advance(before.events, parcel.events, high.events),
-            logs=_advance(before.logs, parcel.logs, high.logs),
+            metrics=_advance(before.metrics, parcel.metrics, high.metrics, self._starts["metrics"]),
+            events=_advance(before.events, parcel.events, high.events, self._starts["events"]),
+            logs=_advance(before.logs, parcel.logs, high.logs, SpoolMark()),
         )
         self.set_aside += sum(bool(item.set_aside) and item.record.seq <= getattr(moved, stream).seq for stream, item in parcel.items())
         self._refused = {
@@ -209,15 +249,34 @@ def _read_marks(path: Path) -> SpoolMarks:
         return SpoolMarks()
 
 
-def _advance(mark: SpoolMark, sent: Sequence[Item[R]], acknowledged: int) -> SpoolMark:
+def _offset(mark: SpoolMark) -> int:
+    return mark.offset
+
+
+def _start(path: Path) -> SpoolMark:
+    return SpoolMark(*start_at(path))
+
+
+def _advance(mark: SpoolMark, sent: Sequence[Item[R]], acknowledged: int, start: SpoolMark) -> SpoolMark:
     """Move a mark; back to the start where the coordinator has forgotten something. Records that it still holds it takes only once."""
     if sent and acknowledged < mark.seq:
-        log.warning("the coordinator holds %d records of the %d it had acknowledged; sending all again", acknowledged, mark.seq)
-        return SpoolMark()
+        if mark != start:
+            log.warning("the coordinator holds %d records of the %d it had acknowledged; sending all again", acknowledged, mark.seq)
+        return start
     for item in reversed(sent):
         if mark.seq < item.record.seq <= acknowledged:
             return SpoolMark(item.record.seq, item.end)
     return mark
+
+
+def _has_no_news(path: Path, mark: SpoolMark) -> bool:
+    """Whether nothing was written behind a mark: told without opening the file, since this is asked of each rank several times a second."""
+    try:
+        return ends_at(os.lstat(path), mark.offset)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def _records_behind(path: Path, mark: SpoolMark) -> int:

@@ -29,7 +29,7 @@ LOG_RECORDS = 1_000
 LOG_BYTES = 1 << 20
 ENVELOPE_BYTES = 256 << 10
 POLL_SECONDS = 0.2
-SAVE_SECONDS = 1.0
+SAVE_SECONDS = 5.0
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 10.0
 
@@ -138,13 +138,15 @@ class Uploader:
 
     def _collect(self) -> dict[RankKey, Parcel]:
         """Collect a parcel of each rank; events of all ranks first, so that one rank's flood holds up no report of a checkpoint."""
-        budget = Budget(MAX_RECORDS - LOG_RECORDS, MAX_BYTES - LOG_BYTES - ENVELOPE_BYTES)
-        keys = [key for key in self._spools if not self._rests(key)]
+        budget, now = Budget(MAX_RECORDS - LOG_RECORDS, MAX_BYTES - LOG_BYTES - ENVELOPE_BYTES), time.time()
+        keys = [key for key, spool in self._spools.items() if not self._rests(key) and spool.has_news(now)]
+        if not keys:
+            return {}
         random.shuffle(keys)  # so that one rank's flood does not always go first
         parcels = {key: Parcel() for key in keys}
         self._fill(parcels, lambda key, parcel: self._spools[key].collect_events(parcel, budget))
         self._fill(parcels, lambda key, parcel: self._spools[key].collect_metrics(parcel, budget))
-        rest, now = Budget(budget.records + LOG_RECORDS, budget.bytes + LOG_BYTES), time.time()
+        rest = Budget(budget.records + LOG_RECORDS, budget.bytes + LOG_BYTES)
         self._fill(parcels, lambda key, parcel: self._spools[key].collect_logs(parcel, rest, now, final=key in self._exited))
         filled = [(key, parcel) for key, parcel in parcels.items() if not parcel.is_empty() and not self._rests(key)]
         return dict(filled[:MAX_BATCHES])
@@ -184,7 +186,8 @@ class Uploader:
         self._resting[key] = Rest(time.monotonic() + backoff.next_seconds(), backoff)
 
     def _rests(self, key: RankKey) -> bool:
-        return key in self._resting and time.monotonic() < self._resting[key].until
+        rest = self._resting.get(key)
+        return rest is not None and time.monotonic() < rest.until
 
     def _finish_drained(self, parcels: dict[RankKey, Parcel]) -> None:
         """Report the ranks with nothing left to collect as drained, and save the marks now and then."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from paceline.cluster.experiments.analysis import model_sizes, tradeoffs
 from paceline.cluster.experiments.analysis import recommendation as advice
-from paceline.cluster.experiments.analysis import tradeoffs
 from paceline.cluster.experiments.analysis.comparisons import pairs
 from paceline.cluster.experiments.analysis.configurations import RepeatedTrials, axes, group
 from paceline.cluster.experiments.analysis.convergence import convergence
@@ -32,6 +32,7 @@ from paceline.cluster.experiments.analysis.totals import energy_of, slot_hours_o
 from paceline.cluster.experiments.best_trial import ComparedTrial, best_trial
 from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.experiments.findings import Analysis, Configuration
+from paceline.cluster.experiments.schedule import ENDED
 from paceline.cluster.experiments.spec import ExperimentSpec
 
 
@@ -53,6 +54,7 @@ def analyze(spec: ExperimentSpec, trials: Sequence[TrialFacts], predictor: Predi
         *scaling_sentences(told_series(series), configurations),
         *fit_sentences(told_series(series), laws.found, laws.refused),
         *convergence_sentences(losses),
+        *model_sizes.sentences(predictor, compared),
         *cost_sentences(costs, told_series(series), configurations),
         *doubts(trials, groups, list(singles), found_outliers),
     ]
@@ -60,6 +62,7 @@ def analyze(spec: ExperimentSpec, trials: Sequence[TrialFacts], predictor: Predi
         trials=len(trials),
         completed=_count(trials, "completed"),
         failed=_count(trials, "failed"),
+        ended=sum(trial.state in ENDED - {"refused"} for trial in trials),
         refused=_count(trials, "refused"),
         axes=varied,
         configurations=configurations,

@@ -34,6 +34,16 @@ class PredictedStep:
     peak_memory_bytes: float | None = None
 
 
+@dataclass(frozen=True)
+class ModelState:
+    """State that a rank has to keep of a trial's model, and the memory that it has for it."""
+
+    parameters: int  # of the whole model
+    bytes_per_parameter: float  # of a rank's parameters, gradients and optimizer state
+    optimizer: str
+    memory_bytes: int  # of a slot
+
+
 class FittedPredictor(Protocol):
     """A cost model whose constants are chosen."""
 
@@ -47,4 +57,8 @@ class Predictor(Protocol):
 
     def fit(self, measured: Sequence[MeasuredConfiguration]) -> FittedPredictor | None:
         """Fit the constants of devices and links to measured steps. None: they do not suffice."""
+        ...
+
+    def state(self, trial: int) -> ModelState | None:
+        """Count what a rank of this trial keeps of its model. None: the model's shape or a slot's memory is not known, or state is kept elsewhere too."""
         ...

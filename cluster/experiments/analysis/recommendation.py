@@ -44,9 +44,7 @@ def recommend(spec: ExperimentSpec, axes: Sequence[str], configurations: Sequenc
 
     None: nothing is measured that could decide.
     """
-    by_metric = spec.search is not None or spec.halving is not None or any(changes_learning(path) for path in axes)
-    figures = (METRIC, SPEED) if by_metric else (SPEED, METRIC)
-    figure = next((name for name in figures if any(each.figures[name] for each in configurations)), None)
+    figure = next((name for name in _deciding(spec, axes) if any(each.figures[name] for each in configurations)), None)
     if figure is None:
         return None
     less_is_better = figure == METRIC and spec.metric.goal == "minimize"
@@ -60,6 +58,14 @@ def recommend(spec: ExperimentSpec, axes: Sequence[str], configurations: Sequenc
     worse = {index for index, p_value in zip(p_values, holm(list(p_values.values())), strict=True) if p_value < ALPHA}
     untested = None if p_values else plural(len(best.figures[figure]), "repeat")
     return Recommendation(best, figure, rivals, [each for each in rivals if each.index not in worse], untested)
+
+
+def _deciding(spec: ExperimentSpec, axes: Sequence[str]) -> tuple[str, ...]:
+    """The figures that may decide, the first that is measured: where nothing but learning varies, speed does not."""
+    learning = [changes_learning(path) for path in axes]
+    if learning and all(learning):
+        return (METRIC,)
+    return (METRIC, SPEED) if any(learning) or spec.search is not None or spec.halving is not None else (SPEED, METRIC)
 
 
 def sentences(spec: ExperimentSpec, recommendation: Recommendation) -> list[Sentence]:

@@ -32,6 +32,14 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def parameters(count: float) -> str:
+    """Write a number of parameters with two significant digits, such as `1.3 B`, `120 M` or `3,400`."""
+    for unit, name in ((1e9, "B"), (1e6, "M")):
+        if (scaled := float(f"{count:.2g}") / unit) >= 1:
+            return f"{scaled:,.0f} {name}" if scaled >= 10 else f"{scaled:.1f} {name}"
+    return f"{float(f'{count:.2g}'):,.0f}"
+
+
 def duration(seconds: float) -> str:
     """Write seconds of a step, in `ms` or `µs` where they are short."""
     if seconds >= 1 or seconds == 0:

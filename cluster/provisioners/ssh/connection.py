@@ -6,50 +6,18 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 
 from paceline.cluster.provisioners.provisioner import ProvisionerError
-from paceline.cluster.provisioners.settings import SshHost, SshSettings
+from paceline.cluster.provisioners.settings import SshSettings
+from paceline.cluster.provisioners.ssh.host_keys import HostKeyRounds, SshTarget
+from paceline.cluster.provisioners.ssh.program import call_program
 
 CONNECT_SECONDS = 10.0
 COMMAND_SECONDS = 45.0
-ON_HOST = "on_host.py"
-
-
-@dataclass(frozen=True)
-class SshTarget:
-    """Where to sign in, and as whom."""
-
-    host: str
-    port: int
-    user: str | None
-    host_key: str | None
-
-    @classmethod
-    def of(cls, settings: SshSettings, host: SshHost) -> SshTarget:
-        """Return what a pool and one of its hosts say together."""
-        return cls(host.host, host.port or settings.port, host.user or settings.user, host.host_key)
-
-    def __str__(self) -> str:
-        name = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.user}@{name}:{self.port}" if self.user else f"{name}:{self.port}"
-
-
-class HostKeyCheck(asyncssh.SSHClient):
-    """Accepts a host key that no file of known hosts has, if its fingerprint is the given one; remembers what was shown."""
-
-    def __init__(self, fingerprint: str | None) -> None:
-        self.fingerprint = fingerprint
-        self.shown: str | None = None
-
-    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
-        self.shown = key.get_fingerprint("sha256")
-        return self.shown == self.fingerprint
 
 
 @contextlib.asynccontextmanager
@@ -57,8 +25,7 @@ async def connected(
     settings: SshSettings, target: SshTarget, secret: Callable[[str], str | None]
 ) -> AsyncIterator[asyncssh.SSHClientConnection]:
     """A context in which the coordinator is signed in on a machine. Raises ProvisionerError."""
-    check = HostKeyCheck(target.host_key)
-    connection = await _connect(settings, target, _password(settings, secret), check)
+    connection = await _connect(settings, target, _password(settings, secret))
     try:
         yield connection
     except (OSError, asyncssh.Error) as error:
@@ -67,27 +34,18 @@ async def connected(
         connection.close()
 
 
-async def _connect(settings: SshSettings, target: SshTarget, password: str | None, check: HostKeyCheck) -> asyncssh.SSHClientConnection:
+async def _connect(settings: SshSettings, target: SshTarget, password: str | None) -> asyncssh.SSHClientConnection:
     options: dict[str, Any] = {"username": target.user} if target.user else {}
     if settings.key_file:
         options["client_keys"] = [_private_key(settings.key_file)]
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await asyncssh.connect(
-                target.host,
-                target.port,
-                known_hosts=_known_hosts(settings),
-                server_host_key_algs="default",
-                client_factory=lambda: check,
-                password=password,
-                keepalive_interval=15,
-                **options,
+            return await _connect_in_rounds(
+                await HostKeyRounds.begin(settings, target), password=password, keepalive_interval=15, **options
             )
     except TimeoutError as error:
         message = f"{target} has not answered within {CONNECT_SECONDS:.0f} s"
         raise ProvisionerError(message, "check that the machine is on, and its name and port") from error
-    except asyncssh.HostKeyNotVerifiable as error:
-        raise _unknown_key(settings, target, check) from error
     except asyncssh.PermissionDenied as error:
         how = "the key or password" if settings.key_file or settings.password_secret else "every key of the coordinator"
         remedy = f"put the coordinator's public key into ~/.ssh/authorized_keys there (ssh-copy-id {target.user or ''}{'@' if target.user else ''}{target.host})"
@@ -96,6 +54,22 @@ async def _connect(settings: SshSettings, target: SshTarget, password: str | Non
         raise ProvisionerError(
             f"no connection to {target}: {error}", "check the name, the port, and that an SSH server runs there"
         ) from error
+
+
+async def _connect_in_rounds(rounds: HostKeyRounds, **options: Any) -> asyncssh.SSHClientConnection:
+    """Ask for one kind of host key after the other, as long as a further one may be the one that is known. Raises ProvisionerError."""
+    refused: asyncssh.HostKeyNotVerifiable | None = None
+    while True:
+        try:
+            return await asyncssh.connect(rounds.target.host, rounds.target.port, **rounds.options(), **options)
+        except asyncssh.HostKeyNotVerifiable as error:
+            refused = error
+            if not rounds.another():
+                raise rounds.refusal(error) from error
+        except (OSError, asyncssh.Error) as error:
+            if refused is None or isinstance(error, asyncssh.PermissionDenied):
+                raise
+            raise rounds.refusal(refused) from error  # it has no key of a further kind, or takes no further connection
 
 
 def _private_key(path: str) -> asyncssh.SSHKey:
@@ -120,44 +94,11 @@ def _password(settings: SshSettings, secret: Callable[[str], str | None]) -> str
     return found
 
 
-def _known_hosts(settings: SshSettings) -> Any:
-    path = Path(settings.known_hosts or "~/.ssh/known_hosts").expanduser()
-    if not path.exists():
-        if settings.known_hosts:
-            raise ProvisionerError(f"known_hosts {path} is not there", "name a file on the coordinator's machine, or leave it out")
-        return asyncssh.import_known_hosts("")
-    try:
-        return asyncssh.read_known_hosts(str(path))
-    except (OSError, ValueError) as error:
-        raise ProvisionerError(f"known_hosts {path} cannot be read: {error}", "correct the file") from error
-
-
-def _unknown_key(settings: SshSettings, target: SshTarget, check: HostKeyCheck) -> ProvisionerError:
-    """The refusal of a host key: nobody knows it, or it is another one than the one that is known."""
-    shown = check.shown or "of a kind that has no fingerprint"
-    if target.host_key:
-        return ProvisionerError(
-            f"the host key of {target} is {shown}, and not {target.host_key}",
-            "another machine may answer there: compare on the machine itself with 'ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub'",
-        )
-    known = _known_hosts(settings).match(target.host, target.host, target.port)[0]
-    if known:
-        return ProvisionerError(
-            f"the host key of {target} has changed: it is {shown} now, and known_hosts has another one",
-            f"if the machine was set up anew, remove the old key with 'ssh-keygen -R {target.host}'; else another machine answers there",
-        )
-    return ProvisionerError(
-        f"the host key of {target} is not known: {shown}",
-        f"compare it on the machine with 'ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub'; then give host_key: {shown} with the host, "
-        "or add it to known_hosts of the coordinator with ssh-keyscan",
-    )
-
-
 async def call(connection: asyncssh.SSHClientConnection, python: str, function: str, *arguments: Any) -> Any:
     """Call a function of `on_host.py` there, and return its answer. Everything travels through stdin: `ps` shows the Python alone.
 
     Raises ProvisionerError with what it said where it failed."""
-    text = f"{program()}\nprint('\\n' + json.dumps({function}(*json.loads({json.dumps(arguments)!r}))))\n"
+    text = call_program(function, arguments)
     try:
         done = await connection.run(f"{_quoted(python)} -", input=text, encoding="utf-8", timeout=COMMAND_SECONDS)
     except (asyncssh.TimeoutError, TimeoutError) as error:
@@ -178,11 +119,6 @@ async def send(connection: asyncssh.SSHClientConnection, path: str, content: byt
     )
     if done.exit_status != 0:
         raise ProvisionerError(f"{path} cannot be written: {_last_line(done.stderr)}", "check the free space and the folder")
-
-
-def program() -> str:
-    """The text of `on_host.py`."""
-    return files("paceline.cluster.provisioners.ssh").joinpath(ON_HOST).read_text()
 
 
 def _quoted(word: str) -> str:

@@ -1,12 +1,12 @@
-"""The part of the SSH provider that runs on the machine itself: this file, sent through the connection and read by its Python from stdin.
+"""The part of the SSH provider that runs on the machine itself: `program.py` sends it through the connection, together with `host_environments`.
 
 It needs the standard library alone, and runs on older Pythons than an agent: the one that makes the environment may be another. Each node has a folder `nodes/NAME`:
-`order.json` (what to run; the join token in it, so 0600), `status.json` (how far it is), `agent.log`, and `data`, the agent's own. Environments
-are `environments/KEY`, made once for all nodes of the machine. Nothing secret is ever an argument of a command.
+`order.json` (what to run; the join token in it, so 0600), `status.json` (how far it is), `agent.log`, and `data`, the agent's own. Nothing secret is ever an argument of a command.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -15,34 +15,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-LEAST_PYTHON = (3, 11)
-INSTALL_SECONDS = 3600
+from paceline.cluster.provisioners.ssh.host_environments import Order, environment_folder, folder_of, has_environment, install, with_lock
+
 STOP_SECONDS = 45
 #: A new node waits so long for the one of its name to be cleared away; then the coordinator asks again.
 CLEARED_SECONDS = 30
 TOKEN = "PACELINE_JOIN_TOKEN"
-COMPLETE = "complete"
-Order = dict[str, Any]
-
-
-def folder_of(order: Order) -> Path:
-    """The folder of everything that is installed here."""
-    return Path(os.path.expanduser(order["folder"])).absolute()
 
 
 def node_folder(order: Order) -> Path:
     """The folder of one node."""
     return folder_of(order) / "nodes" / str(order["name"])
-
-
-def environment_folder(order: Order) -> Path:
-    """The environment that an order needs."""
-    return folder_of(order) / "environments" / str(order["key"])
 
 
 def write(path: Path, document: Order, mode: int = 0o600) -> None:
@@ -84,13 +70,6 @@ def note(order: Order, phase: str, reason: str = "") -> None:
     write(node_folder(order) / "status.json", status)
 
 
-def has_environment(order: Order) -> bool:
-    """Whether nothing needs to be installed."""
-    if order["environment"]:
-        return True
-    return (environment_folder(order) / COMPLETE).exists()
-
-
 def ending_lock(top: Path, name: str) -> int:
     """Open the file that is locked as long as a node of this name is being ended. It lies outside the node's folder, which goes meanwhile."""
     top.mkdir(parents=True, exist_ok=True)
@@ -120,10 +99,22 @@ def is_cleared(top: Path, name: str) -> bool:
         os.close(descriptor)
 
 
+def taken(order: Order) -> Order:
+    """Say whose an order's name is here, where it is another launch's: one that runs, or one of another coordinator. Empty where it is free."""
+    kept = read(node_folder(order) / "order.json")
+    is_ours = not kept.get("launch") or kept["launch"] == order["launch"]
+    if is_ours or (kept["server"] == order["server"] and not is_alive(read(node_folder(order) / "status.json"))):
+        return {}
+    return {"state": "taken", "server": kept["server"]}
+
+
 def prepare(order: Order) -> Order:
     """Look at the machine, and say what is needed: `wheel` where it has to be sent first. What runs already is left alone, what ends is waited for."""
     if not is_cleared(folder_of(order), order["name"]):
         return {"state": "ending"}
+    other = taken(order)
+    if other:
+        return other
     if is_alive(read(node_folder(order) / "status.json")):
         return {"state": "there"}
     if not has_environment(order):
@@ -150,10 +141,8 @@ def start(order: Order) -> Order:
         if how == "setsid":
             with open(str(folder / "agent.log"), "ab") as log:
                 child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True)
-            write(
-                folder / "status.json",
-                {"phase": "pending", "reason": "starting", "pid": child.pid, "started": started_at(child.pid), "key": order["key"]},
-            )
+            status = {"phase": "pending", "reason": "starting", "pid": child.pid, "started": started_at(child.pid), "key": order["key"]}
+            write(folder / "status.json", status)
         write(folder / "how.json", {"how": how})
     return {"state": "started", "how": how}
 
@@ -192,10 +181,8 @@ def start_by_systemd(order: Order, command: list[str]) -> bool:
         user_systemd("disable", "--now", unit)
         (units / unit).unlink()
         return False
-    try:  # lets it live when nobody is signed in; refused by some machines, where it ends with the last session
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # lets it live when nobody is signed in; refused by some machines
         subprocess.run(["loginctl", "enable-linger"], stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return True
     return True
 
 
@@ -223,11 +210,13 @@ def last_line(path: Path) -> str:
     return lines[-1].strip()[:400] if lines else "it said nothing"
 
 
-def end(folder: str, name: str) -> Order:
-    """End a node and remove what it has kept; the work goes on behind this connection, which waits for nothing."""
+def end(folder: str, name: str, launch: str = "") -> Order:
+    """End a node and remove what it has kept; the work goes on behind this connection, which waits for nothing.
+    `launch`: that of another one is left alone."""
     top = Path(os.path.expanduser(folder)).absolute()
     place = top / "nodes" / name
-    if not place.is_dir():
+    order = read(place / "order.json")
+    if not place.is_dir() or (launch and order.get("launch", launch) != launch):
         return {"state": "gone"}
     ending = ending_lock(top, name)
     if not locked(ending):
@@ -238,9 +227,8 @@ def end(folder: str, name: str) -> Order:
         for descriptor in (0, 1, 2):
             os.dup2(quiet, descriptor)
         try:
-            kept = str(read(place / "order.json").get("key", ""))
             stop(place, name)
-            clean(top, kept)
+            clean(top, str(order.get("key", "")))
         finally:
             os._exit(0)
     return {"state": "ending"}
@@ -282,79 +270,6 @@ def clean(top: Path, kept: str) -> None:
                 with_lock(top, found.name, partial(shutil.rmtree, str(found), ignore_errors=True))
 
 
-def with_lock(top: Path, key: str, work: Callable[[], None]) -> None:
-    """Do something to an environment while nobody else of this machine does."""
-    top.mkdir(parents=True, exist_ok=True)
-    with open(str(top / f".lock-{key}"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        work()
-
-
-def install(order: Order) -> None:
-    """Make the environment of an order, unless it is there. Raises RuntimeError with the last line of what failed."""
-    if has_environment(order):
-        return
-    place, wheel = environment_folder(order), folder_of(order) / "wheels" / order["key"] / order["wheel"]
-    shutil.rmtree(str(place), ignore_errors=True)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    uv = shutil.which("uv") or shutil.which("uv", path=os.path.expanduser("~/.local/bin"))
-    base = shutil.which(os.path.expanduser(order["python"]))
-    if base is None:
-        raise RuntimeError(f"there is no {order['python']} on this machine; give `python` of an interpreter that is there")
-    check_version(base)
-    run([uv, "venv", "--quiet", "--python", base, str(place)] if uv else [base, "-m", "venv", str(place)], "the environment cannot be made")
-    python = str(place / "bin" / "python")
-    if order["packages_of"]:
-        borrow_packages(python, os.path.expanduser(order["packages_of"]))
-    constraints = place / "constraints.txt"
-    constraints.write_text("" if order["packages_of"] else order["constraints"])  # theirs are taken as they are
-    options = ["--constraint", str(constraints), *order["pip_options"], f"{wheel}[worker]"]
-    borrowed = bool(order["packages_of"])  # uv looks at the environment's own folder alone, pip at all that can be imported
-    run(
-        [uv, "pip", "install", "--python", python, *options] if uv and not borrowed else [*pip_of(python, uv), "install", *options],
-        "the packages cannot be installed",
-    )
-    (place / COMPLETE).touch()
-
-
-def pip_of(python: str, uv: str | None) -> list[str]:
-    """The pip of an environment; one that uv made has none of its own."""
-    if uv:
-        run([uv, "pip", "install", "--python", python, "pip"], "pip cannot be installed")
-    return [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-
-
-def check_version(python: str) -> None:
-    """Refuse a Python that is too old."""
-    code = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
-    found = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=30).stdout.strip()
-    if tuple(int(part) for part in found.split(".")[:2] or (0,)) < LEAST_PYTHON:
-        raise RuntimeError(f"{python} is Python {found}; Paceline needs 3.11 or newer: give `python` of one")
-
-
-def borrow_packages(python: str, other: str) -> None:
-    """Let an environment import what another one has."""
-    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    theirs, ours = (
-        subprocess.run([each, "-c", code], capture_output=True, text=True, timeout=30).stdout.strip() for each in (other, python)
-    )
-    if not theirs:
-        raise RuntimeError(f"packages_of: {other} does not run on this machine")
-    (Path(ours) / "paceline_packages_of.pth").write_text(f"import site; site.addsitedir({theirs!r})\n")
-
-
-def run(command: list[str], what: str) -> None:
-    """Run a step of an installation; its output goes to the log. Raises RuntimeError with its last line."""
-    print(f"+ {' '.join(command)}", flush=True)
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=INSTALL_SECONDS)
-    text = done.stdout.decode("utf-8", "replace")
-    print(text, flush=True)
-    if done.returncode != 0:
-        said = [line for line in text.strip().splitlines() if line.strip()]
-        errors = [line for line in said if line.lower().startswith("error")]
-        raise RuntimeError(f"{what}: {(errors[:1] or said[-1:] or ['no output'])[0].strip()[:400]}")
-
-
 def read_variables(path: str) -> Order:
     """The variables of a file, NAME=VALUE a line; lines that are empty or begin with `#` say nothing. Raises RuntimeError with what is wrong with it."""
     place = Path(os.path.expanduser(path))
@@ -392,7 +307,3 @@ def run_node(folder: str) -> None:
     except OSError as error:
         note(order, "ended", f"{python} cannot be run: {error.strerror}")
         raise SystemExit(1) from error
-
-
-if __name__ == "__main__" and len(sys.argv) == 2:
-    run_node(sys.argv[1])

@@ -1,6 +1,6 @@
 import { Kbd } from "@mantine/core";
 import { useMergedRef } from "@mantine/hooks";
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, Outlet, useLocation, useRouter, useRouterState } from "@tanstack/react-router";
 import {
   IconBell,
@@ -19,7 +19,8 @@ import { useEffect, useRef } from "react";
 import { MockBanner } from "@/features/auth/components/MockBanner";
 import { useLiveEvents } from "@/features/events/useLiveEvents";
 import { DiskBanner } from "@/features/storage/components/DiskBanner";
-import { meQuery } from "@/lib/me";
+import { keys } from "@/lib/keys";
+import { meQuery, useMe } from "@/lib/me";
 import type { StreamStatus } from "@/lib/stream";
 import { useChosenInView } from "@/components/ui/useChosenInView";
 import { useSideways } from "@/components/ui/useSideways";
@@ -49,6 +50,7 @@ const DEEP: ReadonlySet<string> = new Set(["/cluster", "/experiments"]);
 export function Shell() {
   const status = useLiveEvents();
   useSignOutWhenExpired(status);
+  useForgetFormerUser();
   const { overlay, open, close } = useShortcuts();
   const nav = useRef<HTMLElement>(null);
   const sideways = useMergedRef(nav, useSideways());
@@ -115,4 +117,17 @@ function useSignOutWhenExpired(status: StreamStatus) {
   useEffect(() => {
     if (me === null) void router.navigate({ to: "/login", search: { ended: true, next: router.state.location.href } });
   }, [me, router]);
+}
+
+/** Another window of the browser may sign in as somebody else, as whom this page goes on: what the coordinator told the former user alone goes. */
+function useForgetFormerUser() {
+  const client = useQueryClient();
+  const userId = useMe()?.user_id;
+  const former = useRef(userId);
+  useEffect(() => {
+    if (userId === undefined) return;
+    if (former.current !== undefined && former.current !== userId)
+      for (const queryKey of [keys.people, keys.notifications]) void client.resetQueries({ queryKey });
+    former.current = userId;
+  }, [client, userId]);
 }

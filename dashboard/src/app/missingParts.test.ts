@@ -10,7 +10,6 @@ const fail = () => {
 let stop: () => void;
 afterEach(() => {
   stop();
-  sessionStorage.clear();
 });
 
 it("loads the page anew, and shows what stays missing", () => {

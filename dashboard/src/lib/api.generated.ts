@@ -1301,6 +1301,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/training/bundles/{digest}/changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Bundle Changes
+         * @description Say which files differ between two bundles.
+         */
+        get: operations["bundle_changes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/training/bundles/{digest}/chunks/{number}": {
         parameters: {
             query?: never;
@@ -2402,6 +2422,12 @@ export interface components {
              */
             effects: components["schemas"]["Effect"][];
             /**
+             * Ended
+             * @description trials that have run and change no more: completed, failed, pruned or cancelled
+             * @default 0
+             */
+            ended: number;
+            /**
              * Energy Joules
              * @description of the cards of all trials that have held slots; null: that of one is unknown
              */
@@ -2823,6 +2849,31 @@ export interface components {
             state: "arriving" | "ready";
             /** Unpacked Bytes */
             unpacked_bytes: number;
+        };
+        /**
+         * BundleChanges
+         * @description Files by which a bundle differs from another one: of each list the first two hundred.
+         */
+        BundleChanges: {
+            /** Added */
+            added: string[];
+            /**
+             * Changed
+             * @description with other content, or executable in one of them only
+             */
+            changed: string[];
+            /**
+             * Count
+             * @description of all files that differ, also those that the lists leave out
+             */
+            count: number;
+            /** Removed */
+            removed: string[];
+            /**
+             * Since
+             * @description digest of the bundle that it is compared with
+             */
+            since: string;
         };
         /**
          * BundleOffer
@@ -3328,6 +3379,12 @@ export interface components {
             memory_used_bytes: number;
             /** Nodes */
             nodes: components["schemas"]["StateCount"][];
+            /**
+             * Samples Per Second
+             * @description of all running jobs; those whose samples have no tokens count here only
+             * @default 0
+             */
+            samples_per_second: number;
             /** Slots Free */
             slots_free: number;
             /** Slots Total */
@@ -3377,7 +3434,7 @@ export interface components {
         Communication: "auto" | {
             /**
              * Algorithm
-             * @description How gradients are summed over the replicas. backend: by Gloo or NCCL. ring: over a ring of Paceline's own, machine by machine. hierarchical: within each machine, then between machines with equally many ranks, else as ring. auto: measure, then use the fastest. GPUs always use NCCL, which knows the machine's links.
+             * @description How gradients are summed over the replicas. backend: by Gloo or NCCL. ring: over a ring of Paceline's own, machine by machine. hierarchical: within each machine, then between machines with equally many ranks, else as ring. auto: measure, then use the fastest. On GPUs NCCL makes exact sums by itself, for it knows the links; hierarchical matters there with a compression.
              * @default backend
              * @enum {string}
              */
@@ -3389,7 +3446,7 @@ export interface components {
             bucket_mb?: number | null;
             /**
              * Compression
-             * @description Compress gradients sent between replicas. bf16, fp16: half the bytes, rounded. top_k: only the largest elements. power_sgd: two thin factors of each matrix. What top_k and power_sgd leave out is added to the next step (error feedback). auto: measure, use the fastest of none, bf16, top_k and power_sgd, and stop if the loss suffers.
+             * @description Compress gradients sent between replicas. bf16, fp16: half the bytes, rounded. top_k: only the largest elements. power_sgd: two thin factors of each matrix. What top_k and power_sgd leave out is added to the next step (error feedback). auto: measure, then use the faster of none and bf16, with lossy also of top_k and power_sgd.
              * @default none
              * @enum {string}
              */
@@ -3406,6 +3463,12 @@ export interface components {
              * @default []
              */
             exclude: string[];
+            /**
+             * Lossy
+             * @description compression auto: may use top_k and power_sgd too, which learn slower per step, and stops if the loss suffers.
+             * @default false
+             */
+            lossy: boolean;
             /**
              * Rank
              * @description power_sgd: columns of each factor.
@@ -4126,8 +4189,16 @@ export interface components {
              * @default []
              */
             errors: components["schemas"]["FieldError"][];
+            /**
+             * Not Planned
+             * @description the last so many configurations, which the planner was not asked about: a plan of so many takes long
+             * @default 0
+             */
+            not_planned: number;
             /** Refused */
             refused: number;
+            /** @description the experiment of this project and name that would get this grid */
+            replaces: components["schemas"]["ReplacedExperiment"] | null;
             /**
              * Seconds
              * @description estimate with the slots of today; null: no time of a step is known
@@ -4764,6 +4835,13 @@ export interface components {
             error: string | null;
             /** Index */
             index: number;
+            /**
+             * Job Id
+             * @description of the job whose rank holds the card's slot; null: none does
+             */
+            job_id: string | null;
+            /** Job Name */
+            job_name: string | null;
             /** Memory Clock Mhz */
             memory_clock_mhz: number | null;
             /** Memory Total Bytes */
@@ -4795,6 +4873,8 @@ export interface components {
             processes: {
                 [key: string]: number;
             };
+            /** Rank */
+            rank: number | null;
             /** Sm Clock Mhz */
             sm_clock_mhz: number | null;
             /** Temperature Celsius */
@@ -5581,6 +5661,7 @@ export interface components {
              *       "compression": "none",
              *       "dense_steps": 10,
              *       "exclude": [],
+             *       "lossy": false,
              *       "rank": 2,
              *       "ratio": 0.01,
              *       "static_graph": false,
@@ -5941,6 +6022,11 @@ export interface components {
             node_selector: {
                 [key: string]: string;
             };
+            /**
+             * Ports
+             * @description Ports for the gangs' stores and for MASTER_PORT of scripts, as 'paceline worker --ports'. Default: any free port.
+             */
+            ports?: string | null;
             /**
              * Priority Class
              * @description Priority class of the pods.
@@ -6934,8 +7020,13 @@ export interface components {
              * @description that have joined, and are wanted
              */
             nodes: number;
-            /** Provider */
-            provider: components["schemas"]["ManualSettings"] | components["schemas"]["SshSettings"] | components["schemas"]["SlurmSettings"] | components["schemas"]["KubernetesSettings"] | components["schemas"]["RaySettings"];
+            /**
+             * Provider
+             * @description as it is stored, where the pool is unreadable
+             */
+            provider: (components["schemas"]["ManualSettings"] | components["schemas"]["SshSettings"] | components["schemas"]["SlurmSettings"] | components["schemas"]["KubernetesSettings"] | components["schemas"]["RaySettings"]) | {
+                [key: string]: unknown;
+            };
             /**
              * Server
              * @description the coordinator's URL, as its nodes reach it
@@ -6945,6 +7036,11 @@ export interface components {
             slots: number | null;
             /** Spot */
             spot: boolean;
+            /**
+             * Unreadable
+             * @description why this version cannot read what is stored of the pool: it is left as it is until it is applied again; null: it can
+             */
+            unreadable: string | null;
             /**
              * Updated At
              * Format: date-time
@@ -7733,8 +7829,6 @@ export interface components {
             refusal: string | null;
             /** Repeats */
             repeats: number;
-            /** Step Seconds */
-            step_seconds: number | null;
             /** Values */
             values: {
                 [key: string]: unknown;
@@ -8114,6 +8208,11 @@ export interface components {
              */
             address: string;
             /**
+             * Authority
+             * @description File on each machine with the authority of the coordinator's certificate, as 'paceline worker --ca'. Default: the one that the join token names, or those that the machine knows.
+             */
+            authority?: string | null;
+            /**
              * Checkpoints
              * @description Folder for checkpoints that the nodes share. Default: a folder of each node.
              */
@@ -8149,6 +8248,16 @@ export interface components {
              */
             namespace: string;
             /**
+             * Notice Command
+             * @description Command on each machine that ends with 0 once the machine will be taken away, as 'paceline worker --notice-command'.
+             */
+            notice_command?: string | null;
+            /**
+             * Notice File
+             * @description File that appears on a machine once it will be taken away, as 'paceline worker --notice-file'.
+             */
+            notice_file?: string | null;
+            /**
              * Paceline
              * @description Path of the paceline command on Ray's machines. Default: where the coordinator's own is.
              */
@@ -8159,6 +8268,11 @@ export interface components {
              * @default []
              */
             pass_env: string[];
+            /**
+             * Ports
+             * @description Ports for the gangs' stores and for MASTER_PORT of scripts, as 'paceline worker --ports'. Default: any free port.
+             */
+            ports?: string | null;
             /**
              * Resources
              * @description Ask for these custom resources for each node.
@@ -8276,6 +8390,20 @@ export interface components {
              * @description the newest first
              */
             versions: components["schemas"]["ModelVersion"][];
+        };
+        /**
+         * ReplacedExperiment
+         * @description An experiment that is there already, and would get the grid that is planned.
+         */
+        ReplacedExperiment: {
+            /**
+             * Cancels
+             * @description its trials that the new grid lacks and whose jobs have not ended: they would be cancelled
+             */
+            cancels: number;
+            created_by: components["schemas"]["Actor"];
+            /** Id */
+            id: string;
         };
         /**
          * Resize
@@ -8507,7 +8635,7 @@ export interface components {
             goodput_below?: number | null;
             /**
              * Mine
-             * @description of the caller's own jobs alone; a member's rules must be
+             * @description of its maker's own jobs alone; a member's rules must be
              * @default false
              */
             mine: boolean;
@@ -8916,6 +9044,11 @@ export interface components {
              */
             account?: string | null;
             /**
+             * Authority
+             * @description File on each machine with the authority of the coordinator's certificate, as 'paceline worker --ca'. Default: the one that the join token names, or those that the machine knows.
+             */
+            authority?: string | null;
+            /**
              * Checkpoints
              * @description Folder for checkpoints that the nodes share. Default: a folder of each node.
              */
@@ -8981,6 +9114,11 @@ export interface components {
              * @default []
              */
             pass_env: string[];
+            /**
+             * Ports
+             * @description Ports for the gangs' stores and for MASTER_PORT of scripts, as 'paceline worker --ports'. Default: any free port.
+             */
+            ports?: string | null;
             /**
              * Qos
              * @description Ask for this quality of service.
@@ -9093,6 +9231,11 @@ export interface components {
          */
         SshSettings: {
             /**
+             * Authority
+             * @description File on each machine with the authority of the coordinator's certificate, as 'paceline worker --ca'. Default: the one that the join token names, or those that the machine knows.
+             */
+            authority?: string | null;
+            /**
              * Checkpoints
              * @description Folder for checkpoints that the nodes share. Default: a folder of each node.
              */
@@ -9129,6 +9272,16 @@ export interface components {
              */
             known_hosts?: string | null;
             /**
+             * Notice Command
+             * @description Command on each machine that ends with 0 once the machine will be taken away, as 'paceline worker --notice-command'.
+             */
+            notice_command?: string | null;
+            /**
+             * Notice File
+             * @description File that appears on a machine once it will be taken away, as 'paceline worker --notice-file'.
+             */
+            notice_file?: string | null;
+            /**
              * Packages Of
              * @description Python of an environment whose packages are used, such as its own torch. Only what is missing is installed.
              */
@@ -9156,6 +9309,11 @@ export interface components {
              * @default 22
              */
             port: number;
+            /**
+             * Ports
+             * @description Ports for the gangs' stores and for MASTER_PORT of scripts, as 'paceline worker --ports'. Default: any free port.
+             */
+            ports?: string | null;
             /**
              * Python
              * @description Python on each machine that makes the environment, 3.11 or newer.
@@ -10960,6 +11118,8 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
+                /** @description `*`: the experiment is only created; 409 already_exists where its project has one of this name */
+                "If-None-Match"?: string | null;
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -12520,6 +12680,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Bundle"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    bundle_changes: {
+        parameters: {
+            query: {
+                /** @description digest of the bundle to compare it with */
+                since: string;
+            };
+            header?: never;
+            path: {
+                /** @description SHA-256 of the tar archive */
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BundleChanges"];
                 };
             };
             /** @description Client Error */

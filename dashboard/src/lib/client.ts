@@ -2,6 +2,7 @@
 import createClient, { type Middleware } from "openapi-fetch";
 import type { paths } from "./api.generated";
 import { asApiError, problemOf, UnreachableError } from "./errors";
+import { learnServerTime } from "./serverTime";
 
 const SAFE = new Set(["GET", "HEAD", "OPTIONS"]);
 let csrfToken: string | null = null;
@@ -21,8 +22,12 @@ const csrf: Middleware = {
 export const api = createClient<paths>({
   baseUrl: globalThis.location?.origin ?? "",
   credentials: "same-origin",
-  // Looked up at call time, so that tests can replace it.
-  fetch: (request) => globalThis.fetch(request),
+  fetch: async (request) => {
+    const sent = Date.now();
+    const response = await globalThis.fetch(request); // looked up at call time, so that tests can replace it
+    learnServerTime(response.headers, sent, Date.now());
+    return response;
+  },
 });
 api.use(csrf);
 

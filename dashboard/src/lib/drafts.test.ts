@@ -1,9 +1,7 @@
-import { beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { Drafts } from "./drafts";
 
 const A_DAY_MS = 24 * 3600 * 1000;
-
-beforeEach(() => localStorage.clear());
 
 describe("drafts", () => {
   it("are kept by what they were begun from, for one user and one kind of document", () => {

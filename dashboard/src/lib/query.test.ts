@@ -1,5 +1,7 @@
-import { QueryObserver, type QueryClient } from "@tanstack/react-query";
+import { MutationObserver, QueryObserver, type QueryClient } from "@tanstack/react-query";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { ApiError } from "./errors";
+import { keys } from "./keys";
 import { createQueryClient, refresh } from "./query";
 
 const KEY = ["jobs", "one", "job1"];
@@ -71,4 +73,18 @@ describe("refresh", () => {
     expect(client.getQueryState(KEY)?.isInvalidated).toBe(false);
     stop();
   });
+});
+
+it.each(["csrf", "not_authenticated"])("asks who is signed in where a request is refused with %s", async (code) => {
+  const client = createQueryClient();
+  const asked = vi.fn(() => Promise.resolve("ada"));
+  const stop = new QueryObserver(client, { queryKey: keys.me, queryFn: asked }).subscribe(() => undefined);
+  await vi.waitFor(() => expect(client.getQueryData(keys.me)).toBe("ada"));
+  const status = code === "csrf" ? 403 : 401;
+  const refused = () => Promise.reject(new ApiError({ status, code, detail: "refused" }));
+  const send = new MutationObserver(client, { mutationFn: refused });
+  await expect(send.mutate()).rejects.toBeInstanceOf(ApiError);
+  await vi.waitFor(() => expect(asked).toHaveBeenCalledTimes(2));
+  stop();
+  client.clear();
 });

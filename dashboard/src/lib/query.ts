@@ -11,16 +11,18 @@ export function worthRetrying(count: number, error: unknown): boolean {
 }
 
 export function createQueryClient(): QueryClient {
-  const noticeExpiry = (error: unknown) => {
-    if (error instanceof ApiError && error.status === 401) void client.invalidateQueries({ queryKey: keys.me });
+  // The session has ended, or another window of the browser has begun one, with another token.
+  const noticeSession = (error: unknown) => {
+    if (error instanceof ApiError && (error.status === 401 || error.code === "csrf"))
+      void client.invalidateQueries({ queryKey: keys.me });
   };
   const client: QueryClient = new QueryClient({
     queryCache: new QueryCache({
       onError: (error, query) => {
-        if (query.queryKey[0] !== keys.me[0]) noticeExpiry(error);
+        if (query.queryKey[0] !== keys.me[0]) noticeSession(error);
       },
     }),
-    mutationCache: new MutationCache({ onError: noticeExpiry }),
+    mutationCache: new MutationCache({ onError: noticeSession }),
     defaultOptions: {
       queries: { retry: worthRetrying, staleTime: 1_000, refetchOnWindowFocus: true, networkMode: "always" },
       mutations: { retry: false, networkMode: "always" },

@@ -1,5 +1,5 @@
 import { renderHook } from "@testing-library/react";
-import { beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { Drafts } from "./drafts";
 import { useKeeping } from "./useKeeping";
 
@@ -14,8 +14,6 @@ function tab(text: string) {
   });
   return { kept: () => result.current, type: (now: string) => rerender({ now }) };
 }
-
-beforeEach(() => localStorage.clear());
 
 describe("two tabs that edit one template", () => {
   it("know whose text is kept: the other one asks before it is closed", () => {

@@ -31,7 +31,7 @@ export interface Seen {
   body: unknown;
 }
 
-type Reply = { status?: number; body?: unknown };
+type Reply = { status?: number; body?: unknown; headers?: Record<string, string> };
 export type Handler = (request: Seen) => Reply | Promise<Reply>;
 export type Routes = Record<string, Handler>;
 
@@ -106,11 +106,11 @@ export function mockApi(routes: Routes = {}): Seen[] {
     seen.push(asked);
     const reply = await (table[`${request.method} ${url.pathname}`]?.(asked) ??
       problem(404, "not_found", `no ${url.pathname}`));
-    const { status = 200, body: answer } = reply;
+    const { status = 200, body: answer, headers } = reply;
     const type = status >= 400 ? "application/problem+json" : "application/json";
     return new Response(answer === undefined ? null : JSON.stringify(answer), {
       status,
-      headers: { "Content-Type": type },
+      headers: { "Content-Type": type, ...headers },
     });
   });
   return seen;

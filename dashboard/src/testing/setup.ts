@@ -60,6 +60,9 @@ let warnings: MockInstance<typeof console.warn>;
 const { warn } = console;
 
 beforeEach(() => {
+  // The files of a worker share one window: what a test has left there, such as a draft, would be found by whichever comes next.
+  localStorage.clear();
+  sessionStorage.clear();
   complaints = vi.spyOn(console, "error");
   // Mantine looks for what to focus a moment after a menu has opened, when a test may have closed it, and prints all of the page's tree.
   warnings = vi.spyOn(console, "warn").mockImplementation((message: unknown, ...more: unknown[]) => {

@@ -15,25 +15,29 @@ from pathlib import Path
 from scripts.bench.figures import Figure, report
 from scripts.steps import ROOT, say
 
-NAMES = ("sums", "overlap", "compression", "auto", "time_to_loss")
+#: The benchmarks by name.
+MODULES = {
+    **{name: f"scripts.bench.communication.{name}" for name in ("sums", "overlap", "compression", "auto", "time_to_loss")},
+    "reproducible": "scripts.bench.reproducible",  # needs no hosts of its own
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME", help=f"of {', '.join(NAMES)}; default: all")
+    parser.add_argument("names", nargs="*", choices=[*MODULES, []], metavar="NAME", help=f"of {', '.join(MODULES)}; default: all")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, steps and links")
     given = parser.parse_args()
     figures: list[Figure] = []
     broken = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in given.names or NAMES:
+        for name in given.names or MODULES:
             say(name)
             file = Path(folder) / f"{name}.json"
             command = [
                 sys.executable,
                 "-m",
-                f"scripts.bench.communication.{name}",
+                MODULES[name],
                 "--json",
                 str(file),
                 *(["--quick"] if given.quick else []),

@@ -25,7 +25,7 @@ FIXED: dict[str, Section] = {
     "hierarchical top_k": {"algorithm": "hierarchical", "compression": "top_k", "dense_steps": 0},
     "hierarchical power_sgd": {"algorithm": "hierarchical", "compression": "power_sgd", "dense_steps": 0},
 }
-AUTO: Section = {"algorithm": "auto", "compression": "auto", "dense_steps": 0}
+AUTO: Section = {"algorithm": "auto", "compression": "auto", "lossy": True, "dense_steps": 0}
 STEPS = 5
 
 

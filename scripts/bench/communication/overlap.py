@@ -1,7 +1,7 @@
 """How much of the exchange of gradients hides behind backward, on links of several speeds, and what that is worth.
 
 The same step of the same model, on hosts of their own: with gradients exchanged within the last backward, and after it (`early_exchange`), in turns. DDP
-(`reproducible: false`) is beside them.
+(`reproducible: false`) is beside them, in torch's buckets, one of which holds nearly all of this model, and in eight.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
+from paceline.parallelism.communication.reducers import BackendReducer
 from paceline.parallelism.plan import Coordinates
 from paceline.parallelism.reproducible import Reproducible
 from paceline.training.elastic import first_assignment
@@ -31,7 +32,9 @@ from scripts.bench.reproducible import NobodyAsks
 
 MODEL = {"kind": "gpt", "layers": 8, "heads": 8, "dim": 256, "context": 128}
 GLOBAL_BATCH = 16
-KINDS = ("after", "early", "ddp")
+#: MiB of DDP's buckets, by kind; None: torch's own.
+BUCKETS_MB: dict[str, float | None] = {"ddp": None, "ddp_in_eight": 3.0}
+KINDS = ("after", "early", *BUCKETS_MB)
 
 
 class Timed(NamedTuple):
@@ -65,12 +68,13 @@ def spec_of(world: RankPlace, *, reproducible: bool) -> JobSpec:
 def steps(world: RankPlace, kind: str, count: int) -> list[Timed]:
     """Step times of one kind, without the first step."""
     torch.set_num_threads(1)
-    spec = spec_of(world, reproducible=kind != "ddp")
+    spec = spec_of(world, reproducible=kind not in BUCKETS_MB)
     sizes = spec.parallelism.degrees(world.world_size)
     group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes))
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
     coordinates = Coordinates(sizes, group.rank)
-    wrapped = parallelize(state.task.model, sizes, state.device, group, reproducible=kind != "ddp")
+    reducer = BackendReducer(group, BUCKETS_MB.get(kind))
+    wrapped = parallelize(state.task.model, sizes, state.device, group, reproducible=kind not in BUCKETS_MB, reducer=reducer)
     if isinstance(wrapped, Reproducible):
         wrapped.trial = Always(kind == "early")
     runner = LocalStepRunner(spec, state, group, wrapped, coordinates, first_assignment(derived.micro_batches(spec), coordinates, None))
@@ -114,7 +118,7 @@ def figures_of(rate: str, by_kind: dict[str, list[Timed]]) -> list[Figure]:
                 [1 - each.exposed / after for each in by_kind[kind]],
                 f"{of_all}; goal 0.5 at 1gbit",
             )
-            for kind in ("early", "ddp")
+            for kind in KINDS[1:]
         ),
         *(
             summarize(
@@ -123,7 +127,7 @@ def figures_of(rate: str, by_kind: dict[str, list[Timed]]) -> list[Figure]:
                 [ratio / each.seconds for each in by_kind[kind]],
                 "speed beside the exchange after backward",
             )
-            for kind in ("early", "ddp")
+            for kind in KINDS[1:]
         ),
     ]
 

@@ -46,7 +46,7 @@ CONTESTS = (
     Contest("hierarchical_vs_round_robin 2x4", (0, 1) * 4, "hierarchical", 7.0),
 )
 RATES = ("100mbit", "1gbit", None)
-MEBIBYTES = {"100mbit": 4, "1gbit": 16, None: 64}
+MEBIBYTES = {"100mbit": 16, "1gbit": 16, None: 64}
 ROUNDS, QUICK_ROUNDS = 6, 2
 
 

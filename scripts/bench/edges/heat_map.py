@@ -34,6 +34,8 @@ from scripts.bench.edges.load.coordinator import coordinator
 from scripts.bench.figures import Figure, report, summarize
 
 NAMES = ("step_seconds", "communication_seconds")
+#: What the goal is for.
+RANKS, STEPS = 1_024, 100_000
 SLOW_RANK = 77
 USER = Actor(kind="user", id="bench", name="bench")
 
@@ -116,15 +118,20 @@ async def measure(ranks: int, steps: int, count: int) -> list[Figure]:
         took, beside, largest = await views(client, made[0], ranks, steps, count)
     size = f"{ranks:,} ranks x {steps:,} steps, SQLite, up to {largest / 1000:.0f} kB"
     return [
-        summarize("heat_map_p95_ms", "ms", took, f"{size}; goal 150"),
+        summarize(figure_name(ranks, steps), "ms", took, f"{size}; goal 150" if (ranks, steps) == (RANKS, STEPS) else size),
         summarize("job_beside_heat_maps_ms", "ms", beside, "the job's own page meanwhile"),
     ]
 
 
+def figure_name(ranks: int, steps: int) -> str:
+    """Name the figure; the one that has a goal is that of RANKS x STEPS alone."""
+    return "heat_map_p95_ms" if (ranks, steps) == (RANKS, STEPS) else f"heat_map_{ranks}x{steps}_p95_ms"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=1_024)
-    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--ranks", type=int, default=RANKS)
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--views", type=int, default=60)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

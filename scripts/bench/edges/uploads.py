@@ -31,9 +31,9 @@ import httpx
 import msgspec
 import psutil
 
-from paceline.api.core import identity
 from paceline.cluster.protocol import UPLOAD_PATH
 from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.credentials import NODE_PREFIX, hash_secret, new_secret
 from paceline.db.base import new_id
 from paceline.db.migrate import upgrade_all
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
@@ -82,10 +82,10 @@ async def seed(data: Path, database_url: str | None, count: int) -> list[Agent]:
                 session.add(job)
                 await session.flush()
                 session.add(GenerationRow(job_id=job.id, generation=1, world_size=RANKS_PER_JOB, started_at=now, store_token=""))
-            agent = Agent(identity.new_secret(identity.NODE_PREFIX), job.id, rank)
+            agent = Agent(new_secret(NODE_PREFIX), job.id, rank)
             node = NodeRow(id=new_id(), name=f"agent-{number}", state=NodeState.READY, state_since=now, joined_at=now)
             node.heartbeat_at = now + timedelta(days=1)  # it has no channel, and is not to be given up for that
-            node.credential_hash = identity.hash_secret(agent.credential)
+            node.credential_hash = hash_secret(agent.credential)
             session.add(node)
             await session.flush()
             place = {"job_id": job.id, "generation": 1, "rank": rank, "node_id": node.id}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from paceline.cli.local.stack import free_port
+from paceline.cli.local.ports import free_port
 from scripts.bench.figures import Figure, summarize
 from scripts.bench.peers.rig import Peer
 from scripts.bench.peers.series import members_killed, workers_killed

@@ -3,12 +3,11 @@
     plain_ddp.py STEPS [FAULT]
 
 Rank 0 prints `first step at T` (seconds since the epoch) and `STEPS steps in S s`, of those after a fifth as many that are not counted: what a
-launcher still does as a job begins is over then. FAULT strikes rank 1 after five steps.
+launcher still does as a job begins is over then. With FAULT `killed`, rank 1 kills itself after five steps of the first attempt.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -22,21 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 FAULT_AFTER = 5
 
 
-def fail(fault: str) -> None:
-    match fault:
-        case "exception":
-            raise ValueError("labels out of range: got 12, expected < 10")
-        case "early":
-            sys.exit(0)
-        case "exit":
-            os._exit(3)
-        case "segfault":
-            ctypes.string_at(0)
-        case "memory":
-            torch.empty(1 << 50)
-        case "killed" if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
-            print(f"killed at {time.time()}", flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
+def kill_itself() -> None:
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        print(f"killed at {time.time()}", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(steps: int, fault: str) -> None:
@@ -54,8 +42,8 @@ def main(steps: int, fault: str) -> None:
             print(f"first step at {time.time()}", flush=True)
         if step == warm_up - 1:
             began = time.monotonic()
-        if step == FAULT_AFTER and dist.get_rank() == 1:
-            fail(fault)
+        if fault == "killed" and step == FAULT_AFTER and dist.get_rank() == 1:
+            kill_itself()
     if leads:
         print(f"{steps} steps in {time.monotonic() - began} s", flush=True)
     dist.destroy_process_group()

@@ -14,7 +14,8 @@ from scripts.steps import ROOT
 OPENING = """# Settings of the coordinator
 
 Each is an environment variable of the process that runs the coordinator (`paceline up`, or uvicorn); an empty one is as one that is not
-set. `paceline config explain` shows which value is in effect for the command line, and where it comes from.
+set. `paceline config explain` shows which value is in effect for the command line, and where it comes from. [What is kept](../storage.md) says what
+`PACELINE_KEEP_*` and `PACELINE_DISK_LOW` do.
 
 """
 

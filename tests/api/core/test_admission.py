@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 import httpx
 import msgspec
 import pytest
+from fastapi import FastAPI
 from sqlalchemy import make_url, text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from paceline.api.core.admission import Admission
 from paceline.api.core.context import Services
@@ -21,6 +23,7 @@ from paceline.api.services.lifecycle import node_lifecycle
 from paceline.api.settings import Settings
 from paceline.cluster.protocol import UPLOAD_PATH
 from paceline.cluster.states import NodeState
+from paceline.db import session as databases
 from paceline.db.errors import DatabaseAwayError
 from paceline.db.models.nodes import NodeRow
 from paceline.monitoring.points import Upload
@@ -52,6 +55,21 @@ async def test_forty_slow_uploads_at_once_hold_no_connection(agent: Agent, clien
         arrives.set()
         answers = await asyncio.gather(*uploads)
     assert {answer.status_code for answer in answers} == {200}
+
+
+async def test_the_body_of_an_upload_is_not_read_before_its_turn(agent: Agent, app: FastAPI) -> None:
+    door: Admission = app.state.upload_admission
+    door.wait_seconds = 0.05
+    read: list[bytes] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        read.append(b'{"batches":[]}')
+        yield read[-1]
+
+    async with door.turn(door.limit):
+        answer = await agent.client.post(UPLOAD_PATH, content=body())
+    assert (answer.status_code, answer.json()["code"], read) == (503, "busy", [])
+    assert (await agent.client.post(UPLOAD_PATH, content=body())).status_code == 200
 
 
 async def test_a_removed_nodes_credential_is_refused_at_once(agent: Agent, services: Services, node: tuple[NodeRow, str]) -> None:
@@ -145,7 +163,10 @@ class Line:
 
 
 @pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
-async def test_while_postgresql_is_away_answers_are_busy_and_not_a_bug(settings: Settings) -> None:
+async def test_while_postgresql_is_away_answers_are_busy_and_not_a_bug(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        databases, "create_async_engine", create_async_engine
+    )  # with a dialect of its own, which listens for failed connections
     url = make_url(str(settings.database_url))
     line = Line((url.host or "127.0.0.1", url.port or 5432))
     await line.open()

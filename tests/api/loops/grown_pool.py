@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ import httpx
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.loops.autoscaler import Autoscaler
+from paceline.api.loops.due_looks import DueLooks
 from paceline.api.loops.launches import LaunchKeeper
 from paceline.api.services.lifecycle import node_lifecycle
 from paceline.cluster.protocol import JOIN_PATH
@@ -46,7 +47,10 @@ class Grown:
 
     def __post_init__(self) -> None:
         self.services = replace(self.services, now=lambda: self.now)
-        self.autoscaler, self.keeper = Autoscaler(self.services), LaunchKeeper(self.services, self.provider.factory)
+        self.autoscaler, self.keeper = (
+            Autoscaler(self.services, DueLooks(self.services)),
+            LaunchKeeper(self.services, DueLooks(self.services), self.provider.factory),
+        )
 
     async def apply(self, **changes: Any) -> None:
         answer = await self.client.put(f"{POOLS}/lab", json=POOL | changes)
@@ -62,8 +66,10 @@ class Grown:
             spec = JobSpec.model_validate(changes) if "script" in changes else factories.job_spec(**changes)
             return await factories.create_job(session, spec=spec, queued_at=self.now)
 
-    async def join_all(self, *, ready: bool = True, inventory: Mapping[str, Any] | None = None) -> list[str]:
-        """Let the agents of all nodes that were asked for and have not joined join. Returns the new nodes."""
+    async def join_all(
+        self, *, ready: bool = True, inventory: Mapping[str, Any] | Callable[[str], dict[str, Any]] | None = None
+    ) -> list[str]:
+        """Let the agents of all nodes that were asked for and have not joined join. `inventory`: of each, or by its name. Returns the new nodes."""
         ids = []
         for name, request in self.provider.requests.items():
             if name in self.joined:
@@ -78,7 +84,7 @@ class Grown:
                 node = await node_rows.get_locked(session, ids[-1])
                 assert node is not None
                 node.slots, node.device, node.channel_id = 2, "cpu", name
-                node.inventory = dict(inventory) if inventory is not None else None
+                node.inventory = inventory(name) if callable(inventory) else dict(inventory) if inventory is not None else None
                 await node_lifecycle.move(session, node, NodeState.READY, SYSTEM, "its agent is there", self.now)
         return ids
 
@@ -105,6 +111,13 @@ class Grown:
                         updated_at=self.now,
                     )
                 )
+
+    async def tell(self, job: JobRow, *, eta_seconds: float) -> None:
+        """Let the job say how long it will take."""
+        async with self.services.write() as session:
+            found = await session.get(JobRow, job.id)
+            assert found is not None
+            found.progress = {"step": 1, "eta_seconds": eta_seconds, "updated_at": self.now.isoformat()}
 
     async def end(self, job: JobRow) -> None:
         async with self.services.write() as session:

@@ -11,7 +11,8 @@ from fastapi import FastAPI
 from sqlalchemy import update
 
 from paceline.api.core.context import Services
-from paceline.api.loops.analyses import SETTLING, Analyst
+from paceline.api.loops.analyses import Analyst
+from paceline.api.loops.due_looks import SETTLING, DueLooks
 from paceline.api.services.experiments import analysis
 from paceline.api.services.history.heavy_reads import HeavyReads
 from paceline.db.models.experiments import ExperimentRow
@@ -36,7 +37,7 @@ async def analyzed_at(client: httpx.AsyncClient, experiment_id: str) -> Any:
 
 @pytest.fixture
 def analyst(app: FastAPI, client: httpx.AsyncClient) -> Analyst:
-    return Analyst(app.state.services, app.state.heavy_reads)
+    return Analyst(app.state.services, app.state.heavy_reads, DueLooks(app.state.services))
 
 
 async def test_what_has_ended_is_analyzed_once_its_last_points_are_there(client: httpx.AsyncClient, analyst: Analyst) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from paceline.api.core.identity import SYSTEM
 from paceline.api.loops.elasticity import Elasticity
@@ -14,6 +16,7 @@ from paceline.cluster.autoscaling.decisions import DrainNode
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerError, SeenLaunch
 from paceline.cluster.states import LaunchState, NodeState
 from paceline.db.models.jobs import JobRow
+from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import provisioning, slots
 from tests.api.loops.grown_pool import LAUNCHES, NODES, POOL, POOLS, Grown
@@ -99,6 +102,29 @@ async def test_a_node_that_a_running_job_does_not_use_is_drained_and_none_follow
     assert [type for type, _ in await grown.told()].count("launch.requested") == 2
     (held,) = (await grown.pool())["withheld"]
     assert held["reason"].startswith("there were nodes for it and it has not grown; tried again at")
+
+
+async def test_no_node_is_launched_for_a_job_that_gets_the_slots_of_a_running_one_first(grown: Grown) -> None:
+    """A job whose slots were free in half a minute got a node that took a minute."""
+    await grown.apply()
+    running = await grown.submit(resources={"slots": 2}, parallelism={"strategy": "ddp"})
+    await grown.step(11)
+    await grown.step()
+    nodes = await grown.join_all()
+    async with grown.services.write() as session:
+        await session.execute(update(NodeRow).values(joined_at=grown.now + timedelta(seconds=60)))  # it has taken so long
+    await grown.run_on(running, nodes)
+    await grown.tell(running, eta_seconds=30.0)
+    waiting = await grown.submit()
+    await grown.step(11)
+    await grown.step()
+    assert len(grown.provider.requests) == 1
+    (held,) = (await grown.pool())["withheld"]
+    assert (held["job_id"], held["reason"].startswith("slots for it are expected by ")) == (waiting.id, True)
+    assert f", when job {running.id} ends, and a new node of lab takes " in held["reason"]
+    await grown.step(60)
+    await grown.step()
+    assert len(grown.provider.requests) == 2, "it has not ended: nothing is known any more"
 
 
 async def test_nodes_that_take_long_to_be_ready_are_waited_for(grown: Grown) -> None:
@@ -217,6 +243,50 @@ async def test_node_hours_count_what_ran_whether_or_not_the_pool_scaled_itself(g
     await grown.apply(max_nodes=1, min_nodes=1)
     await grown.step(31)
     assert (await grown.pool())["node_hours"] == pytest.approx(before, abs=0.1), "hours without nodes are not charged by nodes of today"
+
+
+async def test_node_hours_are_counted_on_after_the_clock_was_a_month_ahead(grown: Grown) -> None:
+    """None was counted until that time had come again."""
+    await grown.apply(min_nodes=1)
+    await grown.step()
+    await grown.step()
+    await grown.join_all()
+    await grown.step(3600)
+    await grown.step(40 * 86400)
+    await grown.step(-40 * 86400)
+    await grown.step(3600)
+    assert (await grown.pool())["node_hours"] == pytest.approx(2, abs=0.1)
+
+
+async def test_an_idle_node_is_drained_though_its_job_ended_while_the_clock_was_a_day_ahead(grown: Grown) -> None:
+    """It was kept, and paid for, until that time had come again."""
+    await grown.apply()
+    job = await grown.submit(**FOUR_SLOTS)
+    await grown.step(11)
+    await grown.step()
+    await grown.run_on(job, await grown.join_all())
+    await grown.step(86400)
+    await grown.end(job)
+    await grown.step()
+    await grown.step(-86400)
+    await grown.step(59)
+    assert await grown.states() == ["ready", "ready"]
+    await grown.step(2)
+    assert "ready" not in await grown.states()
+
+
+async def test_a_pool_rests_no_longer_than_ever_after_the_clock_was_a_day_ahead(grown: Grown) -> None:
+    await grown.apply()
+    grown.provider.refusal = ProvisionerError("no such key")
+    await grown.submit()
+    await grown.step(86400)
+    while not any(each["state"] == "failed" for each in (await grown.client.get(LAUNCHES)).json()["items"]):
+        await grown.step(30)
+    await grown.step()
+    tried, grown.provider.refusal = grown.provider.count("launch"), None
+    await grown.step(-86400)
+    await grown.step(2)
+    assert grown.provider.count("launch") == tried + 1
 
 
 @pytest.mark.parametrize(

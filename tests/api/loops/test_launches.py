@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
+from paceline.api.loops.due_looks import DueLooks
 from paceline.api.loops.launches import CLAIM_SECONDS, LaunchKeeper
 from paceline.api.services.lifecycle import node_lifecycle
 from paceline.cluster.protocol import JOIN_PATH
@@ -86,7 +87,7 @@ class Machinery:
 @pytest.fixture
 async def machinery(services: Services, client: httpx.AsyncClient) -> Machinery:
     provider = FakeProvisioner()
-    return Machinery(services, client, provider, LaunchKeeper(services, provider.factory), services.now())
+    return Machinery(services, client, provider, LaunchKeeper(services, DueLooks(services), provider.factory), services.now())
 
 
 async def test_a_node_of_a_pool_is_launched_joins_by_its_name_and_knows_where_it_came_from(machinery: Machinery) -> None:
@@ -197,7 +198,7 @@ async def test_a_coordinator_that_is_killed_while_it_asks_launches_nothing_twice
     await step
     machinery.provider.gate = None
     first = machinery.provider.requests[NAME]
-    machinery.keeper = LaunchKeeper(machinery.services, machinery.provider.factory)
+    machinery.keeper = LaunchKeeper(machinery.services, DueLooks(machinery.services), machinery.provider.factory)
     await machinery.client.delete(f"{LAUNCHES}/{launch['id']}")
     await machinery.step(CLAIM_SECONDS + 1)
     assert list(machinery.provider.requests) == [first.name], "asked again under the same name, which is the same node"
@@ -209,7 +210,7 @@ async def test_a_coordinator_that_is_killed_while_it_asks_launches_nothing_twice
 
 async def test_two_replicas_ask_once(machinery: Machinery) -> None:
     await machinery.ask(2)
-    other = LaunchKeeper(machinery.services, machinery.provider.factory)
+    other = LaunchKeeper(machinery.services, DueLooks(machinery.services), machinery.provider.factory)
     machinery.keeper._last_step = other._last_step = machinery.now
     machinery.now += timedelta(seconds=1)
     await asyncio.gather(machinery.keeper.step_once(machinery.now), other.step_once(machinery.now))
@@ -265,13 +266,13 @@ def secret_examples() -> list[str]:
 def test_a_provider_gets_the_secret_that_its_settings_name(name: str, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     """`token_secret: PACELINE_KUBERNETES_TOKEN`, as the page has it, was "no such environment variable", though it was set."""
     monkeypatch.setenv(name, "of-the-cluster")
-    assert LaunchKeeper(services)._context().secret(name) == "of-the-cluster"
+    assert LaunchKeeper(services, DueLooks(services))._context().secret(name) == "of-the-cluster"
 
 
 @pytest.mark.parametrize("name", ["DATABASE_URL", "PACELINE_SECRETS_KEY", "PACELINE_SMTP_PASSWORD"])
 def test_no_pool_can_have_a_host_told_what_is_the_coordinators_own(name: str, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "the-coordinators-own")
-    assert LaunchKeeper(services)._context().secret(name) is None
+    assert LaunchKeeper(services, DueLooks(services))._context().secret(name) is None
 
 
 async def test_a_slurm_node_near_its_time_limit_is_left_to_its_own_agent(
@@ -284,7 +285,7 @@ async def test_a_slurm_node_near_its_time_limit_is_left_to_its_own_agent(
     answer = await machinery.client.post(NODES, json={"pool": "batch"})
     assert answer.status_code == 201, answer.text
     (launch,) = answer.json()["launches"]
-    machinery.keeper = LaunchKeeper(machinery.services)
+    machinery.keeper = LaunchKeeper(machinery.services, DueLooks(machinery.services))
     machinery.now = machinery.services.now()
     await machinery.step(1)
     token = fake_slurm.jobs(tmp_path)[0]["environment"]["PACELINE_JOIN_TOKEN"]

@@ -150,3 +150,11 @@ async def test_a_lease_is_renewed_though_the_clock_was_set_back(services: Servic
     assert await one.step_once(set_back)
     assert not await two.step_once(set_back + timedelta(seconds=1))
     assert await two.step_once(set_back + timedelta(seconds=LEASE_SECONDS + 1))
+
+
+@pytest.mark.parametrize(
+    ("interval_seconds", "now", "seconds"),
+    [(1.0, 7.25, 0.75), (2.0, 7.25, 0.75), (1.0, 7.0, 1.0), (1.0, 6.999, 1.001), (2.0, 7.75, 2.25), (30.0, 7.25, 30.0)],
+)
+def test_loops_with_short_intervals_wake_up_together(interval_seconds: float, now: float, seconds: float) -> None:
+    assert lease_loop.seconds_to_turn(interval_seconds, now) == pytest.approx(seconds)

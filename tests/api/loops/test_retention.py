@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import httpx
 import pytest
@@ -64,3 +65,23 @@ async def test_a_checkpoint_that_is_restored_while_retention_waits_for_it_stays(
     async with services.control.read() as session:
         states = {row.step: row.state for row in await checkpoint_rows.present_of_job(session, job.id)}
     assert states == {10: CheckpointState.COMMITTED, 20: CheckpointState.DELETING, 30: CheckpointState.COMMITTED}
+
+
+async def test_a_deletion_in_an_object_store_that_its_node_does_not_do_goes_to_the_next_one(services: Services) -> None:
+    """The node had no credentials for the store: all that it had saved stayed there for as long as it lived, though others had them."""
+    async with services.write() as session:
+        nodes = [(await factories.create_node(session, name=name))[0] for name in ("node-a", "node-b")]
+        job = await factories.create_job(session, generation=1)
+        first, second = sorted(nodes, key=lambda node: node.id)
+        stored = factories.checkpoint(job, first, step=10, state=CheckpointState.DELETING, directory="s3://bucket/job/step-10.g1")
+        in_folder = factories.checkpoint(job, first, step=20, state=CheckpointState.DELETING)
+        session.add_all([stored, in_folder])
+    keeps, now = retention.Retention(services), services.now()
+    holders = []
+    for minutes in (0, 4, 6, 9, 12):
+        await keeps.step_once(now + timedelta(minutes=minutes))
+        async with services.control.read() as session:
+            rows = {row.id: row.node_id for row in await checkpoint_rows.being_deleted(session)}
+        assert rows[in_folder.id] == first.id
+        holders.append(rows[stored.id])
+    assert holders == [first.id, first.id, second.id, second.id, first.id]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,66 +14,23 @@ from sqlalchemy import func, select, update
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.loops.storage import StorageKeeper
-from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.api.services.lifecycle import events
-from paceline.api.services.storage import aging, rollups
-from paceline.api.services.storage.keeping import DeletionPace
-from paceline.cluster.states import JobState, NodeState, RankState
-from paceline.db.base import MetricsBase
+from paceline.api.services.storage import aging
+from paceline.cluster.states import CheckpointState, JobState, NodeState, RankState
 from paceline.db.models.artifacts import ArtifactChunkRow, ArtifactRow
+from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.events import EventRow
-from paceline.db.models.jobs import GenerationRow, JobRow, RankEventMarkRow, RankRow
+from paceline.db.models.jobs import GenerationRow, RankEventMarkRow, RankRow
 from paceline.db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow, StreamMarkRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.storage import ArrivalMarkRow, StoredDataRow
 from paceline.db.repositories import artifacts as artifact_rows
 from paceline.monitoring.points import RankBatch
 from tests import factories
+from tests.api.stored import PATIENCE, Store
 from tests.factories import START
 
 DAY = timedelta(days=1)
-#: Of a pass, on a machine that is busy with other things.
-PATIENCE = 60.0
-
-
-@dataclass
-class Store:
-    """A coordinator with one node, to store as its ranks do and to let time pass."""
-
-    services: Services
-    writer: MetricsWriter
-    node: NodeRow
-    lines: dict[str, int] = field(default_factory=dict)  # so far, by job
-
-    async def job(self, state: JobState = JobState.RUNNING, **columns: Any) -> JobRow:
-        async with self.services.write() as session:
-            job = await factories.create_running_job(session, self.node, **columns)
-            if state is not JobState.RUNNING:
-                await session.execute(update(JobRow).where(JobRow.id == job.id).values(state=state, ended_at=START))
-        return job
-
-    async def store(self, job: JobRow, first: int = 1, steps: int = 100, *, at: datetime = START, lines: int = 10) -> None:
-        """`steps` steps of rank 0, and as many lines as `lines` says, that arrive at `at`, when their roll-ups are made too."""
-        self.writer.now = lambda: at
-        metrics, logs = factories.records(first, steps, other=2.0), factories.log_lines(lines, seq=1 + self.lines.get(job.id, 0))
-        self.lines[job.id] = self.lines.get(job.id, 0) + lines
-        await self.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=metrics, logs=logs)])
-        assert await rollups.refresh(self.services, DeletionPace.of(PATIENCE), at)
-
-    async def passes(self, now: datetime, **settings: Any) -> None:
-        """One pass of the loop at `now`, with these settings changed."""
-        services = replace(self.services, settings=self.services.settings.model_copy(update=settings))
-        await StorageKeeper(services, pass_seconds=PATIENCE).step_once(now)
-
-    async def count(self, table: Any, *where: Any) -> int:
-        database = self.services.metrics if issubclass(table, MetricsBase) else self.services.control
-        async with database.read() as session:
-            return (await session.scalar(select(func.count()).select_from(table).where(*where))) or 0
-
-    async def told(self, job: JobRow, type: str = "job.data_removed") -> list[str]:
-        async with self.services.control.read() as session:
-            query = select(EventRow.message).where(EventRow.job_id == job.id, EventRow.type == type).order_by(EventRow.seq)
-            return list(await session.scalars(query))
 
 
 @pytest.fixture
@@ -162,15 +118,16 @@ async def test_marks_of_arrival_go_on_after_the_clock_was_set_back(store: Store)
 
 
 async def test_above_the_size_the_oldest_ended_job_gives_way_and_the_living_one_stays(store: Store) -> None:
-    old, new, living = await store.job(JobState.FAILED), await store.job(JobState.COMPLETED), await store.job()
-    for hours, job in enumerate((old, new, living)):
+    old, living = await store.job(JobState.FAILED), await store.job()
+    new = [await store.job(JobState.COMPLETED) for _ in range(3)]
+    for hours, job in enumerate((old, *new, living)):
         await store.store(job, 1, 400, at=START + timedelta(hours=hours), lines=0)
     async with store.services.metrics.read() as session:
         total = int(await session.scalar(select(func.sum(StoredDataRow.bytes))) or 0)
         raw = (await session.scalar(select(StoredDataRow.bytes).where(StoredDataRow.job_id == old.id, StoredDataRow.kind == "points"))) or 0
     await store.passes(START + DAY, keep_size=int((total - raw * 0.75) / 0.98))
-    counts = [await store.count(MetricRecordRow, MetricRecordRow.job_id == job.id) for job in (old, new, living)]
-    assert (90 <= counts[0] <= 110, counts[1:]) == (True, [400, 400]), counts
+    counts = [await store.count(MetricRecordRow, MetricRecordRow.job_id == job.id) for job in (old, *new, living)]
+    assert (90 <= counts[0] <= 110, counts[1:]) == (True, [400] * 4), counts
     (told,) = await store.told(old)
     assert "PACELINE_KEEP_SIZE" in told
 
@@ -184,7 +141,23 @@ async def test_one_living_job_that_fills_everything_loses_its_oldest_points_and_
         left = (await session.scalar(select(func.sum(StoredDataRow.bytes)))) or 0
     assert left <= 200_000
     assert kept[-1] == 2_000
-    assert any("leaves no room for the last hours" in message for message in await store.told(job))
+    assert any("of this job alone take over 25% of it" in message for message in await store.told(job))
+
+
+async def test_a_flood_of_lines_costs_no_other_job_a_point(store: Store) -> None:
+    ended, flood = await store.job(JobState.COMPLETED), await store.job()
+    await store.store(ended, 1, 400, lines=0)
+    curves = await store.count(MetricRollupRow)
+    await store.store(flood, 1, 1, lines=5_000)
+    async with store.services.metrics.read() as session:
+        total = int(await session.scalar(select(func.sum(StoredDataRow.bytes))) or 0)
+    await store.passes(START + timedelta(minutes=1), keep_size=int(total * 0.8))
+    assert await store.count(MetricRecordRow, MetricRecordRow.job_id == ended.id) == 400
+    assert await store.count(MetricRollupRow, MetricRollupRow.job_id == ended.id) == curves
+    assert 0 < await store.count(LogLineRow) < 5_000
+    assert await store.told(ended) == []
+    (told,) = await store.told(flood)
+    assert "of this job alone take over 25% of it" in told
 
 
 async def test_what_is_counted_is_what_is_stored(store: Store) -> None:
@@ -213,6 +186,34 @@ async def test_old_events_go_but_for_those_of_jobs_that_live(store: Store) -> No
     assert await store.told(ended, "job.state") == ["new"]
     assert await store.told(living, "job.state") == ["old"]
     assert await store.count(EventRow, EventRow.message == "old") == 1
+
+
+async def test_records_and_events_of_deleted_checkpoints_go_also_of_jobs_that_live(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of months that saves each minute added four rows for each save, for good."""
+    monkeypatch.setattr(aging, "CHECKPOINTS_AT_ONCE", 2)
+    living = await store.job()
+    states = dict.fromkeys(range(1, 10), CheckpointState.DELETED) | {4: CheckpointState.SUPERSEDED}
+    async with store.services.write() as session:
+        for step, state in states.items():
+            row = factories.checkpoint(living, store.node, step=step, state=state, created_at=START + DAY * (step > 7))
+            session.add(row)
+            await session.flush()
+            message = f"step {step}"
+            data = {"actor": SYSTEM, "cause": "", "message": message, "job_id": living.id, "time": row.created_at}
+            await events.record(session, type="checkpoint.deleted", **data)
+            if step == 2:
+                living_since = await factories.create_job(session)
+                living_since.restored_from = row.id
+    await store.passes(START)
+    await store.passes(START + timedelta(days=365, hours=2))
+    async with store.services.control.read() as session:
+        left = list(await session.scalars(select(CheckpointRow.step).order_by(CheckpointRow.step)))
+    assert left == [2, 4, 8, 9]  # a job was started from one, one is on disk, two are younger
+    await store.passes(START + timedelta(days=400))
+    async with store.services.control.read() as session:
+        left = list(await session.scalars(select(CheckpointRow.step).order_by(CheckpointRow.step)))
+    assert left == [2, 4, 9]  # the newest of its generation tells when it was saved last
+    assert await store.told(living, "checkpoint.deleted") == []
 
 
 async def test_finished_ranks_of_earlier_generations_go_and_the_newest_stay(store: Store) -> None:
@@ -253,6 +254,25 @@ async def test_a_rank_that_may_still_send_keeps_its_mark(store: Store) -> None:
     assert [tuple(mark) for mark in marks] == [(1, 5)]
 
 
+async def test_traces_of_ended_jobs_go_after_90_days(store: Store) -> None:
+    ended, living = await store.job(JobState.COMPLETED), await store.job()
+    columns: dict[str, Any] = {"generation": 1, "rank": 0, "node_id": store.node.id, "name": "t", "kind": "trace"}
+    columns |= {"first_step": 1, "last_step": 2, "bytes": 1}
+    columns |= {"sha256": "0" * 64, "created_at": START, "stored_at": START}
+    async with store.services.write() as session:
+        rows = [ArtifactRow(job_id=job.id, **columns) for job in (ended, living)]
+        session.add_all(rows)
+    async with store.services.metrics.write() as points:
+        for row in rows:
+            await artifact_rows.add_chunk(points, row.id, 0, b"x")
+    await store.passes(START + timedelta(days=89))
+    assert (await store.count(ArtifactRow), await store.count(ArtifactChunkRow)) == (2, 2)
+    await store.passes(START + timedelta(days=91))
+    assert (await store.count(ArtifactRow), await store.count(ArtifactChunkRow)) == (1, 1)
+    assert await store.count(ArtifactRow, ArtifactRow.job_id == living.id) == 1
+    assert await store.told(ended, "job.trace_removed") == ["the trace of steps 1 to 2 of rank 0 was removed: older than 90 days"]
+
+
 async def test_a_file_of_a_lost_node_does_not_arrive_for_ever_and_contents_without_a_row_go(store: Store) -> None:
     job = await store.job()
     async with store.services.write() as session:
@@ -267,7 +287,7 @@ async def test_a_file_of_a_lost_node_does_not_arrive_for_ever_and_contents_witho
     assert (await store.count(ArtifactRow), await store.count(ArtifactChunkRow)) == (1, 1)
     await store.passes(START + timedelta(hours=25))
     async with store.services.control.read() as session:
-        assert await artifact_rows.bytes_of_job(session, job.id) == 0
+        assert await artifact_rows.held_by_job(session, job.id) == (0, 0)
     assert await store.count(ArtifactChunkRow) == 0
     assert await store.told(job, "job.trace_removed") == [
         "the trace of steps 1 to 2 of rank 0 was removed: the rest of it never came from its node"

@@ -8,6 +8,8 @@ from paceline.api.mock.nodes import NODES, SLOTS
 from paceline.cluster.experiments import grid
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.cluster.simulation.faults import not_understood
+from paceline.cluster.simulation.machines import H100
+from paceline.cluster.simulation.step_times import cost_of
 from paceline.training.spec.job import JobSpec
 
 
@@ -16,6 +18,18 @@ def test_every_job_is_valid_asks_for_real_faults_and_belongs_to_somebody_who_may
         spec = JobSpec.model_validate(job.spec)
         assert not_understood(spec.environment.variables) == []
         assert people.PEOPLE[job.owner] in ("admin", "member")
+
+
+def test_there_is_a_job_of_every_kind_and_the_simulation_knows_what_its_steps_take() -> None:
+    specs = [JobSpec.model_validate(job.spec) for job in JOBS]
+    models = {spec.model.kind for spec in specs if spec.model is not None}
+    assert models == {"gpt", "hf", "mlp", "resnet"}
+    assert any(spec.script for spec in specs)
+    assert any(spec.entrypoint for spec in specs)
+    assert any(spec.communication.compresses for spec in specs)
+    assert {"ddp", "fsdp", "parameter_server"} <= {spec.parallelism.strategy for spec in specs}
+    for spec in specs:
+        assert cost_of(spec, spec.world_size, spec.resources.slots_per_block, H100).computing > 0
 
 
 def test_every_experiment_is_planned_without_a_refused_trial_and_belongs_to_somebody_who_may_submit() -> None:

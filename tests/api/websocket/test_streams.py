@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import uvicorn
 from fastapi import FastAPI, WebSocket
+from sqlalchemy import update
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -26,7 +27,9 @@ from paceline.api.services.lifecycle import events
 from paceline.api.websocket import streams
 from paceline.api.websocket.sources import Frame, MetricsSource, encoded
 from paceline.api.websocket.streams import Follower
+from paceline.credentials import hash_secret
 from paceline.db.models.identity import ApiKeyRow
+from paceline.db.models.readings import NodeReadingRow
 from paceline.db.repositories import identity as identity_rows
 from paceline.monitoring.points import RankBatch
 from tests import factories, readings
@@ -203,7 +206,7 @@ async def test_revoking_a_key_closes_its_sockets_within_a_second(live: Live) -> 
     async with live.metrics() as socket:
         await frame(socket)
         async with live.services.write() as session:
-            caller = await identity.caller_of_key(session, identity.hash_secret(live.key), live.services.now())
+            caller = await identity.caller_of_key(session, hash_secret(live.key), live.services.now())
             assert caller is not None
             found = await identity_rows.key_with_user(session, caller.credential)
             assert found is not None
@@ -283,6 +286,28 @@ async def test_readings_of_nodes_stream_with_their_columns_and_resume(live: Live
     assert nodes == ["other", node.id]
 
 
+async def test_readings_that_cannot_be_read_do_not_end_the_stream(live: Live) -> None:
+    async with live.socket("/cluster/stream") as socket:
+        hello = await frame(socket)
+        await readings.store(live.services, "bad", 500.0, {"host": {"cpu_percent": [1.0]}})
+        await frame(socket)
+    async with live.services.metrics.write() as session:
+        await session.execute(update(NodeReadingRow).values(data=b"damaged"))
+    await readings.store(live.services, "good", 500.0, {"host": {"cpu_percent": [1.0]}})
+    async with live.socket(f"/cluster/stream?after={hello['seq']}") as socket:
+        await frame(socket)
+        found = [(await frame(socket))["data"] for _ in range(2)]
+    assert [(each["node_id"], each["columns"]) for each in found] == [("bad", {}), ("good", {"host": {"cpu_percent": [1.0]}})]
+
+
 async def test_the_stream_of_an_unknown_node_is_closed(live: Live) -> None:
     async with live.socket("/cluster/stream?node_id=nobody") as socket:
         assert await close_code(socket) == 4404
+
+
+async def test_a_client_that_talks_without_end_is_sent_away(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MOST_MESSAGES", 3)
+    async with live.metrics() as socket:
+        for _ in range(3):
+            await socket.send("hello?")
+        assert await close_code(socket) == 4400

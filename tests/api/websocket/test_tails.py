@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import event
 
 from paceline.api.core.context import Services
 from paceline.api.services.ingest.writer import MetricsWriter
-from paceline.api.websocket.sources import MetricsSource
+from paceline.api.websocket import tails as tails_of_streams
+from paceline.api.websocket.sources import Encoded, Frame, MetricsSource, Topic, encoded
 from paceline.api.websocket.tails import KEPT_FRAMES, TableTail, Tails
 from paceline.monitoring.points import RankBatch
 from tests import factories
@@ -26,13 +28,20 @@ async def job(services: Services) -> str:
         return (await factories.create_job(session)).id
 
 
-async def test_a_record_is_read_once_for_all_clients(services: Services) -> None:
+async def test_a_record_is_read_and_encoded_once_for_all_clients(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id, tails, reads = await job(services), Tails(services), list[str]()
     event.listen(
         services.metrics.engine.sync_engine,
         "before_cursor_execute",
         lambda *arguments: reads.append(arguments[2]) if "FROM metric_records" in arguments[2] else None,
     )
+    written = list[Frame]()
+
+    def counted(topic: Topic, frame: Frame) -> Encoded:
+        written.append(frame)
+        return encoded(topic, frame)
+
+    monkeypatch.setattr(tails_of_streams, "encoded", counted)
     source = MetricsSource(job_id)
     contexts = [tails.follow(source, 0) for _ in range(WATCHERS)]
     followed = [await context.__aenter__() for context in contexts]
@@ -40,6 +49,7 @@ async def test_a_record_is_read_once_for_all_clients(services: Services) -> None
     await until(lambda: all(len(tail.after(0) or ()) == 3 for tail, _ in followed), "all see the records")
     assert len({id(tail) for tail, _ in followed}) == 1
     assert len(reads) <= 4, "once at the start, once for each nudge"
+    assert [frame.type for frame in written] == ["record"] * 3
     assert all([await nudges.wait(1.0) for _, nudges in followed])
     for context in contexts:
         await context.__aexit__(None, None, None)

@@ -21,6 +21,11 @@ SUMMARY = {
     "memory_used_bytes": 12_000_000_000,
     "memory_total_bytes": 64_000_000_000,
     "tokens_per_second": 12345.0,
+    "samples_per_second": 96.0,
+    "gpu_percent": 88.2,
+    "gpu_memory_used_bytes": 320 << 30,
+    "gpu_memory_total_bytes": 640 << 30,
+    "gpu_power_watts": 4200.0,
     "updated_at": "2026-11-20T12:00:00Z",
 }
 
@@ -49,8 +54,19 @@ def test_the_cluster_is_told_in_numbers(paceline: Paceline, coordinator: FakeCoo
     assert told["jobs"] == "2 running, 11 completed"
     assert told["slots"] == "6 of 8 used, 2 free"
     assert told["cpu"] == "-"
-    assert told["throughput"] == "12.3 k tokens/s"
+    assert told["throughput"] == "12.3 k tokens/s, 96 samples/s"
+    assert "gpu use     88%" in done.stdout
+    assert "gpu memory  320.0 GiB of 640.0 GiB" in done.stdout
+    assert "gpu power   4.2 kW" in done.stdout
     assert json.loads(paceline("cluster", "--json").stdout) == SUMMARY
+
+
+def test_a_cluster_without_gpus_that_trains_no_text_shows_samples_and_no_cards(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """It said "0 tokens/s"."""
+    coordinator.on("GET", "/metrics/cluster/summary", Answer(200, SUMMARY | {"gpus": 0, "tokens_per_second": 0.0}))
+    said = paceline("cluster").stdout
+    assert "throughput  96 samples/s" in said
+    assert "gpu use" not in said
 
 
 def test_gpus_are_listed_with_the_job_and_rank_on_each_card(paceline: Paceline, coordinator: FakeCoordinator) -> None:

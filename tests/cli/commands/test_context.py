@@ -76,3 +76,17 @@ def test_config_explain_lists_all_settings_and_where_they_come_from(two_contexts
     assert coordinator.url in rows["server"]
     assert "prod" in rows["context"]
     assert "pk_prod" in rows["api_key"]
+
+
+@pytest.mark.parametrize(("shell", "removed", "current"), [("staging", "staging", "prod"), ("staging", "prod", "default")])
+def test_removing_a_context_changes_the_current_one_only_where_it_is_that(
+    two_contexts: Paceline, coordinator: FakeCoordinator, shell: str, removed: str, current: str
+) -> None:
+    """The shell's own context counted as the current one: commands of all other shells went to another coordinator."""
+    stored = two_contexts("login", "--server", coordinator.url, "--api-key", "pk_staging", "--store-as", "staging")
+    assert stored.returncode == 0, stored.stderr
+    assert two_contexts("context", "use", "prod").returncode == 0
+    done = two_contexts("context", "remove", removed, PACELINE_CONTEXT=shell)
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(two_contexts("context", "list", "--json").stdout)
+    assert [each["name"] for each in listed if each["current"]] == [current]

@@ -97,6 +97,37 @@ def test_a_refused_experiment_names_the_field(paceline: Paceline, coordinator: F
     assert "/grid/optimizer.speed (line 4): there is no field optimizer.speed -> optimizer.lr" in done.stderr
 
 
+TAKEN = problem(409, "already_exists", "there is an experiment 'ddp-vs-fsdp' of ada in project 'default' already")
+
+
+def plan_of(cancels: int) -> Answer:
+    replaces = {"id": ID, "created_by": {"kind": "user", "id": "01JU0000000000000000000001", "name": "ada"}, "cancels": cancels}
+    return Answer(200, {"trials": 2, "configurations": [], "replaces": replaces})
+
+
+def test_run_asks_before_it_cancels_trials_of_the_experiment_that_is_there(
+    paceline: Paceline, coordinator: FakeCoordinator, file: str
+) -> None:
+    coordinator.on("POST", "/experiments", TAKEN, Answer(200, experiment()))
+    coordinator.on("POST", "/experiments/plan", plan_of(cancels=2))
+    words = ("experiment", "run", file, "--no-follow")
+    code, shown = paceline.at_terminal(*words, typed="n\n", until="Replace its grid? [y/N]")
+    assert (code, "Aborted" in shown) == (1, True)
+    assert "of ada" in shown
+    assert "2 trials that this grid lacks will be cancelled, with what they have trained" in " ".join(shown.split())
+    assert [each.headers.get("if-none-match") for each in coordinator.sent("POST", "/experiments")] == ["*"]
+    assert paceline.at_terminal(*words, "--yes")[0] == 0
+    assert paceline(*words).returncode == 0, "a script does what it is told"
+    assert [each.headers.get("if-none-match") for each in coordinator.sent("POST", "/experiments")] == ["*", None, None]
+
+
+def test_run_asks_nothing_where_it_only_adds_what_is_missing(paceline: Paceline, coordinator: FakeCoordinator, file: str) -> None:
+    coordinator.on("POST", "/experiments", TAKEN, Answer(200, experiment()))
+    coordinator.on("POST", "/experiments/plan", plan_of(cancels=0))
+    assert paceline.at_terminal("experiment", "run", file, "--no-follow")[0] == 0
+    assert [each.headers.get("if-none-match") for each in coordinator.sent("POST", "/experiments")] == ["*", None]
+
+
 def test_plan_tells_what_would_run_and_what_not(paceline: Paceline, coordinator: FakeCoordinator, file: str) -> None:
     planned = {
         "values": {"parallelism.strategy": "ddp"},
@@ -104,9 +135,8 @@ def test_plan_tells_what_would_run_and_what_not(paceline: Paceline, coordinator:
         "repeats": 3,
         "baseline": False,
         "refusal": None,
-        "step_seconds": 0.1,
     }
-    refused = {**planned, "values": {"parallelism.strategy": "fsdp"}, "refusal": "no way", "step_seconds": None}
+    refused = {**planned, "values": {"parallelism.strategy": "fsdp"}, "refusal": "no way"}
     document = {
         "trials": 6,
         "refused": 3,
@@ -120,7 +150,10 @@ def test_plan_tells_what_would_run_and_what_not(paceline: Paceline, coordinator:
     assert done.returncode == 0, done.stderr
     assert "trials      3 to run, 3 refused" in done.stdout
     assert "about 1 min 30 s with the slots of today" in done.stdout
-    assert done.stdout.splitlines()[-1].split() == ["strategy=fsdp", "2", "3", "-", "-", "no", "way"]
+    assert done.stdout.splitlines()[-1].split() == ["strategy=fsdp", "2", "3", "-", "no", "way"]
+    assert "planned" not in done.stdout
+    coordinator.on("POST", "/experiments/plan", Answer(200, {**document, "not_planned": 1}))
+    assert "the first 1 of 2 configurations; others may be refused yet" in paceline("experiment", "plan", file).stdout
 
 
 def test_a_plan_with_errors_exits_with_2_and_does_not_offer_to_run(paceline: Paceline, coordinator: FakeCoordinator, file: str) -> None:
@@ -190,6 +223,18 @@ def test_export_writes_the_format_that_the_file_ends_in(paceline: Paceline, coor
     done = paceline("experiment", "export", ID, "step.svg", "--figure", "step_time")
     assert (done.returncode, (paceline.folder / "step.svg").read_text()) == (0, "<svg/>"), done.stderr
     assert coordinator.sent("GET", f"{ONE}/export")[0].query == {"format": "svg", "figure": "step_time"}
+    paceline("experiment", "export", ID, "map.png", "--figure", "heatmap", "--x", "world_size", "--y", "optimizer.lr", "--value", "metric")
+    asked = {"format": "png", "figure": "heatmap", "x": "world_size", "y": "optimizer.lr", "value": "metric"}
+    assert coordinator.sent("GET", f"{ONE}/export")[1].query == asked
     for arguments, told in ((("step.svg",), "none is named"), (("report.pdf",), "'pdf' is no format of a report")):
         refused = paceline("experiment", "export", ID, *arguments)
         assert (refused.returncode, told in refused.stderr) == (2, True)
+
+
+def test_an_export_before_any_analysis_names_the_command_that_makes_one(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    problem = {"code": "not_analyzed", "title": "The experiment has not been analyzed", "detail": "experiment x has not been analyzed"}
+    coordinator.on("GET", f"{ONE}/export", Answer(409, problem))
+    refused = paceline("experiment", "export", ID, "report.html")
+    assert refused.returncode == 6, refused.stderr
+    assert f"hint: paceline experiment analyze {ID}" in refused.stderr
+    assert not (paceline.folder / "report.html").exists()

@@ -225,6 +225,25 @@ def test_compare_quotes_the_verdict_and_fails_like_cmp(paceline: Paceline, coord
     assert differs["text"] in done.stdout  # type: ignore[operator]
 
 
+def test_compare_lists_the_files_by_which_the_code_differs(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """It showed two digests."""
+    before, after = "a" * 64, "b" * 64
+    differs = {"path": "environment.code.bundle", "values": [f'"{before}"', f'"{after}"'], "text": "bundle", "changes_numbers": True}
+    other = {"text": "differs", "same_run": False, "spec_differences": [differs]}
+    coordinator.on("GET", "/training/compare", Answer(200, {"items": [other]}))
+    changes = {"since": before, "added": ["new.py"], "removed": ["old.py"], "changed": [f"{n:03}.py" for n in range(60)], "count": 62}
+    coordinator.on("GET", f"/training/bundles/{after}/changes", Answer(200, changes))
+    done = paceline("compare", ID, OTHER)
+    assert done.returncode == 1, done.stderr
+    assert coordinator.sent("GET", f"/training/bundles/{after}/changes")[0].query["since"] == before
+    assert "  + new.py\n  - old.py\n  ~ 000.py\n" in done.stdout
+    assert done.stdout.endswith("  ~ 037.py\n  and 22 more files\n")
+    told = paceline("compare", ID, OTHER, "--json")
+    assert json.loads(told.stdout) == {"items": [other]}
+    coordinator.on("GET", f"/training/bundles/{after}/changes", Answer(404, {"detail": "bundle a is not here", "code": "not_found"}))
+    assert "which files of their code differ is not known: bundle a is not here" in paceline("compare", ID, OTHER).stdout
+
+
 def test_two_names_of_one_job_are_refused_in_words_of_the_command(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     """It was `name 2 to 8, as jobs=ID,ID`."""
     coordinator.on("GET", "/training/jobs", Answer(200, {"items": [job()], "next_cursor": None}))

@@ -77,3 +77,23 @@ def test_a_name_of_two_keys_is_asked_about(paceline: Paceline, coordinator: Fake
     done = paceline("keys", "revoke", "ci")
     assert done.returncode == 2
     assert "pk_abc123 (ada) or pk_def456 (bob)" in done.stderr
+
+
+def test_a_name_is_that_of_the_key_that_works_though_one_of_that_name_has_expired(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """After each renewal the name was that of several keys, of which the list showed one."""
+    former = key(id="01JD0000000000000000000001", prefix="pk_old123", expires_at="2026-01-01T00:00:00Z")
+    coordinator.on("GET", "/keys", page(key(), former))
+    coordinator.on("DELETE", f"/keys/{key()['id']}", Answer(200, {}))
+    done = paceline("keys", "revoke", "ci")
+    assert done.stdout == "ci is revoked\n", done.stderr
+
+
+def test_the_day_on_which_a_key_ends_is_that_of_the_users_clock(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """It was that in UTC: in California a key was refused from the evening before."""
+    ending = {"expires_at": "2036-12-01T03:00:00Z"}
+    coordinator.on("POST", "/keys", Answer(201, MADE | ending))
+    coordinator.on("GET", "/keys", page(key(**ending)))
+    for words in (("create", "ci"), ("list",)):
+        shown = paceline("keys", *words, TZ="America/Los_Angeles").stdout
+        assert "2036-11-30" in shown
+        assert "2036-12-01" not in shown

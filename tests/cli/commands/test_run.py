@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import TIMEOUT_S, Paceline
+from tests.cli.conftest import ROOT, TIMEOUT_S, Paceline
 from tests.cli.fake_coordinator import API, Answer, FakeCoordinator, Request, job, line
 from tests.waiting import wait_until
 
@@ -133,6 +133,7 @@ def test_ranks_by_device_are_those_that_nodes_have(paceline: Paceline, coordinat
     [
         (["nowhere.py"], "there is no script nowhere.py, seen from"),
         (["run.sh"], "write --no-python bash run.sh"),
+        (["python3", "train.py"], "leave out python3: scripts are run by Python anyway"),
         ([], "there is no script to run"),
         (["--lr", "1", "train.py"], "--lr is no option of torchrun or of 'paceline run'"),
     ],
@@ -164,6 +165,13 @@ def test_what_needs_a_coordinator_is_refused_where_there_is_none(stranger: Pacel
     assert done.returncode == 2
     assert says in done.stderr
     assert "paceline up" in done.stderr
+
+
+def test_several_nodes_of_a_slurm_job_are_led_to_the_script_that_has_them(stranger: Paceline) -> None:
+    """The way out was one token for all tasks of `srun`: it works once."""
+    done = stranger("run", "--nnodes", "2", "train.py", SLURM_NNODES="2")
+    assert "docs/scripts.md, 'In a Slurm job'" in done.stderr
+    assert "## In a Slurm job\n" in (ROOT / "docs" / "scripts.md").read_text()
 
 
 @pytest.mark.parametrize(

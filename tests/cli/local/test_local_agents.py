@@ -15,8 +15,9 @@ import typer.main
 from paceline.cli.commands.stack import up
 from paceline.cli.errors import UsageProblem
 from paceline.cli.local import local_agents as module
-from paceline.cli.local.local_agents import LocalAgents, shape, usable_cards
+from paceline.cli.local.local_agents import LocalAgents, UsableCards, shape, usable_cards
 from paceline.monitoring.samples import Gpu
+from paceline.monitoring.torch_build import TorchBuild
 from tests.cli.conftest import ROOT, TIMEOUT_S
 from tests.nvml import FakeMachine
 
@@ -34,7 +35,7 @@ COUNT = "from paceline.cli.local.local_agents import local_agents; print(local_a
         (None, None, 8, LocalAgents(1, None)),
         (None, 2, 8, LocalAgents(1, 2)),
         (2, None, 8, LocalAgents(2, 4)),
-        (3, None, 8, LocalAgents(3, 2)),
+        (4, None, 8, LocalAgents(4, 2)),
         (2, 1, 8, LocalAgents(2, 1)),
     ],
 )
@@ -42,6 +43,17 @@ def test_one_agent_where_there_are_gpus_unless_they_are_shared_out(
     agents: int | None, slots: int | None, cards: int, wanted: LocalAgents
 ) -> None:
     assert shape(agents, slots, CARDS[:cards]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("agents", "cards", "slots", "left"),
+    [(3, 4, 1, "1 of 4 GPUs is offered by no agent"), (3, 8, 2, "2 of 8 GPUs are offered by no agent")],
+)
+def test_cards_that_cannot_be_shared_out_evenly_are_told(agents: int, cards: int, slots: int, left: str) -> None:
+    """One GPU of four lay idle without a word."""
+    shared = shape(agents, None, CARDS[:cards], ("note: another",))
+    assert shared == LocalAgents(agents, slots, ("note: another", f"note: {left}: 3 agents get {slots} each; one agent offers them all"))
+    assert shape(agents, slots, CARDS[:cards]).notes == ()  # it was asked for
 
 
 @pytest.mark.parametrize("cards", [0, 1, 8])
@@ -75,6 +87,18 @@ def test_a_wrong_choice_is_a_usage_problem(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "gpu0")
     with pytest.raises(UsageProblem, match="CUDA_VISIBLE_DEVICES=gpu0: 'gpu0' names no card"):
         usable_cards(None)
+
+
+def test_cards_that_cannot_be_read_are_told_and_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(module, "find_torch", lambda: TorchBuild("2.13.0+cu130", "13.0"))
+    monkeypatch.setattr(module, "_cards_here", lambda: (CARDS[:3], "GPU 3 cannot be read (GPU is lost)"))
+    note = "note: GPU 3 cannot be read (GPU is lost): offered by no slot, look at nvidia-smi"
+    assert usable_cards(None) == UsableCards(CARDS[:3], note)
+    monkeypatch.setattr(module, "_cards_here", lambda: ((), "NVML: GPU 0 cannot be read (GPU is lost)"))
+    assert usable_cards(None) == UsableCards((), "note: NVML: GPU 0 cannot be read (GPU is lost); agents here offer CPU slots")
+    with pytest.raises(UsageProblem, match=r"there is no GPU 0, .*; NVML: GPU 0 cannot be read \(GPU is lost\)"):
+        usable_cards("0")
 
 
 @pytest.mark.parametrize(("cuda_torch", "agents"), [(True, "agents=1, slots_per_agent=None"), (False, "agents=2, slots_per_agent=1")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -47,6 +48,11 @@ def test_started_process_is_recorded_and_stopped(layout: Layout) -> None:
     assert recorded(layout) == []
 
 
+def test_a_started_process_is_told_its_log_which_it_keeps_small(layout: Layout) -> None:
+    record = start(layout, python("one", SLEEPER))
+    assert psutil.Process(record.pid).environ()["PACELINE_LOG_FILE"] == str(layout.log("one"))
+
+
 def test_pid_of_somebody_else_is_left_alone(layout: Layout) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", SLEEPER])
     try:
@@ -82,6 +88,16 @@ def test_process_that_ignores_sigterm_is_killed(layout: Layout, monkeypatch: pyt
     wait_until(lambda: "deaf" in log_tail(layout, "deaf"), "its first line", seconds=WAIT_S)
     stop(layout, [record])
     assert find(record) is None
+
+
+def test_process_that_ignores_sigterm_is_stopped_by_a_signal_of_its_own(layout: Layout) -> None:
+    record = start(layout, BackgroundProgram("deaf", ["-c", DEAF], {}, ends_on=signal.SIGINT))
+    wait_until(lambda: "deaf" in log_tail(layout, "deaf"), "its first line", seconds=WAIT_S)
+    psutil.Process(record.pid).terminate()
+    assert find(record) is not None
+    stop(layout, recorded(layout))
+    assert find(record) is None
+    assert "KeyboardInterrupt" in log_tail(layout, "deaf"), "it was killed"
 
 
 def test_sweep_ends_what_a_dead_parent_left_in_another_session(layout: Layout) -> None:

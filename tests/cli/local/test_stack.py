@@ -17,15 +17,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from paceline.cli.client import RestClient
 from paceline.cli.commands import stack as commands
 from paceline.cli.errors import StackError
 from paceline.cli.local import stack as local
 from paceline.cli.local.exposure import addresses
 from paceline.cli.local.layout import Layout
-from paceline.cli.local.processes import find, marked, recorded
+from paceline.cli.local.processes import BackgroundProgram, find, marked, recorded
 from paceline.cli.local.stack import Report, Stack, StackPlan
-from paceline.cli.settings import ClientSettings, Setting
 from tests.cli.conftest import ROOT, Paceline
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -146,8 +144,18 @@ def test_key_of_a_forgotten_database_is_replaced(stranger: Paceline, layout: Lay
     assert stranger("jobs").returncode == 0
 
 
-def test_agents_of_up_save_where_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that machines share was for agents of `paceline worker` alone: no job over them and one of `up` could save there."""
+def test_a_new_key_of_this_machine_takes_the_place_of_the_old_one(stranger: Paceline, layout: Layout) -> None:
+    server = up(stranger, "--port", str(free_port()))["server"]
+    old = json.loads(layout.credentials.read_text())["api_key"]
+    layout.credentials.unlink()
+    up(stranger)
+    assert stranger("jobs").returncode == 0
+    answer = httpx.get(f"{server}/api/v1/auth/me", headers={"Authorization": f"Bearer {old}"}, timeout=WAIT_S)
+    assert answer.status_code == 401, answer.text
+
+
+def plan_of_up(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> StackPlan:
+    """What `paceline up` with these words, typed in this folder, would bring up."""
     plans = list[StackPlan]()
 
     def bring_up(layout: Layout, plan: StackPlan, report: Report) -> Stack:
@@ -155,18 +163,37 @@ def test_agents_of_up_save_where_they_are_told(tmp_path: Path, monkeypatch: pyte
         raise StackError("this is as far as it goes")
 
     monkeypatch.setattr("paceline.cli.local.stack.bring_up", bring_up)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     application = typer.Typer()
     application.command()(commands.up)
-    result = CliRunner().invoke(application, ["--agents", "1", "--gpus", "none", "--checkpoints", "mnt/shared"])
+    result = CliRunner().invoke(application, words)
     assert "this is as far as it goes" in result.stderr
+    (plan,) = plans
+    return plan
+
+
+def test_agents_of_up_save_where_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that machines share was for agents of `paceline worker` alone: no job over them and one of `up` could save there."""
+    plan = plan_of_up(tmp_path, monkeypatch, "--agents", "1", "--gpus", "none", "--checkpoints", "mnt/shared")
     layout = Layout.at(tmp_path / ".paceline")
-    layout.agent("local-1").mkdir(parents=True)
-    (layout.agent("local-1") / "credential.json").write_text(json.dumps({"server": "http://127.0.0.1:1"}))
-    client = RestClient(ClientSettings(Setting("http://127.0.0.1:1", "a test"), Setting(None, "a test")))
-    arguments = [local._agent(layout, plan, client, "local-1").arguments for plan in (*plans, StackPlan())]
+    layout.create()
+    layout.server.write_text("http://127.0.0.1:1")
+    arguments = [local._agent(layout, plan, "local-1", "pj_token").arguments for plan in (plan, StackPlan())]
     saves_in = [each[each.index("--checkpoints") + 1] for each in arguments]
     assert saves_in == [str(tmp_path / "mnt" / "shared"), str(layout.checkpoints)]
+
+
+@pytest.mark.parametrize(("variables", "number", "words"), [({}, signal.SIGTERM, []), ({"SLURM_JOB_ID": "7"}, signal.SIGINT, ["--deaf"])])
+def test_a_stack_in_a_job_of_slurm_outlives_the_sigterm_that_all_of_it_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], number: signal.Signals, words: list[str]
+) -> None:
+    """It ended at once, while ranks were saving: nobody learned what they printed, and how they ended."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    plan = plan_of_up(tmp_path, monkeypatch, *NO_AGENTS)
+    program = local._ended_by_its_owner(BackgroundProgram("coordinator", [], {}), plan, "--deaf")
+    assert (program.ends_on, program.arguments) == (number, words)
 
 
 @pytest.fixture
@@ -237,19 +264,37 @@ def test_coordinator_that_cannot_start_shows_why(stranger: Paceline, layout: Lay
     assert "  | " in done.stderr
 
 
+def test_agents_that_started_beside_a_coordinator_that_cannot_start_end_with_it(stranger: Paceline, layout: Layout) -> None:
+    done = stranger("up", "--port", str(free_port()), "--agents", "1", DATABASE_URL="postgresql://nobody@127.0.0.1:9/nowhere")
+    assert done.returncode == 1
+    assert "starting 1 agent: local-1\n" in done.stderr
+    assert "coordinator ended while starting" in done.stderr
+    assert find_agent(layout) is None
+    wait_until(lambda: not marked(layout), "the end of the agent's spawner", seconds=WAIT_S)
+    assert stranger("up", "--json", "--agents", "1", "--port", str(free_port())).returncode == 0
+
+
 def test_an_agent_whose_node_was_removed_joins_anew_at_the_next_up(stranger: Paceline, layout: Layout) -> None:
     """`up` failed each time, until its folder was deleted by hand."""
     one_agent = ("up", "--json", "--agents", "1", "--slots-per-agent", "1")
     assert stranger(*one_agent, "--port", str(free_port())).returncode == 0
     (old,) = json.loads(stranger("nodes", "--json").stdout)
+    agent = find_agent(layout)
+    assert agent is not None
+    agent.kill()  # one that lives when its node is removed forgets its credential by itself
+    agent.wait(WAIT_S)
+    wait_until(lambda: state_of_nodes(stranger) == ["unreachable"], "the coordinator to miss the agent", seconds=WAIT_S)
     assert stranger("nodes", "remove", "local-1", "--force").returncode == 0
-    wait_until(lambda: find_agent(layout) is None, "the end of the removed agent", seconds=WAIT_S)
     again = stranger(*one_agent)
     assert again.returncode == 0, again.stderr
     assert "local-1 was removed from the cluster; it joins as a new node" in again.stderr
     nodes = json.loads(stranger("nodes", "--status", "ready", "--json").stdout)
     assert [node["name"] for node in nodes] == ["local-1"]
     assert nodes[0]["id"] != old["id"]
+
+
+def state_of_nodes(stranger: Paceline) -> list[str]:
+    return [node["state"] for node in json.loads(stranger("nodes", "--json").stdout)]
 
 
 def find_agent(layout: Layout) -> psutil.Process | None:

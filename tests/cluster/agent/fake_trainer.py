@@ -1,7 +1,8 @@
 """A trainer without torch: speaks the rank link and writes the rank folder as the real one does. Its behaviour comes from
 the job's environment: FAKE_STEPS (0: for ever), FAKE_STEP_SECONDS, FAKE_IGNORE_SIGTERM, FAKE_CRASH_AT, FAKE_CHILDREN,
 FAKE_STALL (says once that it waits), FAKE_EXIT (a code, or a message), FAKE_BOUNDARY (what it is asked to do at a boundary it does
-after a multiple of so many steps), FAKE_TELL (a variable that it prints)."""
+after a multiple of so many steps), FAKE_WAIT_FOR (a file without which it does not take the last step), FAKE_TELL (a variable that it
+prints)."""
 
 from __future__ import annotations
 
@@ -136,7 +137,7 @@ def run_rank(order: RankOrder) -> int:
     for _ in range(int(os.environ.get("FAKE_CHILDREN", "0"))):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         print(f"child {child.pid}")
-    boundary = int(os.environ.get("FAKE_BOUNDARY", "1"))
+    boundary, awaited = int(os.environ.get("FAKE_BOUNDARY", "1")), os.environ.get("FAKE_WAIT_FOR")
     if order.world.parked:
         if not park(link, pause):
             return _end(RankFolder.at(Path(link.order.folder)), Result(outcome="released", step=0), 0)
@@ -149,6 +150,9 @@ def run_rank(order: RankOrder) -> int:
     while not steps or step < steps:
         step += 1
         time.sleep(pause)
+        while step == steps and awaited and not os.path.exists(awaited):
+            time.sleep(pause)
+            link.say(Progress(step=step - 1))
         number += 1
         record = MetricRecord(seq=number, step=step, time=time.time(), values={"loss": 1 / step})
         spool.append(msgspec.json.encode(record))

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from paceline.cluster.agent.confinement import Confinement
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.ranks.launch import keep
 from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, Spawn, ToSpawner, decode_process_list, encode_to_spawner
-from paceline.cluster.agent.supervisor import SpawnerOptions, start_spawner
+from paceline.cluster.agent.supervisor import DEFAULT_CONFINEMENT, SpawnerOptions, start_spawner
 from paceline.cluster.protocol import RankKey
 from paceline.training.link import RankOrder
 from paceline.training.rank_folder import RankFolder
@@ -51,12 +52,14 @@ class Agent:
 
 
 class Node:
-    def __init__(self, path: Path, *, log: str | None = None, trainer: str = FAKE_TRAINER) -> None:
+    def __init__(
+        self, path: Path, *, log: str | None = None, trainer: str = FAKE_TRAINER, confinement: Confinement = DEFAULT_CONFINEMENT
+    ) -> None:
         self.folder = AgentFolder(path)
         self.folder.create()
         if log is not None:
             self.folder.spawner_log.symlink_to(log)
-        self.process = start_spawner(self.folder, SpawnerOptions("node", trainer, TIMEOUT_SECONDS))
+        self.process = start_spawner(self.folder, SpawnerOptions("node", trainer, TIMEOUT_SECONDS, confinement))
         self.agent = Agent(self.folder)
 
     def order(self, rank: int = 0, **environment: object) -> Spawn:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from paceline.cluster.agent import checkpoints
 
 begun = threading.Semaphore(0)
 
-def delete(checkpoint):
+def delete(checkpoint, *_, **__):
     begun.release()
     threading.Event().wait()
 
@@ -82,6 +83,65 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert target.exists()
 
 
+def test_a_folder_that_becomes_a_link_between_the_look_and_the_removal_has_nothing_elsewhere_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank may write where its checkpoints are, and the agent may be root."""
+    job, elsewhere = tmp_path / "job", tmp_path / "elsewhere"
+    doomed = make(job / "step-100.g1")
+    kept = make(elsewhere / "step-100.g1")
+    look = checkpoints._has_manifest
+
+    def swap(folder: int) -> bool:
+        job.rename(tmp_path / "moved")
+        job.symlink_to(elsewhere)
+        return look(folder)
+
+    monkeypatch.setattr(checkpoints, "_has_manifest", swap)
+    assert delete(order(doomed))
+    assert (kept / "model.distcp").exists()
+    assert list((tmp_path / "moved").iterdir()) == [], "the one that was looked at is gone"
+
+
+def test_a_checkpoint_that_is_swapped_after_the_look_does_not_take_another_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doomed, other = make(tmp_path / "step-100.g1"), make(tmp_path / "other")
+    look = checkpoints._has_manifest
+
+    def swap(folder: int) -> bool:
+        doomed.rename(tmp_path / "aside")
+        other.rename(doomed)
+        return look(folder)
+
+    monkeypatch.setattr(checkpoints, "_has_manifest", swap)
+    assert not delete(order(doomed)), "it is not empty"
+    assert (tmp_path / "step-100.g1.tmp" / "model.distcp").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+@pytest.mark.parametrize("name", ["step-100.g1", "step-100.g1.tmp"])
+def test_a_link_of_the_ranks_user_does_not_lead_an_agent_that_is_root_to_what_belongs_to_others(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`--run-as`: a job told of a checkpoint behind a link that it had made, and the agent deleted another user's, as root."""
+    user = 65534
+    folder = make(tmp_path / "others" / name)
+    link = tmp_path / "job"
+    link.symlink_to(folder.parent)
+    os.lchown(link, user, user)
+    for owner, is_gone in ((0, False), (user + 1, False), (user, True)):
+        os.chown(folder, owner, owner)
+        assert delete(order(link / name), distrusts_links=True) is is_gone
+        assert folder.exists() is not is_gone
+    assert "symbolic link of another user" in caplog.text
+
+
+def test_without_another_user_for_ranks_any_link_in_the_path_is_followed(tmp_path: Path) -> None:
+    folder, link = make(tmp_path / "disk" / "step-100.g1"), tmp_path / "job"
+    link.symlink_to(folder.parent)
+    assert delete(order(link / folder.name))
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize("directory", ["checkpoints/step-1.g1", "/checkpoints/../step-1.g1"])
 def test_a_path_must_say_what_it_means(directory: str) -> None:
     assert not delete(CheckpointToDelete(id="c", directory=directory))
@@ -126,7 +186,7 @@ async def test_a_checkpoint_that_takes_long_to_delete_is_not_deleted_again_besid
     begun: list[str] = []
     succeeds = threading.Semaphore(0)
 
-    def delete(checkpoint: CheckpointToDelete, store_endpoints: Collection[str]) -> bool:
+    def delete(checkpoint: CheckpointToDelete, store_endpoints: Collection[str], *, distrusts_links: bool) -> bool:
         begun.append(checkpoint.id)
         succeeds.acquire(timeout=TIMEOUT_SECONDS)
         return len(begun) > 1
@@ -159,17 +219,17 @@ async def test_a_mount_that_answers_with_an_error_is_asked_again_after_a_while_a
 ) -> None:
     asked: list[Path] = []
 
-    def exists(path: Path) -> bool:
+    def reach(path: Path, *, distrusts_links: bool) -> None:
         asked.append(path)
         raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
 
-    monkeypatch.setattr(Path, "exists", exists)
+    monkeypatch.setattr(checkpoints, "reach", reach)
     deletions, doomed = CheckpointDeletions(lambda: None), order(tmp_path / "step-100.g1")
     deletions.start(doomed)
     await until(lambda: "Transport endpoint is not connected" in caplog.text, "the error")
     await until(lambda: doomed.id in deletions._again_at, "the next try")
     deletions.start(doomed)
-    assert asked == [tmp_path / "step-100.g1"]
+    assert asked == [tmp_path]
     assert not any(record.exc_info for record in caplog.records)
 
 

@@ -20,6 +20,7 @@ from paceline.cluster.agent.upload.files import FileUploader
 from paceline.cluster.agent.upload.masking import WITHHELD, SecretMask
 from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.cluster.protocol import JobSecrets, ObservedAssignment, ObservedRank
+from paceline.cluster.stacks import ProcessStack, PythonFrame, StackSample, ThreadStack
 from paceline.cluster.states import RankState
 from paceline.monitoring.artifact_files import FileReceived, FilesReceived
 from paceline.monitoring.artifacts import NOTE_SUFFIX, RankArtifact
@@ -128,6 +129,27 @@ async def test_a_new_agent_sends_nothing_before_it_knows_what_to_mask(tmp_path: 
     told = second.masked(report).ranks[0].failure
     assert told is not None
     assert told.message == "bad ***"
+
+
+async def test_a_secret_on_a_command_line_is_masked_in_the_stacks_of_a_rank(tmp_path: Path) -> None:
+    """`bash -c "python train.py --key $KEY"`: everybody who looked at the stacks read the key."""
+    frame = PythonFrame("step", f"/data/{VALUE}/train.py", 7, own=True)
+    process = ProcessStack(5, f"python train.py --key {VALUE}", (ThreadStack(f"loader {VALUE}", (frame,)),), part="launcher")
+    stacks = StackSample(id="asked", processes=(process,))
+    rank = ObservedRank(rank=0, slot=0, state=RankState.RUNNING, stacks=stacks)
+    report = ObservedAssignment(job_id="job", generation=1, ranks=(rank,))
+    ours, _ = keeper(tmp_path, given(values={"TOKEN": VALUE}))
+    await ours.fetch(order())
+    told = ours.masked(report).ranks[0].stacks
+    masked_frame = PythonFrame("step", "/data/***/train.py", 7, own=True)
+    masked = ProcessStack(5, "python train.py --key ***", (ThreadStack("loader ***", (masked_frame,)),), part="launcher")
+    assert told == StackSample(id="asked", processes=(masked,))
+    later, _ = keeper(tmp_path, httpx.Response(404, headers={"content-type": PROBLEM_TYPE}))
+    (tmp_path / "jobs/job/g1").mkdir(parents=True)
+    later.adopt()
+    assert later.masked(report).ranks[0].stacks is None
+    await settled(later)
+    assert later.masked(report).ranks[0].stacks == StackSample(id="asked", error=job_secrets.STACKS_WITHHELD)
 
 
 async def test_what_is_left_of_a_job_that_is_over_is_withheld_by_a_new_agent(tmp_path: Path) -> None:

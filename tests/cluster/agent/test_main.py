@@ -140,6 +140,30 @@ async def test_waits_for_a_coordinator_that_comes_later(agent: AgentProcess, coo
     await agent.end()
 
 
+async def test_torch_is_loaded_beside_joining_so_that_the_first_rank_need_not_wait_for_it(
+    agent: AgentProcess, coordinator: Coordinator
+) -> None:
+    await coordinator.stop()
+    agent.start()
+    await until(AgentFolder(agent.data).spawner("").socket.exists, "a spawner that takes orders", seconds=SPAWNER_TIMEOUT_SECONDS)
+    pid = agent.spawner().pid
+    await coordinator.start()
+    await coordinator.until(lambda c: c.hellos)
+    assert agent.spawner().pid == pid
+    await agent.end()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+async def test_an_agent_that_waits_for_its_coordinator_leaves_nothing_when_it_is_stopped(
+    agent: AgentProcess, coordinator: Coordinator, number: signal.Signals, code: int
+) -> None:
+    await coordinator.stop()
+    agent.start()
+    await until(lambda: "no answer from" in agent.log, "a line about the missing coordinator", seconds=SPAWNER_TIMEOUT_SECONDS)
+    assert await agent.end(number) == code
+    assert agent.processes() == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_leaving_ends_ranks_and_spawner(agent: AgentProcess, coordinator: Coordinator, number: signal.Signals) -> None:
     agent.start()

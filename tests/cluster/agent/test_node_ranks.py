@@ -42,9 +42,11 @@ async def test_what_a_script_has_saved_stays_on_its_node_until_its_job_has_ended
     assert await agent.end() == 0
 
 
-async def test_a_killed_agents_successor_adopts_everything(agent: AgentProcess, coordinator: Coordinator) -> None:
+async def test_a_killed_agents_successor_adopts_everything(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+    adopted = tmp_path / "adopted"
     agent.start()
-    await coordinator.desire(assignment("job", world("job", 0, 2), world("job", 1, 2), spec=training_job(steps=150)))
+    spec = training_job(steps=150, wait_for=adopted)
+    await coordinator.desire(assignment("job", world("job", 0, 2), world("job", 1, 2), spec=spec))
     await coordinator.until(lambda c: len(c.of("job", 0).text) > 10 and len(c.of("job", 1).text) > 10)
     pids = [coordinator.rank("job", rank).pid for rank in (0, 1)]  # type: ignore[union-attr]
     spawner = agent.spawner().pid
@@ -53,6 +55,7 @@ async def test_a_killed_agents_successor_adopts_everything(agent: AgentProcess, 
     await coordinator.until(lambda c: len(c.hellos) == 2 and running("job", 1)(c))
     assert [coordinator.rank("job", rank).pid for rank in (0, 1)] == pids  # type: ignore[union-attr]
     assert agent.spawner().pid == spawner
+    adopted.touch()
     await coordinator.until(lambda c: drained("job", 0)(c) and drained("job", 1)(c))
     for rank in (0, 1):
         received = coordinator.of("job", rank)

@@ -1,13 +1,15 @@
-"""Ranks that are told to end while they are being launched."""
+"""Ranks that are told to end while they are being launched, and an agent that launches none."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import httpx
 import pytest
 
+from paceline.cluster.agent import node_ranks
 from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.isolation import Isolation
@@ -18,8 +20,10 @@ from paceline.cluster.agent.settings import read_settings
 from paceline.cluster.agent.spawner_link import Terminate
 from paceline.cluster.protocol import RankKey
 from paceline.training.link import RankOrder
+from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import training_job, world
+from tests.waiting import until
 
 
 def one_rank(tmp_path: Path) -> tuple[NodeRanks, RankKey]:
@@ -61,3 +65,17 @@ async def test_a_rank_that_is_to_stop_before_it_has_a_process_did_not_fail(tmp_p
     assert ending is not None
     assert ending.failure is not None
     assert (ending.failure.message, ending.failure.ordered) == ("stopped before it was started", True)
+
+
+async def test_an_idle_agent_sweeps_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept for a day stayed until the next rank was started or forgotten."""
+    monkeypatch.setattr(node_ranks, "SWEEP_SECONDS", 0.02)
+    ranks, _ = one_rank(tmp_path)
+    old = RankFolder(tmp_path, "old", 1, 0)
+    old.path.mkdir(parents=True)
+    old.output.write_text("printed")
+    os.utime(old.path, (0, 0))
+    sweeping = asyncio.create_task(ranks._remove_old_folders())
+    await until(lambda: not old.path.exists(), "the removal of what is old")
+    sweeping.cancel()
+    await asyncio.wait([sweeping])

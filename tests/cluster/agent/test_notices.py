@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cluster.agent.notices import NoticeSettings, NoticeWatch
+from paceline.cluster.agent.notices import LAST_SECONDS, NoticeSettings, NoticeWatch
 from paceline.cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
@@ -105,6 +105,22 @@ async def test_a_machine_whose_clock_is_set_ends_when_it_was_to(step: float) -> 
     ended, _ = await asyncio.wait({waiting}, timeout=0.1)
     waiting.cancel()
     assert not ended
+
+
+async def test_the_last_seconds_are_waited_for_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent looked five times a second for as long as it lived."""
+
+    async def no_sleep(seconds: float) -> None:
+        raise AssertionError(f"it looks again after {seconds} s")
+
+    found = watch()
+    monkeypatch.setattr(asyncio, "sleep", no_sleep)
+    waiting = asyncio.create_task(found.until_last_seconds())
+    for end in (300.0, LAST_SECONDS + 0.05):  # the second is earlier, and seen at once
+        ended, _ = await asyncio.wait({waiting}, timeout=0.02)
+        assert not ended
+        found._take(time.monotonic() + end, "it is to end")
+    await asyncio.wait_for(waiting, 5.0)
 
 
 async def test_sigusr1_drains_the_node_while_its_ranks_go_on(agent: AgentProcess, coordinator: Coordinator) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from paceline.cluster.agent.offer import choose
+from paceline.cluster.agent.offer import Offered, choose, gone_cards
 from paceline.cluster.states import RankState
 from paceline.monitoring.cards import CardChoiceError, read_option, read_variable
 from paceline.monitoring.samples import NO_GPU, Gpu
@@ -39,6 +39,21 @@ def test_a_machine_without_cards_offers_cpu_slots_and_says_nothing() -> None:
 def test_a_driver_in_trouble_is_told() -> None:
     notice = choose((), "NVML: Driver/library version mismatch", None, UNSET, None, CUDA).notice
     assert notice == "NVML: Driver/library version mismatch; this node offers CPU slots: look at nvidia-smi"
+
+
+def test_a_card_that_cannot_be_read_is_told_beside_the_others() -> None:
+    lost = "GPU 2 cannot be read (GPU is lost)"
+    choice = choose(CARDS[:2], lost, None, UNSET, None, CUDA)
+    assert (choice.cards, choice.notice) == (CARDS[:2], f"{lost}: offered by no slot, look at nvidia-smi")
+    assert choose(CARDS[:2], lost, read_option("0,1"), UNSET, None, CUDA).notice is None  # it was left out by name
+    assert choose(CARDS[:2], lost, read_option("none"), UNSET, None, CUDA).notice is None
+    with pytest.raises(CardChoiceError, match=r"there is no GPU 2; there are 2 GPUs: .*; GPU 2 cannot be read \(GPU is lost\)"):
+        choose(CARDS[:2], lost, read_option("0,2"), UNSET, None, CUDA)
+
+
+def test_cards_that_are_named_where_none_can_be_read_are_refused_with_the_reason() -> None:
+    with pytest.raises(CardChoiceError, match="there is no GPU 0, nor any other NVIDIA GPU here; NVML: GPU is lost; leave it out"):
+        choose((), "NVML: GPU is lost", read_option("0"), UNSET, None, CUDA)
 
 
 def test_a_torch_without_cuda_offers_no_card_and_says_so() -> None:
@@ -230,6 +245,40 @@ async def test_ranks_of_a_dead_agent_keep_its_cards_for_the_next_one_of_its_fold
     neighbour.start("--gpus", "0")  # the next spawner holds them too
     assert await neighbour.exited() == 1
     await gpu_agent.end()
+
+
+async def test_ranks_on_good_cards_survive_a_restart_of_their_agent_after_another_card_was_lost(
+    gpu_agent: AgentProcess, coordinator: Coordinator, machine: FakeMachine
+) -> None:
+    """The next agent refused to start, with an advice that was refused again, and the node was given up."""
+    gpu_agent.start("--gpus", "2,1,0")
+    job = assignment("job", world("job", slot=2, device="cuda"))
+    await coordinator.desire(job)
+    await coordinator.until(running("job"))
+    pid = coordinator.rank("job").pid  # type: ignore[union-attr]
+    await gpu_agent.end(signal.SIGKILL)
+    machine.lose(1)
+    gpu_agent.start("--gpus", "2,1,0")
+    await coordinator.until(lambda c: len(c.hellos) == 2 and (rank := c.rank("job")) and rank.pid == pid)
+    assert [card.uuid for card in coordinator.hellos[1].inventory.gpus] == [machine.uuids[2], machine.uuids[1], machine.uuids[0]]
+    await coordinator.until(lambda c: c.heartbeats and [sample.error for sample in c.heartbeats[-1].gpus] == [None, "GPU is gone", None])
+    assert "GPU 1 (NVIDIA Test 80GB) cannot be read; the slots stay as they are for ranks of the agent before" in gpu_agent.log
+    await coordinator.desire(job, assignment("next", world("next", slot=1, device="cuda")))
+    await coordinator.until(drained("next"))
+    failure = coordinator.rank("next").failure  # type: ignore[union-attr]
+    assert failure is not None
+    assert failure.message == "cannot start: GPU 1 (NVIDIA Test 80GB) cannot be read any more: look at nvidia-smi"
+    await gpu_agent.end()
+
+
+def test_a_card_that_is_gone_keeps_its_index_unless_another_has_it_now() -> None:
+    before = Offered(tuple(card.uuid for card in CARDS), CARDS)
+    assert gone_cards(before, CARDS) == ()
+    assert gone_cards(before, (CARDS[0], CARDS[2])) == (CARDS[1],)
+    moved_up = (CARDS[0], msgspec.structs.replace(CARDS[2], index=1))
+    assert gone_cards(before, moved_up) == (msgspec.structs.replace(CARDS[1], index=2),)
+    assert gone_cards(before, ()) == CARDS
+    assert gone_cards(Offered(("GPU-0",)), ()) == ()  # of an agent that did not describe its cards
 
 
 async def test_another_choice_without_ranks_is_taken(gpu_agent: AgentProcess, coordinator: Coordinator) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cluster.agent.checkpoints import why_not
+from paceline.cluster.agent.checkpoints import delete
 from paceline.cluster.agent.settings import TOKEN_VARIABLE, read_settings
+from paceline.cluster.protocol import CheckpointToDelete
 
 REQUIRED = ["--server", "http://127.0.0.1:8000/", "--data", "/data"]
 
@@ -22,7 +23,11 @@ def test_checkpoints_below_another_folder_can_be_deleted(tmp_path: Path, monkeyp
     (tmp_path / "agent").mkdir()
     monkeypatch.chdir(tmp_path / "agent")
     settings = read_settings([*REQUIRED, "--checkpoints", "../shared"])
-    assert why_not(settings.checkpoints / "step-4.g1") is None
+    checkpoint = settings.checkpoints / "step-4.g1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").touch()
+    assert delete(CheckpointToDelete(id="c", directory=str(checkpoint)))
+    assert not checkpoint.exists()
 
 
 def test_endpoints_of_stores_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

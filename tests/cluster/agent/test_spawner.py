@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from paceline.cluster.agent import spawner
+from paceline.cluster.agent.confinement import Confinement
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.spawner_link import (
     ProcessList,
@@ -173,6 +174,7 @@ def test_an_end_that_cannot_be_written_stays_in_the_process_list_until_it_is(nod
     key, exit_status = RankKey.of(spawn.order.world), RankFolder.at(Path(spawn.order.folder)).exit_status
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
+    wait_until(lambda: "step" in node.output(spawn), "a step, after which the rank opens no file", seconds=TIMEOUT_SECONDS)
     with closed_to_writers(exit_status.parent):
         node.agent.say(Terminate(key=key, grace_seconds=5.0))
         wait_until(lambda: f"cannot write {exit_status}" in node.folder.spawner_log.read_text(), "the complaint", seconds=TIMEOUT_SECONDS)
@@ -190,6 +192,7 @@ def test_a_full_disk_under_its_log_ends_no_rank(on_a_full_disk: Node) -> None:
     for spawn in (ending, living):
         node.agent.say(spawn)
     ranks = node.agent.until(lambda ranks: len(ranks) == 2)
+    wait_until(lambda: "step" in node.output(ending), "a step, after which the rank opens no file", seconds=TIMEOUT_SECONDS)
     with closed_to_writers(Path(ending.order.folder)):
         node.agent.say(Terminate(key=RankKey.of(ending.order.world), grace_seconds=5.0))
         wait_until(lambda: is_gone(ranks[RankKey.of(ending.order.world)]), "the end of the one", seconds=TIMEOUT_SECONDS)
@@ -319,3 +322,15 @@ def test_a_daemon_that_left_the_session_and_cleared_its_environment_ends_with_it
     node.agent.say(Terminate(key=keys[1], grace_seconds=1.0))
     node.agent.until(lambda ranks: keys[1] not in ranks)
     assert is_gone(second)
+
+
+def test_a_rank_starts_in_a_group_with_the_memory_limit(tmp_path: Path) -> None:
+    groups = tmp_path / "groups"
+    groups.mkdir()
+    node = Node(tmp_path / "agent", confinement=Confinement(memory_limit=1 << 30, groups=groups))
+    try:
+        assert node.run(node.order(exit=0)).exit_code == 0
+        written = {path.name: path.read_text() for path in (groups / "paceline-job-g1-r0").iterdir()}
+        assert written == {"memory.max": str(1 << 30), "cgroup.procs": "0"}  # 0: whoever writes it, which is the rank
+    finally:
+        node.end()

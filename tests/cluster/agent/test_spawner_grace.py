@@ -13,6 +13,7 @@ from paceline.cluster.agent.ranks.exits import conclude
 from paceline.cluster.agent.spawner_link import ExitStatus, Shutdown, Spawn, Terminate
 from paceline.cluster.protocol import RankKey
 from paceline.training.schema.script import GRACE_SECONDS, OWN_GRACE_SECONDS, grace_of
+from tests.cluster.agent.conftest import world
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Node
 from tests.waiting import wait_until
 
@@ -40,11 +41,11 @@ def tell_of_workers(*_):
 
 if __name__ == "__main__":
     workers = [multiprocessing.get_context(method).Process(target=work, daemon=True) for method in ("fork", "spawn")]
-    signal.signal(signal.SIGTERM, save)
-    signal.signal(signal.SIGCHLD, tell_of_workers)
     for worker in workers:
         worker.start()
-    time.sleep(1)
+    signal.signal(signal.SIGTERM, save)
+    signal.signal(signal.SIGCHLD, tell_of_workers)
+    time.sleep(0.3)
     print("ready", flush=True)
     while True:
         time.sleep(0.1)
@@ -102,7 +103,7 @@ if __name__ == "__main__":
         multiprocessing.get_context(method).Process(target=work).start()
     if os.fork() == 0:
         work()
-    time.sleep(1)
+    time.sleep(0.3)
     print("ready", flush=True)
     work()
 """
@@ -138,7 +139,7 @@ def test_what_saves_for_longer_than_its_grace_is_killed_with_everything_it_start
     assert not (tmp_path / "checkpoint-c").exists()
     wait_until(lambda: not any(map(lives, started)), "the end of what it started", seconds=TIMEOUT_SECONDS)
     assert (status.ordered, status.killed_after) == (True, 0.25)
-    failure = conclude(status, None, (), rank=2, is_script=True, step=0).failure
+    failure = conclude(status, None, (), world("job1", 2), is_script=True, step=0).failure
     assert failure is not None
     assert failure.message == "did not end within 0.25 s of SIGTERM, and was killed"
 

@@ -14,8 +14,9 @@ import pytest
 
 from paceline.cluster.agent import stacks
 from paceline.cluster.agent.processes import cpu_seconds_of, python_processes_of
-from paceline.cluster.agent.stacks import MISSING, MOST_BYTES, MOST_FRAMES, REFUSED, StackReader, bounded, is_own, parse, short, why
+from paceline.cluster.agent.stacks import MISSING, MOST_BYTES, MOST_FRAMES, REFUSED, StackReader, bounded, parse, short, why
 from paceline.cluster.stacks import ProcessStack, PythonFrame, StackSample, ThreadStack, main_frames, position_of
+from paceline.training.reporting.users_code import is_users
 
 STARTED_SECONDS = 30.0
 EMPTY = StackSample(id="r1", cores=0.5)
@@ -156,7 +157,7 @@ def test_how_a_forked_rank_was_started_is_left_out() -> None:
     ],
 )
 def test_a_file_is_shown_from_its_package_on(file: str, shown: str, own: bool) -> None:
-    assert (short(file), is_own(file)) == (shown, own)
+    assert (short(file), is_users(file)) == (shown, own)
 
 
 def test_an_answer_is_bounded() -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from paceline.cluster.agent import vitals
@@ -22,14 +23,15 @@ class Host:
         self.answers = threading.Event()
         self.answers.set()
         self.threads: set[int] = set()
-        self.fails = False
+        self.started, self.fails, self.reading = 0, False, UNKNOWN_HOST
 
     def sample(self, now: float) -> HostSample:
         self.threads.add(threading.get_ident())
+        self.started += 1
         self.answers.wait(TIMEOUT_SECONDS)
         if self.fails:
             raise OSError("stale mount")
-        return UNKNOWN_HOST
+        return self.reading
 
 
 class Gpus:
@@ -73,6 +75,18 @@ def test_a_driver_that_hangs_delays_no_heartbeat_and_keeps_one_thread(
     assert not gpus.closed
 
 
+def test_the_utilization_of_a_card_is_not_known_while_the_driver_hangs(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stood still, so that a job that hung with its driver passed for one that computes."""
+    readings = RankHeartbeats(Host(), gpus, None)
+    gpus.answers.set()
+    wait_until(lambda: readings.gpu_percent(0) == 50.0, "a reading", seconds=TIMEOUT_SECONDS)
+    assert readings.gpu_percent(1) is None
+    gpus.answers.clear()
+    wait_until(lambda: readings.take() and gpus.started == 2, "the next reading, which hangs", seconds=TIMEOUT_SECONDS)
+    monkeypatch.setattr(vitals, "SLOW_SECONDS", -1.0)
+    assert readings.gpu_percent(0) is None
+
+
 def test_readings_that_come_back_are_told_again(gpus: Gpus) -> None:
     readings = RankHeartbeats(Host(), gpus, None)
     gpus.answers.set()
@@ -88,6 +102,19 @@ def test_a_reading_that_fails_is_told_once_and_ends_nothing(caplog: pytest.LogCa
     for _ in range(20):
         assert readings.heartbeat(0).gpu_error == "no GPU"
     assert caplog.text.count("stale mount") == 1
+
+
+def test_a_machine_that_cannot_be_read_is_told_as_unknown_and_not_by_its_last_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that did not answer left readings of yesterday on the page."""
+    host = Host()
+    host.reading = msgspec.structs.replace(UNKNOWN_HOST, memory_total_bytes=9)
+    readings = RankHeartbeats(host, None, "no GPU")
+    wait_until(lambda: readings.heartbeat(0).host == host.reading, "a reading", seconds=TIMEOUT_SECONDS)
+    host.answers.clear()
+    wait_until(lambda: readings.take() and host.started == 2, "the next reading, which hangs", seconds=TIMEOUT_SECONDS)
+    monkeypatch.setattr(vitals, "SLOW_SECONDS", -1.0)
+    assert readings.heartbeat(0).host == UNKNOWN_HOST
+    host.answers.set()
 
 
 def test_all_readings_are_taken_in_one_thread_which_ends_with_them() -> None:

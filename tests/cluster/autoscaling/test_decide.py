@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.cluster.autoscaling.decide import decide, may_hold
 from paceline.cluster.autoscaling.decisions import DrainNode, LaunchNodes, ScalingDecision
-from paceline.cluster.autoscaling.facts import GrowingGang, NodeFacts, PendingJob, PoolFacts, ScalingFacts
+from paceline.cluster.autoscaling.facts import ExpectedEnd, GrowingGang, NodeFacts, PendingJob, PoolFacts, ScalingFacts
 from paceline.cluster.policy.placement import Request
 from paceline.cluster.policy.requirements import Requirements
 
@@ -30,10 +30,18 @@ def node(node_id: str, *, idle: float | None = 0.0, free: int | None = None, poo
     return NodeFacts(node_id, pool.name, pool.slots, left, since, **changes)
 
 
+def ends_in(seconds: float, job_id: str = "x", **slots: int) -> ExpectedEnd:
+    return ExpectedEnd(job_id, NOW + timedelta(seconds=seconds), slots)
+
+
 def look(
-    *pending: PendingJob, pools: tuple[PoolFacts, ...] = (POOL,), nodes: tuple[NodeFacts, ...] = (), **launching: int
+    *pending: PendingJob,
+    pools: tuple[PoolFacts, ...] = (POOL,),
+    nodes: tuple[NodeFacts, ...] = (),
+    ends: tuple[ExpectedEnd, ...] = (),
+    **launching: int,
 ) -> ScalingDecision:
-    return decide(ScalingFacts(pools, nodes, pending, launching), NOW)
+    return decide(ScalingFacts(pools, nodes, pending, launching, expected_ends=ends), NOW)
 
 
 def gang(lacks: int = 2, *, sizes: tuple[int, ...] = (), waits: float = 60.0, **known: Any) -> GrowingGang:
@@ -204,13 +212,21 @@ def test_a_spent_budget_launches_nothing_and_drains_what_is_idle() -> None:
 
 
 pools = st.builds(
-    lambda name, slots, least, more, spot, spent: PoolFacts(
-        name, slots, least, least + more, spot=spot, budget_node_hours=5.0 if spent else None, spent_node_hours=6.0
+    lambda name, slots, least, more, spot, spent, apart: PoolFacts(
+        name,
+        slots,
+        least,
+        least + more,
+        spot=spot,
+        budget_node_hours=5.0 if spent else None,
+        spent_node_hours=6.0,
+        no_shared_folder="each of its nodes has its own folder" if apart else "",
     ),
     st.sampled_from(["a", "b"]),
     st.integers(1, 4),
     st.integers(0, 3),
     st.integers(0, 4),
+    st.booleans(),
     st.booleans(),
     st.booleans(),
 )
@@ -219,26 +235,32 @@ pools = st.builds(
 @st.composite
 def any_facts(draw: st.DrawFn) -> ScalingFacts:
     chosen = draw(st.lists(pools, max_size=2, unique_by=lambda pool: pool.name))
-    nodes, launching = [], {}
+    nodes, launching, ends = [], {}, []
     for pool in chosen:
         count = draw(st.integers(0, pool.max_nodes))
         launching[pool.name] = draw(st.integers(0, pool.max_nodes - count))
         for number in range(count):
             idle = draw(st.one_of(st.none(), st.floats(0, 1000)))
             free = 0 if idle is None else pool.slots
-            nodes.append(node(f"{pool.name}{number}", idle=idle, free=free, pool=pool, leaving=draw(st.booleans())))
+            name = f"{pool.name}{number}"
+            folder = name if pool.no_shared_folder else None
+            nodes.append(node(name, idle=idle, free=free, pool=pool, leaving=draw(st.booleans()), folder=folder))
+            if idle is None:
+                ends.append(ends_in(draw(st.floats(1, 200)), f"on {name}", **{name: pool.slots}))
     waiting = draw(
-        st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(0, 2), st.floats(0, 100), st.booleans()), max_size=5)
+        st.lists(
+            st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(0, 2), st.floats(0, 100), st.booleans(), st.booleans()), max_size=5
+        )
     )
     pending = [
-        job(f"j{number}", blocks, slots_per_block=size, priority=priority, waits=waits, spread=spread)
-        for number, (blocks, size, priority, waits, spread) in enumerate(waiting)
+        job(f"j{number}", blocks, slots_per_block=size, priority=priority, waits=waits, spread=spread, one_folder=one_folder)
+        for number, (blocks, size, priority, waits, spread, one_folder) in enumerate(waiting)
     ]
     growing = [
         GrowingGang(job(f"g{number}", blocks, slots_per_block=size, waits=waits, spread=spread), tuple(range(blocks, 0, -1)), "runs")
-        for number, (blocks, size, _, waits, spread) in enumerate(draw(st.permutations(waiting))[:2])
+        for number, (blocks, size, _, waits, spread, _) in enumerate(draw(st.permutations(waiting))[:2])
     ]
-    return ScalingFacts(chosen, nodes, pending, launching, growing=growing)
+    return ScalingFacts(chosen, nodes, pending, launching, growing=growing, expected_ends=ends)
 
 
 @given(any_facts())
@@ -292,6 +314,19 @@ def test_what_was_launched_a_moment_ago_is_neither_launched_again_nor_drained(fa
     again = decide(replace(facts, launching=launching, nodes=left, growing=growing), NOW)
     assert again.launches == ()
     assert again.drains == ()
+
+
+def test_a_lost_node_counts_for_no_minimum_and_another_one_takes_its_place() -> None:
+    """The pool had its minimum in a dead machine: jobs waited for ever, and the idle node that lived was drained in its favour."""
+    one = replace(POOL, min_nodes=1, max_nodes=1)
+    lost = node("lost", idle=400.0, schedulable=False, lost_since=NOW - timedelta(seconds=300))
+    assert [each.node_id for each in look(pools=(one,), nodes=(lost,)).drains] == ["lost"]
+    assert look(pools=(one,)).launches == (LaunchNodes("work", 1, "it is to have at least 1 node"),)
+    least = replace(POOL, min_nodes=1)
+    assert [each.node_id for each in look(pools=(least,), nodes=(node("alive", idle=700.0), lost)).drains] == ["lost"]
+    assert look(pools=(least,), nodes=(lost,)).launches == (LaunchNodes("work", 1, "it is to have at least 1 node"),)
+    cut_off = replace(lost, lost_since=NOW - timedelta(seconds=60))
+    assert look(pools=(least,), nodes=(cut_off,)) == ScalingDecision(), "it may be heard from again"
 
 
 def test_a_pool_may_hold_what_fits_into_all_the_nodes_that_it_may_have() -> None:

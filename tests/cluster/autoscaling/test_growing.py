@@ -20,7 +20,7 @@ def on(node: str, count: int, first: int = 0) -> tuple[SlotAssignment, ...]:
 
 
 def lacks(gang: RunningGang, **known: object) -> GrowingGang | None:
-    return growing_gang(gang, 0, NOW, survives_interruption=True, **known)  # type: ignore[arg-type]
+    return growing_gang(gang, 0, NOW, survives_interruption=True, **({"folders": {}} | known))  # type: ignore[arg-type]
 
 
 def test_a_gang_asks_for_the_ranks_that_it_lacks_on_nodes_of_its_device() -> None:
@@ -42,6 +42,16 @@ def test_a_spread_gang_takes_no_second_block_of_a_node() -> None:
     assert found is not None
     assert found.job.request.spread
     assert found.occupied == {"n0", "n1"}
+
+
+def test_a_gang_that_saves_in_the_default_folder_takes_no_node_with_another_one() -> None:
+    mine = gang(member(0), target=3, most_per_node=None, one_folder=True)
+    found = lacks(mine, folders={"n0": "a", "n1": "a", "n2": "b", "n3": None})
+    assert found is not None
+    assert (found.job.folder, found.occupied, found.job.request.one_folder) == ("a", {"n2"}, True)
+    anywhere = lacks(mine, folders={"n0": None, "n2": "b"})
+    assert anywhere is not None
+    assert (anywhere.job.folder, anywhere.occupied) == (None, frozenset())
 
 
 def test_only_sizes_that_the_plan_fits_are_asked_for() -> None:

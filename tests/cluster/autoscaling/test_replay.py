@@ -38,6 +38,14 @@ def test_jobs_that_come_now_and_then_make_no_node_flap() -> None:
     assert [len(decision.drains) for _, decision in replay.decisions] == [0, 1]
 
 
+def test_known_ends_spare_nodes_that_would_come_too_late() -> None:
+    """Jobs come in pairs, and the second of each gets the slots of the first sooner than a node."""
+    jobs = [TracedJob(f"j{number}", 3600.0 * (number // 2) + 200 * (number % 2), 8, 150.0, 0) for number in range(20)]
+    known, unknown = Replay(POOL, jobs).run(), Replay(POOL, jobs, known_ends=0.0).run()
+    assert (known.launches, unknown.launches) == (10, 20)
+    assert known.mean_wait <= unknown.mean_wait
+
+
 def test_a_job_that_no_pool_can_hold_ends_the_replay_and_is_counted() -> None:
     wide = TracedJob("wide", 0.0, 1000, 60.0, 0)
     result = Replay(POOL, [wide]).run()

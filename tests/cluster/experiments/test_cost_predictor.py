@@ -125,6 +125,12 @@ def test_few_trials_and_unknown_devices_and_models_have_no_prediction() -> None:
     assert fitted(documents=documents).predict(8, 2) is None
 
 
+def test_a_job_is_parsed_once_however_often_it_is_asked_about() -> None:
+    predictor = CostPredictor(DOCUMENTS)
+    assert predictor.job(2) is predictor.job(2)
+    assert predictor.job(99) is predictor.job(99) is None
+
+
 def test_trials_on_several_machines_show_their_network() -> None:
     model = fitted(machines=dict.fromkeys(DOCUMENTS, 2))
     step = model.predict(2, 8)
@@ -179,3 +185,29 @@ def test_a_fit_takes_no_more_configurations_than_it_needs() -> None:
     plans: list[Any] = list(range(100))
     assert evenly(plans, 4) == [0, 25, 50, 75]
     assert evenly(plans[:3], 4) == [0, 1, 2]
+
+
+def test_a_ranks_state_is_counted_without_any_measurement() -> None:
+    """AdamW keeps two tensors beside a parameter and its gradient: 16 bytes; over two shards 8. Replicas keep sums of earlier micro-batches apart, where
+    there are any."""
+    training = {"steps": 10, "global_batch_size": 16, "micro_batch_size": 8}
+    documents = {at: document(plan, 16, training=training) for at, plan in enumerate(PLANS)}
+    found = [CostPredictor(documents, slot_memory_bytes=8_000_000_000).state(at) for at in documents]
+    shape = CostPredictor(documents).job(0)
+    assert shape is not None
+    assert [each.bytes_per_parameter for each in found[1:] if each] == [16.0, 8.0, 8.0]
+    assert {(each.parameters, each.optimizer, each.memory_bytes) for each in found if each} == {
+        (shape.shape.parameters, "adamw", 8_000_000_000)
+    }
+
+
+def test_state_is_not_counted_where_memory_is_unknown_or_kept_elsewhere() -> None:
+    plain = document({"strategy": "fsdp"}, 16)
+    offloaded = document({"strategy": "fsdp", "cpu_offload": True}, 16)
+    given = {**plain, "resources": {"slots": 2, "memory_per_slot": "4GiB"}}
+    predictor = CostPredictor({0: plain, 1: offloaded, 2: given, 3: {"name": "s", "script": {"path": "train.py"}}})
+    assert [predictor.state(trial) for trial in (0, 3, 9)] == [None, None, None]
+    assert replace(predictor, slot_memory_bytes=10**9).state(1) is None
+    told = predictor.state(2)
+    assert told is not None
+    assert told.memory_bytes == 4 * 1024**3

@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from paceline.cluster.experiments.cells import given
 from paceline.cluster.experiments.errors import ExperimentRefusedError
@@ -32,6 +33,11 @@ def test_all_combinations_are_tried_and_the_last_axis_varies_fastest() -> None:
     assert grid.axes == ("optimizer.lr", "training.steps")
     assert [tuple(values.values()) for values in values_of(grid)] == [(0.1, 5), (0.1, 10), (0.01, 5), (0.01, 10)]
     assert [cell.document["training"]["steps"] for cell in grid.cells] == [5, 10, 5, 10]
+
+
+def test_zipped_columns_of_different_lengths_are_refused_with_the_length_of_each() -> None:
+    with pytest.raises(ValidationError, match=r"equally long: optimizer\.lr has 2 values, training\.seed has 1 value"):
+        experiment(zip=[{"optimizer.lr": [1, 2], "training.seed": [1]}])
 
 
 def test_zipped_columns_change_together_and_are_one_axis() -> None:
@@ -174,6 +180,12 @@ def test_a_value_that_a_submission_would_refuse_is_a_row_with_the_same_words() -
             "grid",
             "this comes to 6,000 trials; the limit is",
         ),
+        (
+            {"grid": {"name": ["one", "two"]}},
+            "grid.name",
+            "name changes nothing that a trial computes, so its values would be one and the same",
+        ),
+        ({"zip": [{"labels.team": ["a"], "optimizer.lr": [1]}]}, "zip.0.labels.team", "labels.team changes nothing that a trial computes"),
         ({"grid": {"environment.variables": [{"A": "\0"}]}}, "grid.environment.variables.0.A", "there is a NUL or half a character"),
         ({"job": job(optimizer={"lr": float("nan")})}, "job.optimizer.lr", "nan is no finite number; write one"),
         (

@@ -161,6 +161,19 @@ def test_trials_that_no_node_would_hold_do_not_stop_a_halving(lrs: list[float]) 
     assert [trial.values["optimizer.lr"] for trial in lab.trials if trial.state == "completed"] == [0.01]
 
 
+def test_no_trial_is_pruned_while_the_place_of_one_that_fits_no_node_lets_another_begin() -> None:
+    def resting(index: int) -> KnownTrial:
+        return KnownTrial(index, index, 0, {}, 1, "paused", step=9, is_settled=True, rungs=[Rung(9, float(index))], metric=float(index))
+
+    trials = [replace(resting(0), state="completed", step=TOTAL, rungs=[Rung(step, 0.0) for step in (9, 27, TOTAL)])]
+    trials += [resting(index) for index in range(1, 5)]
+    trials.append(KnownTrial(5, 5, 0, {}, 8, "running", is_active=True, is_queued=True, never_fits="needs 8 slots"))
+    trials.append(KnownTrial(6, 6, 0, {}, 1, "waiting"))
+    spec = spec_of(grid={"optimizer.lr": LRS[:7]}, budget={"trials": 6})
+    actions = decide(spec, "running", trials, Usage(4), policy_of(spec)).actions
+    assert [(action.kind, action.trial) for action in actions if action.kind != "refuse"] == [("start", 6)], "of six, two may go on"
+
+
 def test_a_trial_that_passed_its_rung_is_noted_there_all_the_same() -> None:
     passed = KnownTrial(0, 0, 0, {}, 1, "running", is_active=True, step=12, metric=0.5)
     assert new_rung(passed, (9, 27, 81)) == Rung(9, 0.5)

@@ -31,7 +31,7 @@ def test_the_oldest_ended_jobs_raw_points_go_first() -> None:
     ended = [
         StoredData(name, kind, 10, ended=True) for name in ("old", "new") for kind in (StorageKind.POINTS, StorageKind.LINES, CURVES[0])
     ]
-    living = StoredData("living", StorageKind.POINTS, 500, ended=False)
+    living = StoredData("living", StorageKind.POINTS, 200, ended=False)
     assert order(*ended, living)[:5] == [
         ("old", StorageKind.POINTS, False),
         ("new", StorageKind.POINTS, False),
@@ -64,6 +64,22 @@ def test_the_last_hours_of_a_living_job_go_after_everything_else_but_its_coarse_
 def test_of_living_jobs_the_largest_gives_way_first() -> None:
     small, large = StoredData("small", StorageKind.POINTS, 5, ended=False), StoredData("large", StorageKind.POINTS, 50, ended=False)
     assert [job for job, _, _ in order(small, large)] == ["large", "small", "large", "small"]
+
+
+def test_a_job_that_fills_the_database_gives_way_before_anybody_else() -> None:
+    """Curves of a year went before the lines of a script that printed without end."""
+    others = [StoredData("ended", kind, 50, ended=True) for kind in (StorageKind.POINTS, StorageKind.LINES, *CURVES)]
+    flood = [StoredData("flood", StorageKind.LINES, 900, ended=False), StoredData("flood", StorageKind.POINTS, 30, ended=False)]
+    first, second = list(eviction_order([*others, *flood], POLICY))[:2]
+    assert (first.job_id, first.kind, first.most, first.spare_recent) == ("flood", StorageKind.LINES, 680, False)
+    assert "the points and lines of this job alone take over 25% of it" in first.why
+    assert second.job_id == "ended"
+
+
+def test_a_job_gives_way_only_down_to_its_share() -> None:
+    stored = [StoredData("both", kind, 400, ended=True) for kind in (StorageKind.POINTS, StorageKind.LINES)]
+    over = [(each.kind, each.most) for each in eviction_order(stored, POLICY) if each.most is not None]
+    assert over == [(StorageKind.POINTS, 400), (StorageKind.LINES, 150)]
 
 
 def test_what_has_gone_already_is_not_asked_for() -> None:

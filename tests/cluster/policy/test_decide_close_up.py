@@ -10,7 +10,7 @@ import pytest
 
 from paceline.cluster.policy.decide import decide
 from paceline.cluster.policy.decisions import Regroup, Restart, Stop
-from paceline.cluster.policy.recovery import BROKEN_SECONDS
+from paceline.cluster.policy.recovery import BROKEN_SECONDS, STEPLESS_GENERATIONS
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
 from tests.cluster.policy.test_decide import NOW, completed, crashed, job, paused, rank, report
@@ -85,6 +85,43 @@ def test_otherwise_it_restarts_or_stops(view: JobView, to: JobState) -> None:
     decision = decide(view, NOW)
     assert isinstance(decision, Restart | Stop)
     assert decision.to is to
+
+
+STEPLESS = {"stepless": STEPLESS_GENERATIONS}
+
+
+def both_broken(**known: Any) -> JobView:
+    return gang(broken(0, updated_at=LONG_AGO), broken(1, updated_at=LONG_AGO), **known)
+
+
+def test_closing_up_again_and_again_without_a_step_is_one_of_the_restarts() -> None:
+    """A fault that came again in each generation went on for ever, and nothing counted it."""
+    free = decide(both_broken(stepless=STEPLESS_GENERATIONS - 1), NOW)
+    assert isinstance(free, Regroup)
+    assert not free.counts_as_restart
+    counted = decide(both_broken(**STEPLESS, restarts=2), NOW)
+    assert isinstance(counted, Regroup)
+    assert (counted.members.survivors, counted.counts_as_restart) == ((0, 1), True)
+    assert counted.why == (
+        "rank 0, 1 lost a connection, and every rank is alive: rank 0 broke; the last 3 generations made no step; "
+        "ranks 0, 1 of 2 continue as generation 2: 3 of at most 3 restarts"
+    )
+    ended = decide(both_broken(**STEPLESS, restarts=3), NOW)
+    assert isinstance(ended, Stop)
+    assert ended.why == "rank 0, 1 lost a connection, and every rank is alive: rank 0 broke; restart limit reached (3 of 3)"
+
+
+def test_a_rank_that_dies_as_it_joins_again_and_again_costs_its_job_no_restart() -> None:
+    """Without it the others are another gang; its slot is given up after some tries."""
+    decision = decide(gang(rank(0), killed(1), **STEPLESS, restarts=3), NOW)
+    assert isinstance(decision, Regroup)
+    assert not decision.counts_as_restart
+
+
+def test_nodes_that_are_lost_between_two_steps_are_no_restarts() -> None:
+    decision = decide(gang(rank(0), LOST, **STEPLESS, restarts=3), NOW)
+    assert isinstance(decision, Regroup)
+    assert not decision.counts_as_restart
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.policy.extension import Extension, extend
+from paceline.cluster.policy.extension import Extension, explain, extend
 from paceline.cluster.policy.placement import NodeView, Room
 from tests.cluster.policy.test_placement import NODES, node
 
@@ -72,3 +73,13 @@ def test_no_block_is_ever_on_two_nodes(nodes: list[NodeView], slots: int, block:
     after = before + Counter(given_now)
     assert len(given_now) <= slots
     assert sum(-(-count // block) for count in after.values()) <= -(-(before.total() + slots) // block)
+
+
+def test_a_gang_grows_onto_nodes_that_may_share_its_folder_alone() -> None:
+    """A rank that joined elsewhere did not see the gang's checkpoints, and failed."""
+    nodes = [node("a", 1, folder="one", free=0), node("b", 1, folder="two"), node("c", 1, folder="one"), node("d", 1)]
+    wanted = Extension("job", 3, None, "cpu", {"a": 1}, one_folder=True)
+    assert sorted(share.node_id for share in extend(wanted, nodes, Room(nodes))) == ["c", "d"]
+    assert len(extend(replace(wanted, one_folder=False), nodes, Room(nodes))) == 3
+    full = [nodes[0], nodes[1]]
+    assert explain(wanted, full, 0).text == "3 more slots wanted; the free ones are on nodes with another folder for checkpoints"

@@ -103,7 +103,8 @@ def test_the_share_of_another_rank_in_a_failure(other: FailureReport, share: str
         (["peer_lost"], [2, 1], 1),
         (["peer_lost", "peer_lost"], [0], 0),
         (["peer_lost", "exception"], [1], None),
-        (["signal"], [1], None),
+        (["signal"], [1], None),  # a crash of its own; one that NCCL's watchdog ended is "peer_lost"
+        (["peer_lost", "signal"], [2], None),
         (["peer_lost"], [], None),
         ([], [1], None),
     ],
@@ -127,6 +128,6 @@ def test_a_node_that_starts_no_process_is_told_from_a_process_that_exits() -> No
 
 def test_a_checkpoint_out_of_reach_is_known_by_the_name_of_its_error() -> None:
     error = CheckpointUnreachableError("no checkpoint can be read here")
-    assert could_not_read(describe(error, 0, 0))
-    assert describe(error, 0, 0).exception == UNREACHABLE
+    assert could_not_read(describe(error, 0, 0, world_size=4))
+    assert describe(error, 0, 0, world_size=4).exception == UNREACHABLE
     assert not could_not_read(report(0, "exception", 1.0))

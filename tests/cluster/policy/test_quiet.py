@@ -11,6 +11,7 @@ from paceline.cluster.policy.quiet import (
     CONFIRM_SECONDS,
     LOOK_AGAIN_SECONDS,
     KeepReading,
+    QuietAction,
     ReportHang,
     RequestStacks,
     StackReading,
@@ -22,7 +23,7 @@ from paceline.cluster.policy.quiet import (
     patience_of,
     verdict,
 )
-from paceline.cluster.stacks import Difference, StackPosition
+from paceline.cluster.stacks import Difference, StackPosition, compare
 
 NOW = 10_000.0
 SINCE = NOW - 400.0
@@ -31,7 +32,7 @@ POSITIONS = {0: StackPosition("waits", "all_reduce", "step in f.py:9"), 1: Stack
 
 
 def look(*, at_work: bool = False, complete: bool = True) -> StackReading:
-    return StackReading(Difference("rank 1 is at f.py:24", (1,)), at_work, complete, POSITIONS, "  File")
+    return StackReading(Difference("rank 1 is at f.py:24", (1,)), at_work, complete, POSITIONS, {1: "  File"})
 
 
 def test_a_job_in_which_a_rank_speaks_is_left_alone() -> None:
@@ -66,6 +67,61 @@ def test_ranks_that_compute_are_told_of_after_an_hour_only() -> None:
     again = next_action(SINCE, busy.suspicion, None, SINCE + BUSY_SECONDS, ends=False)
     assert isinstance(again, RequestStacks)
     assert isinstance(next_action(SINCE, again.suspicion, look(at_work=True), SINCE + BUSY_SECONDS, ends=False), ReportHang)
+
+
+def looked(places: list[dict[int, str]], idle: tuple[int, ...] = ()) -> tuple[list[QuietAction], float]:
+    """The actions after looks at busy ranks that are at these lines, a minute apart, until one reports; and how long the job had been quiet by then."""
+    known, now, actions = ASKED, NOW, list[QuietAction]()
+    for lines in places:
+        positions = {rank: StackPosition("elsewhere", where=where) for rank, where in lines.items()}
+        stacks = {rank: f"stack of {rank}" for rank in lines}
+        action = next_action(SINCE, known, StackReading(compare(positions), True, True, positions, stacks, idle), now, ends=False)
+        assert isinstance(action, KeepReading | ReportHang)
+        actions.append(action)
+        if isinstance(action, ReportHang):
+            break
+        now += CONFIRM_SECONDS if action.suspicion.looks else LOOK_AGAIN_SECONDS
+        asked = next_action(SINCE, action.suspicion, None, now, ends=False)
+        assert isinstance(asked, RequestStacks)
+        known = asked.suspicion
+    return actions, now - SINCE
+
+
+ITEM = "train in t.py:20"
+
+
+def test_a_rank_that_stays_at_its_line_waits_on_its_card_for_the_one_that_moves() -> None:
+    """With NCCL a rank waits in `loss.item()`, with a core and a card at 100 %: the hang was told after an hour, and named nobody."""
+    actions, seconds = looked([{0: ITEM, 1: f"load in d.py:{number}"} for number in range(10)])
+    last = actions[-1]
+    assert isinstance(last, ReportHang)
+    assert seconds < 800
+    assert (last.suspicion.ranks, last.suspicion.where, last.suspicion.stack) == ((1,), {"1": "load in d.py:4"}, "stack of 1")
+    assert last.suspicion.what == "rank 1 is at load in d.py:4 while rank 0 is at train in t.py:20 and stays there"
+
+
+def test_of_ranks_that_all_stay_the_one_with_an_idle_card_differs() -> None:
+    actions, _ = looked([{0: ITEM, 1: "load in d.py:5", 2: ITEM}] * 10, idle=(1,))
+    assert isinstance(actions[-1], ReportHang)
+    assert actions[-1].suspicion.ranks == (1,)
+    two, _ = looked([{0: ITEM, 1: "load in d.py:5"}] * 10)
+    assert isinstance(two[-1], ReportHang)
+    assert two[-1].suspicion.ranks == (), "nothing tells which of two it is"
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [{0: ITEM, 1: ITEM}] * 10,  # each step waits for the cards there
+        [{0: f"train in t.py:{number}", 1: f"train in t.py:{number + 1}"} for number in range(10)],
+        [{0: ITEM, 1: ITEM if number % 3 else "train in t.py:9"} for number in range(10)],  # it is met at work now and then
+    ],
+    ids=["all at one line", "all move", "not in a row"],
+)
+def test_a_long_epoch_is_none(places: list[dict[int, str]]) -> None:
+    actions, _ = looked(places)
+    assert len(actions) == 10
+    assert all(isinstance(action, KeepReading) for action in actions)
 
 
 @pytest.mark.parametrize("at_work", [False, True])

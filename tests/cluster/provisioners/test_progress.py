@@ -46,6 +46,7 @@ def test_a_lost_node_that_its_provider_has_ended_is_removed_and_a_living_one_is_
     ended = SeenLaunch(LaunchPhase.ENDED, "preempted")
     lost = replace(VIEW, state=LaunchState.JOINED, node=NodeState.LOST)
     assert progress.after_poll(lost, ended).drain == "its provider has ended it: preempted"
+    assert progress.after_poll(replace(lost, node=NodeState.JOINING), ended).drain == "its provider has ended it: preempted"
     assert progress.after_poll(replace(lost, node=NodeState.READY), ended).drain == ""
     assert progress.after_poll(replace(lost, node=NodeState.GONE), ended).to is LaunchState.ENDED
 

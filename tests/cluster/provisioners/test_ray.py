@@ -7,8 +7,10 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -17,6 +19,7 @@ from pydantic import ValidationError
 
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError
 from paceline.cluster.provisioners.ray import RayProvisioner, agent_command
+from paceline.cluster.provisioners.ray_agent import agent_keeper
 from paceline.cluster.provisioners.ray_settings import RaySettings
 from tests.cluster.provisioners.conformance import TOKEN, ProviderEngine, ProvisionerConformance, request
 from tests.ports import free_port
@@ -51,6 +54,18 @@ async def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 def test_settings_that_cannot_be_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         RaySettings(**{"address": "10.0.0.1:6379", **fields})
+
+
+def test_a_node_that_is_gone_leaves_no_packages_and_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each launch has a folder of its own: after some hundred of them the disk was full."""
+    over = threading.Event()
+    util = SimpleNamespace(get_placement_group=lambda name: name, remove_placement_group=lambda _: over.set())
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(util=util))
+    for name in ("checkpoints", "environments", "bundles"):
+        (tmp_path / name / "key").mkdir(parents=True)
+    agent_keeper()(["true", "--data", str(tmp_path)], TOKEN, "group")
+    assert over.wait(30.0)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints"}
 
 
 class RayHead(ProviderEngine):

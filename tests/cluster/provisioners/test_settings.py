@@ -9,6 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from paceline.cluster.provisioners import ray
+from paceline.cluster.provisioners.kubernetes_manifests import job
+from paceline.cluster.provisioners.kubernetes_settings import KubernetesSettings
 from paceline.cluster.provisioners.provisioner import WantedNode
 from paceline.cluster.provisioners.ray_settings import RaySettings
 from paceline.cluster.provisioners.settings import PoolSpec, SshSettings, new_names
@@ -51,6 +53,16 @@ def test_a_pool_that_deletes_checkpoints_with_its_idle_nodes_is_refused_unless_i
     PoolSpec.model_validate(pool | {"autoscale": {"discards_checkpoints": True}})
     PoolSpec.model_validate(pool | {"provider": provider | {field: "/shared" if field == "checkpoints" else "shared"}})
     PoolSpec.model_validate(pool | {"autoscale": None})
+
+
+def test_a_pool_that_grows_by_itself_has_hosts_of_one_size() -> None:
+    """It launched and drained the small host on and on, for a job that does not fit there."""
+    hosts = [{"host": "gpu1", "slots": 4}, {"host": "gpu2", "slots": 8}, "gpu3"]
+    pool: dict[str, Any] = {"name": "lab", "provider": {"type": "ssh", "hosts": hosts, "checkpoints": "/shared"}, "slots": 8}
+    PoolSpec.model_validate(pool)
+    with pytest.raises(ValidationError, match="gpu1 has slots=4, and the pool has slots=8; make a pool for each size"):
+        PoolSpec.model_validate(pool | {"autoscale": {}})
+    PoolSpec.model_validate(pool | {"provider": pool["provider"] | {"hosts": hosts[1:]}, "autoscale": {}})
 
 
 def test_a_host_on_which_no_node_could_be_started_is_tried_after_the_others() -> None:
@@ -119,6 +131,46 @@ RAY, SLURM, SSH = RaySettings(address="head:1", pass_env=NAMES), SlurmSettings(p
 )
 def test_the_agents_of_a_pool_are_told_which_variables_their_ranks_get(words: list[str]) -> None:
     assert words[words.index("--pass-env") + 1] == "AWS_SECRET_ACCESS_KEY,WANDB_*"
+
+
+PORTS = {"ports": "29500-29599"}
+AUTHORITY = PORTS | {"authority": "/etc/paceline/ca.pem"}
+NOTICES = AUTHORITY | {
+    "notice_command": "curl -sf http://169.254.169.254/latest/meta-data/spot/instance-action",
+    "notice_file": "/run/notice",
+}
+OPTIONS = {"ports": "--ports", "authority": "--ca", "notice_command": "--notice-command", "notice_file": "--notice-file"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (NOTICES, ray.agent_command(RaySettings(address="head:1", **NOTICES), REQUEST)),
+        (
+            AUTHORITY,
+            shlex.split(next(line for line in batch_script(SlurmSettings(**AUTHORITY), REQUEST).splitlines() if " worker " in line)),
+        ),
+        (NOTICES, agent_arguments(ssh("a", **NOTICES), SSH.hosts[0], REQUEST)),
+        (PORTS, job(KubernetesSettings(image="agent", **PORTS), REQUEST)["spec"]["template"]["spec"]["containers"][0]["args"]),
+    ],
+    ids=["ray", "slurm", "ssh", "kubernetes"],
+)
+def test_the_agents_of_a_pool_are_told_their_ports_their_authority_and_where_a_notice_comes_from(
+    fields: dict[str, str], words: list[str]
+) -> None:
+    """Only agents that somebody started by hand could be told: a firewall, a private authority and a spot machine had no pool."""
+    assert {name: words[words.index(OPTIONS[name]) + 1] for name in fields} == fields
+
+
+def test_a_command_that_no_agent_would_take_is_refused_with_the_pool() -> None:
+    with pytest.raises(ValidationError, match="is no command line"):
+        ssh("a", notice_command="echo 'half")
+
+
+@pytest.mark.parametrize("ports", ["29599-29500", "0-10", "1-65536", "29500", "a-b"])
+def test_ports_that_no_agent_would_take_are_refused_with_the_pool(ports: str) -> None:
+    with pytest.raises(ValidationError):
+        ssh("a", ports=ports)
 
 
 def test_a_pool_has_as_many_nodes_as_hosts_unless_it_says_otherwise() -> None:

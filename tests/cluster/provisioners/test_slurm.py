@@ -135,7 +135,7 @@ class BatchJob:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         agent = f'#!/bin/bash\nprintf "%s\\n" "$@" >{folder}/called.new\nenv >{folder}/env\n'
-        agent += f'trap "echo USR1 >>{folder}/signals; exit 3" USR1\nmv {folder}/called.new {folder}/called\nwhile :; do sleep 0.05; done\n'
+        agent += f'trap "echo USR1 >>{folder}/signals; exit ${{ENDS_WITH:-3}}" USR1\nmv {folder}/called.new {folder}/called\nwhile :; do sleep 0.05; done\n'
         self._program("paceline", agent)
         self._program("squeue", '#!/bin/bash\ndate -u -d "+1000 seconds" +%Y-%m-%dT%H:%M:%S\n')
         self._program("scontrol", f'#!/bin/bash\necho "$@" >>{folder}/requeued\n')
@@ -189,6 +189,19 @@ async def test_signals_of_slurm_drain_the_agent_and_the_job_is_queued_again(batc
     assert await ended(process) == 3
     assert batch.read("signals") == "USR1\n"
     assert batch.read("requeued") == "requeue 7\n"
+
+
+@pytest.mark.parametrize(("code", "left"), [(0, {"checkpoints"}), (3, {"checkpoints", "environments", "bundles"})], ids=["gone", "returns"])
+async def test_a_node_that_is_gone_leaves_no_packages_and_no_code(batch: BatchJob, code: int, left: set[str]) -> None:
+    """Each launch has a folder of its own: after some hundred of them the home folder was full."""
+    data = batch.folder / "a folder/work-bcdfg"
+    for name in ("checkpoints", "environments", "bundles"):
+        (data / name / "key").mkdir(parents=True)
+    process = batch.start(ENDS_WITH=str(code))
+    await batch.until_called()
+    process.send_signal(signal.SIGUSR1)
+    assert await ended(process) == code
+    assert {path.name for path in data.iterdir() if path.is_dir()} == left
 
 
 def _offered(words: list[str]) -> tuple[bool, str | None]:

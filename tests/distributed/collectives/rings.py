@@ -27,10 +27,13 @@ def results(size: int, function: Callable[[int], T]) -> list[T]:
 
 
 @contextlib.contextmanager
-def ring_of_sockets(size: int) -> Iterator[list[SocketTransport]]:
+def ring_of_sockets(size: int, send_buffer: int | None = None) -> Iterator[list[SocketTransport]]:
+    """`send_buffer`: bytes that each socket takes before its peer has read some; None: as the kernel has it."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(size)]
     addresses = [listener.getsockname() for listener in listeners]
     transports = results(size, lambda position: connect(listeners[position], addresses[(position + 1) % size], SECONDS))
+    for connection in transports if send_buffer else ():
+        connection._to_next.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     try:
         yield transports
     finally:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import queue
+import struct
 import subprocess
 import sys
 from array import array
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from paceline.distributed.collectives.arrays import ArrayValues
 from paceline.distributed.collectives.messages import RingHeader, RingMessage, RingPhase
 from paceline.distributed.collectives.queues import QueueTransport, ring_of_queues
 from paceline.distributed.collectives.ring import Ring, Segment, moves
-from tests.distributed.collectives.rings import on_all, results, rings, transports
+from tests.distributed.collectives.rings import on_all, results, ring_of_sockets, rings, transports
 
 KINDS = ("queues", "sockets")
 
@@ -114,7 +114,7 @@ class Meddler:
 )
 def test_a_message_that_does_not_belong_is_named_and_frees_all_ranks(change: dict[str, Any], error: type[Exception]) -> None:
     connections: list[Any] = [*ring_of_queues(4, 20.0)]
-    connections[1] = Meddler(connections[1], lambda header: replace(header, **change), at=4)
+    connections[1] = Meddler(connections[1], lambda header: header._replace(**change), at=4)
     found = rings(connections)
     ends = on_all(4, lambda position: found[position].all_reduce(ArrayValues(numbers(position, 100)), 1))
     assert isinstance(ends[2].exception(), error)
@@ -154,6 +154,16 @@ def test_a_rank_that_says_nothing_is_named_with_what_was_due() -> None:
     ring = Ring((4, 7), 4, 1, QueueTransport(links[0], links[1], 0.05))
     with pytest.raises(errors.PeerLostError, match=r"rank 7 has sent nothing for 0\.05 s; AGREE round 0, chunk 1 of call 0 in step 1"):
         ring.all_reduce(ArrayValues(numbers(0, 4)), 1)
+
+
+def test_what_cannot_be_sent_is_raised_where_it_is_waited_for() -> None:
+    due = RingHeader(1, step=1, call=0, phase=RingPhase.AGREE, round=0, source=1, chunk=1, element=0, length=0)
+    nothing = memoryview(bytearray())
+    with ring_of_sockets(2) as (first, second):
+        finish = first.start(RingMessage(due._replace(source=0, step=1 << 63), nothing), due, nothing)
+        second.start(RingMessage(due, nothing), due, nothing)
+        with pytest.raises(struct.error):
+            finish()
 
 
 @pytest.mark.parametrize(("chunk_bytes", "depth"), [(0, 1), (1, 0)])

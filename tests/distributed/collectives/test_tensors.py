@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from torch import Tensor
 
 from paceline.distributed.collectives.queues import ring_of_queues
+from paceline.distributed.collectives.ring import CHUNK_BYTES, DEPTH
 from paceline.distributed.collectives.tensors import DTYPES, TensorValues
-from tests.distributed.collectives.rings import results, rings
+from tests.distributed.collectives.rings import results, ring_of_sockets, rings
 
 LAYOUTS = {
     "row-major": lambda made: made,
@@ -99,3 +101,36 @@ def test_a_lazy_conjugate_is_summed_as_what_it_means() -> None:
 def test_what_cannot_be_summed_is_refused(tensor: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TensorValues(tensor)
+
+
+class ShortSocket(socket.socket):
+    """Takes a part of each message at once, as a socket does whose time is up, or that a signal interrupts."""
+
+    most = 1
+
+    def sendmsg(self, buffers: Any, *_: Any) -> int:
+        return self.send(b"".join(buffers)[: self.most])
+
+
+@settings(max_examples=4, deadline=None)
+@given(
+    size=some.integers(2, 3),
+    elements=some.integers(0, 3 * CHUNK_BYTES),
+    send_buffer=some.sampled_from([1 << 15, 1 << 17]),
+    most=some.integers(1, 2 * CHUNK_BYTES),
+)
+@example(size=2, elements=(32 << 20) // 4, send_buffer=1 << 17, most=CHUNK_BYTES + 1)  # 32 MiB
+@example(size=2, elements=CHUNK_BYTES, send_buffer=1 << 15, most=3)  # within the header
+def test_huge_tensors_over_tcp_in_chunks_of_the_default_size(size: int, elements: int, send_buffer: int, most: int) -> None:
+    """Chunks are many times what a socket takes at once, and a message leaves in pieces."""
+    values = [
+        torch.randint(-1000, 1000, (elements,), dtype=torch.int32, generator=torch.Generator().manual_seed(rank)) for rank in range(size)
+    ]
+    expected = torch.stack(values).sum(0, dtype=torch.int32)
+    with ring_of_sockets(size, send_buffer) as transports:
+        for each in transports:
+            each._to_next = ShortSocket(fileno=each._to_next.detach())
+            each._to_next.most = most
+        found = rings(transports, chunk_bytes=CHUNK_BYTES, depth=DEPTH)
+        results(size, lambda position: found[position].all_reduce(TensorValues(values[position]), 1))
+    assert all(torch.equal(each, expected) for each in values)

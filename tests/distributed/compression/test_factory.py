@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from paceline.distributed.collectives.within import GroupWithin
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.compression.remainder import WithRemainder
@@ -23,7 +24,7 @@ KEPT: dict[str, dict[str, tuple[int, ...]]] = {"residual": {"w": (48,)}, "power_
 
 
 class GroupOfOne:
-    size = 1
+    size, rank, ranks = 1, 0, (0,)
 
     def sum(self, values: Tensor) -> Tensor:
         return values
@@ -31,11 +32,17 @@ class GroupOfOne:
     def all_gather(self, output: Tensor, part: Tensor) -> None:
         output.copy_(part)
 
+    def reduce_scatter(self, output: Tensor, parts: Tensor) -> None:
+        output.copy_(parts)
+
 
 def sums(name: str) -> Reduction:
     group: Any = GroupOfOne()
     if name == "remainder":
         return WithRemainder(BackendSum(group))
+    if name == "top_k between machines":
+        groups = ReductionGroups(group, local=GroupWithin(group), peers=group)
+        return reduction_for("hierarchical", CompressionOptions("top_k", 0.1, "exact", RANK, dense_steps=0), groups)
     return reduction_for("backend", CompressionOptions(name, 0.1, "exact", RANK, dense_steps=0), ReductionGroups(group))  # type: ignore[arg-type]
 
 
@@ -48,7 +55,7 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", ["top_k", "power_sgd", "remainder"])
+@pytest.mark.parametrize("name", ["top_k", "power_sgd", "remainder", "top_k between machines"])
 @pytest.mark.parametrize("resumed", [False, True], ids=["new", "resumed"])
 def test_gradients_on_a_gpu_go_on_from_what_was_kept_on_the_host(fake_device: None, name: str, resumed: bool) -> None:
     reduction = sums(name)

@@ -126,3 +126,15 @@ def test_not_a_number_of_the_last_rank_reaches_all_in_sixteen_bits_too() -> None
     for found in results_of(3, {"compression": "fp16"}, 2, spoil=(2, 2, math.nan)):
         assert torch.isnan(found[1][0][5])
         assert torch.isfinite(found[1][0][6:]).all()
+
+
+@pytest.mark.parametrize("threshold", ["exact", "sampled"])
+def test_what_is_sent_of_fp16_is_added_in_fp32_and_rounded_once(threshold: str) -> None:
+    by_rank = results_of(3, {"compression": "top_k", "ratio": 0.5, "threshold": threshold}, 1, torch.float16)
+    gradients_of_all = torch.stack([gradients(rank, 1, torch.float16).float() for rank in range(3)]).sum(0)
+    for piece in (piece for piece in pieces() if piece.compressible):
+        part = slice(piece.offset, piece.offset + piece.length)
+        sent = gradients_of_all[part] - sum(found[0][1][piece.name] for found in by_rank)
+        total = by_rank[0][0][0][part]
+        assert total.dtype == torch.float16
+        assert bool(((total.float() - sent).abs() <= 2**-11 * sent.abs() + 1e-6).all())

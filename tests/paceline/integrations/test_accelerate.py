@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.paceline.documented import block_below
 from tests.paceline.job_ranks import run_job
 
 TRAINS = """
@@ -44,3 +45,11 @@ def test_what_the_accelerator_logs_are_the_curves(tmp_path: Path) -> None:
     (config,) = ranks[0].events_of("run_configured")
     assert config["config"] == {"lr": 0.125, "optimizer/name": "sgd"}
     assert (ranks[1].points, ranks[1].events) == ([], [])
+
+
+@pytest.mark.timeout(180)
+def test_the_lines_of_the_page_record_the_loss(tmp_path: Path) -> None:
+    completed = "import torch\nloss, step = torch.tensor(0.5), 7"
+    (left,) = run_job(tmp_path, "\n".join([completed, block_below("Accelerate"), "accelerator.end_training()"]))
+    assert left.points == [(7, {"loss": 0.5})]
+    assert [event["config"] for event in left.events_of("run_configured")] == [{"lr": 1e-3}]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.paceline.documented import block_below
 from tests.paceline.job_ranks import JOB, run_job
 
 pytestmark = pytest.mark.timeout(180)
@@ -72,6 +73,13 @@ def test_what_the_trainer_logs_are_the_curves(tmp_path: Path) -> None:
     (config,) = ranks[0].events_of("run_configured")
     assert config["config"] == {"width": 8}
     assert (ranks[1].points, ranks[1].events) == ([], [])
+
+
+def test_the_lines_of_the_page_record_what_the_module_logs(tmp_path: Path) -> None:
+    """Lightning gives loggers every fiftieth step, unless it is told otherwise."""
+    completed = "module, data = Line(), torch.utils.data.DataLoader(pairs, batch_size=1)"
+    (left,) = run_job(tmp_path, "\n".join([MODULE, completed, block_below("By hand, and for Fabric")]))
+    assert [(step, sorted(values)) for step, values in left.points] == [(step, ["epoch", "loss", "own"]) for step in (49, 99)]
 
 
 BY_ITSELF = f"""{MODULE}

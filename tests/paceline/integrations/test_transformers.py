@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.paceline.documented import block_below
 from tests.paceline.job_ranks import run_job
 
-TRAINS = """
+#: A model and its data.
+MODEL = """
 import json
 import torch
-from paceline.integrations.transformers import PacelineCallback
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, set_seed
+from transformers import LlamaConfig, LlamaForCausalLM, set_seed
 
 class Sequences(torch.utils.data.Dataset):
     def __len__(self):
@@ -25,6 +26,11 @@ class Sequences(torch.utils.data.Dataset):
 set_seed(0)
 shape = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
 model = LlamaForCausalLM(LlamaConfig(vocab_size=16, max_position_embeddings=8, **shape))
+"""
+TRAINS = f"""{MODEL}
+from paceline.integrations.transformers import PacelineCallback
+from transformers import Trainer, TrainingArguments
+
 arguments = TrainingArguments(
     output_dir="out", run_name="night", per_device_train_batch_size=4, gradient_accumulation_steps=2, max_steps=6, logging_steps=2,
     eval_strategy="steps", eval_steps=4, save_strategy="no", use_cpu=True, learning_rate=3e-3, disable_tqdm=True, report_to="none",
@@ -51,3 +57,13 @@ def test_what_the_trainer_logs_are_the_curves(tmp_path: Path) -> None:
     assert {name: config["config"][name] for name in chosen} == chosen
     assert "weight_decay" not in config["config"]
     assert ranks[1].events == []
+
+
+@pytest.mark.timeout(180)
+def test_the_lines_of_the_page_record_the_losses(tmp_path: Path) -> None:
+    told = "print('HISTORY ' + json.dumps(trainer.state.log_history), flush=True)"
+    (left,) = run_job(tmp_path, "\n".join([MODEL, "data = Sequences()", block_below("transformers"), told]))
+    (history,) = [json.loads(line.removeprefix("HISTORY ")) for line in left.stdout.splitlines() if line.startswith("HISTORY ")]
+    losses = [(entry["step"], entry["loss"]) for entry in history if "loss" in entry]
+    assert losses
+    assert [(step, values["loss"]) for step, values in left.points if "loss" in values] == losses

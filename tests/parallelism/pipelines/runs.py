@@ -36,6 +36,7 @@ from paceline.training.models.resnet.config import ResnetModel
 from paceline.training.models.resnet.stages import units as resnet_units
 from paceline.training.optim.optimizers import clip_gradients
 from paceline.training.state import seed_everything
+from tests.parallelism.parity import STEPS
 
 CPU = torch.device("cpu")
 CONTEXT = 8
@@ -50,7 +51,7 @@ class Case:
     model: str = "gpt"
     samples: int = 8
     micro_batch: int = 2
-    steps: int = 20
+    steps: int = STEPS
     measured: bool = False
     precision: Literal["fp32", "bf16"] = "fp32"
 

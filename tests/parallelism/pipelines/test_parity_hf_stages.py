@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,20 +23,20 @@ FAMILIES = {"llama": LLAMA, "mistral": MISTRAL, "qwen2": QWEN2, "qwen2_windows":
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_models_of_transformers_in_stages(tmp_path: Path, family: str) -> None:
+def test_models_of_transformers_in_stages(family: str) -> None:
     """Five micro-batches, the last one of one sample."""
-    assert_parity(hf(FAMILIES[family], global_batch_size=9), 2, tmp_path, {"pipeline": 2})
+    assert_parity(hf(FAMILIES[family], global_batch_size=9), 2, {"pipeline": 2})
 
 
 @pytest.mark.parametrize("plan", [{}, {"strategy": "fsdp"}, {"tensor": 2}], ids=["replicas", "shards", "tensor"])
-def test_stages_of_transformers_beside_another_axis(tmp_path: Path, plan: dict[str, Any]) -> None:
-    assert_parity(hf(QWEN2, global_batch_size=9), 4, tmp_path, {"pipeline": 2} | plan)
+def test_stages_of_transformers_beside_another_axis(plan: dict[str, Any]) -> None:
+    assert_parity(hf(QWEN2, global_batch_size=9), 4, {"pipeline": 2} | plan)
 
 
 @pytest.mark.parametrize("schedule", ["interleaved_1f1b", "zero_bubble_v"])
-def test_stages_of_transformers_under_another_schedule(tmp_path: Path, schedule: str) -> None:
-    assert_parity(hf(LLAMA), 2, tmp_path, {"pipeline": 2, "pipeline_schedule": schedule})
+def test_stages_of_transformers_under_another_schedule(schedule: str) -> None:
+    assert_parity(hf(LLAMA), 2, {"pipeline": 2, "pipeline_schedule": schedule})
 
 
-def test_recomputed_activations_of_stages_of_transformers(tmp_path: Path) -> None:
-    assert_parity(hf(GPT2), 2, tmp_path, {"pipeline": 2, "activation_checkpointing": "full"})
+def test_recomputed_activations_of_stages_of_transformers() -> None:
+    assert_parity(hf(GPT2), 2, {"pipeline": 2, "activation_checkpointing": "full"})

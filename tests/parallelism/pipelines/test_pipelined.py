@@ -1,7 +1,8 @@
-"""Pipelines train as one process does: losses, gradient norms over 20 steps, an evaluation and the parameters after them."""
+"""Pipelines train as one process does: losses, gradient norms over some steps, an evaluation and the parameters after them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -17,6 +18,7 @@ from paceline.parallelism.pipelines.stage import TreeAccumulator
 from paceline.parallelism.pipelines.stages import TooFewUnitsError
 from paceline.parallelism.pipelines.step import BoundaryMismatchError, LocalPipeline, PipelineStep
 from paceline.parallelism.plan import assign_evenly
+from tests.parallelism.parity import STEPS
 from tests.parallelism.pipelines.runs import (
     CONTEXT,
     CPU,
@@ -31,6 +33,7 @@ from tests.parallelism.pipelines.runs import (
     trained_alone,
 )
 from tests.ranks import run_ranks
+from tests.release_only import AT_LENGTH
 
 BOUND = 1e-5
 BF16_BOUND = 5e-3
@@ -64,21 +67,20 @@ def test_on_one_rank_a_schedule_changes_nothing(case: Case) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("case", SCHEDULES, ids=named)
-def test_every_schedule_trains_as_one_process(case: Case, ranks: int) -> None:
+def test_every_schedule_trains_as_one_process(ranks: int) -> None:
     """A GPT with dropout, and tied embeddings on its first and last stage."""
-    (runs,) = runs_of(ranks, case)
-    require_equal(case, runs, BOUND)
-    assert {run.bubble for run in runs} == {runs[0].bubble}
-    assert all(run.bubble and 0 <= run.bubble.measured < 1 for run in runs)
+    for case, runs in zip(SCHEDULES, runs_of(ranks, *SCHEDULES), strict=True):
+        require_equal(case, runs, BOUND)
+        assert {run.bubble for run in runs} == {runs[0].bubble}, named(case)
+        assert all(run.bubble and 0 <= run.bubble.measured < 1 for run in runs), named(case)
 
 
-@pytest.mark.parametrize("case", SCHEDULES, ids=named)
-def test_pipelines_beside_each_other_add_up(case: Case) -> None:
+def test_pipelines_beside_each_other_add_up() -> None:
     """2 x 2: two pipelines of two ranks, one flat sum for each stage."""
-    case = Case(case.schedule, case.chunks, replicas=2)
-    (runs,) = runs_of(4, case)
-    require_equal(case, runs, BOUND)
+    chosen = SCHEDULES if AT_LENGTH else [Case(name, chunks) for name, chunks in TWO_KINDS]
+    cases = [replace(case, replicas=2) for case in chosen]
+    for case, runs in zip(cases, runs_of(4, *cases), strict=True):
+        require_equal(case, runs, BOUND)
 
 
 def test_any_number_of_micro_batches() -> None:
@@ -98,7 +100,7 @@ def test_pipelines_with_unequal_shares_add_up_and_one_may_have_nothing() -> None
 @pytest.mark.parametrize("model", ["frozen", "untied", "normed", "mlp", "resnet"])
 def test_other_models(model: str) -> None:
     """Models with frozen parameters, with running statistics, and with another kind of loss."""
-    steps, micro_batch = (5, 2) if model == "resnet" else (20, 8)  # statistics over two samples are too steep to compare
+    steps, micro_batch = (5, 2) if model == "resnet" else (STEPS, 8)  # statistics over two samples are too steep to compare
     cases = [Case(name, chunks, 1, model, 3 * micro_batch, micro_batch, steps) for name, chunks in TWO_KINDS]
     for case, runs in zip(cases, runs_of(2, *cases), strict=True):
         require_equal(case, runs, BOUND)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,47 +26,47 @@ def gpt(dropout: float = 0.1, *, tied: bool = True, **training: Any) -> dict[str
 
 @pytest.mark.parametrize("axes", [{"tensor": 2}, {"context": 2}])
 @pytest.mark.parametrize("tied", [True, False])
-def test_one_axis_with_dropout_and_uneven_batches(tmp_path: Path, axes: dict[str, int], tied: bool) -> None:
+def test_one_axis_with_dropout_and_uneven_batches(axes: dict[str, int], tied: bool) -> None:
     """Five micro-batches, the last one of one sample."""
-    assert_parity(gpt(tied=tied, global_batch_size=9), 2, tmp_path, DDP | axes)
+    assert_parity(gpt(tied=tied, global_batch_size=9), 2, DDP | axes)
 
 
 @pytest.mark.parametrize("axes", [{"tensor": 4}, {"context": 4}, {"context": 2, "tensor": 2}])
-def test_axes_on_four_ranks(tmp_path: Path, axes: dict[str, int]) -> None:
+def test_axes_on_four_ranks(axes: dict[str, int]) -> None:
     document = gpt()
-    assert_parity(document | {"model": document["model"] | {"context": 32}}, 4, tmp_path, DDP | axes)
+    assert_parity(document | {"model": document["model"] | {"context": 32}}, 4, DDP | axes)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("axes", [{"tensor": 2}, {"context": 2}])
-def test_replicas_and_shards_with_uneven_shares(tmp_path: Path, strategy: str, axes: dict[str, int]) -> None:
+def test_replicas_and_shards_with_uneven_shares(strategy: str, axes: dict[str, int]) -> None:
     """Five micro-batches for two data ranks: the second one computes a dummy."""
-    assert_parity(gpt(global_batch_size=9), 4, tmp_path, {"strategy": strategy, **axes})
+    assert_parity(gpt(global_batch_size=9), 4, {"strategy": strategy, **axes})
 
 
 @pytest.mark.parametrize("axes", [{"shard": 2, "tensor": 2}, {"shard": 2, "context": 2, "tensor": 2}])
-def test_products_on_eight_ranks(tmp_path: Path, axes: dict[str, int]) -> None:
+def test_products_on_eight_ranks(axes: dict[str, int]) -> None:
     """The first plan has two replicas of the shards."""
-    assert_parity(gpt(), 8, tmp_path, FSDP | axes)
+    assert_parity(gpt(), 8, FSDP | axes)
 
 
 @pytest.mark.parametrize("mode", ["full", "selective"])
 @pytest.mark.parametrize("axes", [{"tensor": 2}, {"context": 2}])
-def test_activations_that_are_computed_again(tmp_path: Path, axes: dict[str, int], mode: str) -> None:
-    assert_parity(gpt(), 2, tmp_path, DDP | axes | {"activation_checkpointing": mode})
+def test_activations_that_are_computed_again(axes: dict[str, int], mode: str) -> None:
+    assert_parity(gpt(), 2, DDP | axes | {"activation_checkpointing": mode})
 
 
-def test_checkpointed_shards_that_keep_whole_parameters(tmp_path: Path) -> None:
+def test_checkpointed_shards_that_keep_whole_parameters() -> None:
     plan = {"tensor": 2, "reshard_after_forward": False, "activation_checkpointing": "full"}
-    assert_parity(gpt(), 4, tmp_path, FSDP | plan)
+    assert_parity(gpt(), 4, FSDP | plan)
 
 
 @pytest.mark.parametrize(("world_size", "plan"), [(2, DDP | {"tensor": 2}), (4, FSDP | {"tensor": 2})])
-def test_frozen_parameters(tmp_path: Path, world_size: int, plan: dict[str, Any]) -> None:
+def test_frozen_parameters(world_size: int, plan: dict[str, Any]) -> None:
     frozen = ("embedding.weight", "blocks.0.attention_norm.weight", "blocks.1.attention.query.weight")
-    assert_parity(gpt(), world_size, tmp_path, plan, frozen=frozen)
+    assert_parity(gpt(), world_size, plan, frozen=frozen)
 
 
 @pytest.mark.parametrize("axes", [{"tensor": 2}, {"context": 2}])
-def test_bf16(tmp_path: Path, axes: dict[str, int]) -> None:
-    assert_parity(gpt() | {"precision": "bf16"}, 2, tmp_path, DDP | axes, relative=BF16, losses_only=True)
+def test_bf16(axes: dict[str, int]) -> None:
+    assert_parity(gpt() | {"precision": "bf16"}, 2, DDP | axes, relative=BF16, losses_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,22 +41,22 @@ def hf(config: dict[str, Any], **training: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("config", [LLAMA, QWEN2, QWEN3, PHI3, GEMMA2, GPT_NEOX], ids=lambda config: str(config["model_type"]))
-def test_models_of_transformers_with_uneven_batches(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_models_of_transformers_with_uneven_batches(config: dict[str, Any]) -> None:
     """Five micro-batches, the last one of one sample."""
-    assert_parity(hf(config, global_batch_size=9), 2, tmp_path, DDP | {"tensor": 2})
+    assert_parity(hf(config, global_batch_size=9), 2, DDP | {"tensor": 2})
 
 
 @pytest.mark.parametrize("plan", [DDP, FSDP], ids=["replicas", "shards"])
 @pytest.mark.parametrize("config", [QWEN2, QWEN3], ids=lambda config: str(config["model_type"]))
-def test_models_of_transformers_with_uneven_shares(tmp_path: Path, plan: dict[str, Any], config: dict[str, Any]) -> None:
+def test_models_of_transformers_with_uneven_shares(plan: dict[str, Any], config: dict[str, Any]) -> None:
     """Five micro-batches for two data ranks: the second one computes a dummy."""
-    assert_parity(hf(config, global_batch_size=9), 4, tmp_path, plan | {"tensor": 2})
+    assert_parity(hf(config, global_batch_size=9), 4, plan | {"tensor": 2})
 
 
 @pytest.mark.parametrize("mode", ["full", "selective"])
-def test_activations_of_transformers_that_are_computed_again(tmp_path: Path, mode: str) -> None:
-    assert_parity(hf(QWEN3), 2, tmp_path, DDP | {"tensor": 2, "activation_checkpointing": mode})
+def test_activations_of_transformers_that_are_computed_again(mode: str) -> None:
+    assert_parity(hf(QWEN3), 2, DDP | {"tensor": 2, "activation_checkpointing": mode})
 
 
-def test_models_of_transformers_in_bf16(tmp_path: Path) -> None:
-    assert_parity(hf(LLAMA) | {"precision": "bf16"}, 2, tmp_path, DDP | {"tensor": 2}, relative=5e-3, losses_only=True)
+def test_models_of_transformers_in_bf16() -> None:
+    assert_parity(hf(LLAMA) | {"precision": "bf16"}, 2, DDP | {"tensor": 2}, relative=5e-3, losses_only=True)

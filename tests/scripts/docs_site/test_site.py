@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from scripts.setup_project import documentation
 from tests.e2e.stack import ROOT
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site that set-up has built, of the present sources and by the same command; it is built here where there is none."""
+    folder, stamp = documentation()
+    if stamp.fresh(folder / "index.html"):
+        return folder
     folder = tmp_path_factory.mktemp("docs") / "site"
     done = subprocess.run(
         [sys.executable, "-m", "scripts.docs_site", "--into", str(folder)], cwd=ROOT, capture_output=True, text=True, check=False

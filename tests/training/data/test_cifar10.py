@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 import pickle
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from paceline.training.data import cifar10
+from paceline.training.data import cifar10, fetched
 from paceline.training.data.fetched import Remote
 from paceline.training.errors import InvalidInputError
 from paceline.training.schema.data import Cifar10
@@ -20,6 +22,7 @@ from tests.training.specs import PER_BATCH, write_batches
 
 #: For what is in a folder already, nothing is put there.
 CACHE = Path("/nonexistent")
+RANKS = 4
 
 
 @pytest.fixture
@@ -98,14 +101,19 @@ def test_no_script_of_a_data_set_is_run(monkeypatch: pytest.MonkeyPatch, takes_i
     assert asked == [given]
 
 
-def test_the_published_archive_is_fetched_and_unpacked_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def archive(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is fetched as the published archive."""
     archive = tmp_path / "server" / "cifar-10-python.tar.gz"
     archive.parent.mkdir()
     with tarfile.open(archive, "w:gz") as packed:
         for name in (*cifar10.TRAIN_FILES, *cifar10.TEST_FILES):
             packed.add(folder / name, f"{cifar10.ARCHIVE_FOLDER}/{name}")
-    published = Remote(archive.as_uri(), hashlib.md5(archive.read_bytes()).hexdigest())
-    monkeypatch.setattr(cifar10, "ARCHIVE", published)
+    monkeypatch.setattr(cifar10, "ARCHIVE", Remote(archive.as_uri(), hashlib.md5(archive.read_bytes()).hexdigest()))
+    return archive
+
+
+def test_the_published_archive_is_fetched_and_unpacked_once(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extract_all = tarfile.TarFile.extractall
     monkeypatch.setattr(
         tarfile.TarFile, "extractall", lambda tar, path: extract_all(tar, path)
@@ -118,3 +126,21 @@ def test_the_published_archive_is_fetched_and_unpacked_once(folder: Path, tmp_pa
     monkeypatch.setattr(cifar10, "ARCHIVE", Remote("http://127.0.0.1:9/cifar-10-python.tar.gz", ""))
     with pytest.raises(InvalidInputError, match=r"cannot be fetched .*; set data.path to a folder"):
         cifar10.load(Cifar10(), tmp_path / "empty")
+
+
+def test_the_ranks_of_a_node_fetch_the_archive_once_together(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each download is told of by a file, since the processes share nothing else."""
+    cache, told = tmp_path / "cache", tmp_path / "told"
+    told.mkdir()
+    download = fetched.download
+
+    def telling(url: str, target: Path) -> str:
+        tempfile.mkstemp(dir=told)
+        return download(url, target)
+
+    monkeypatch.setattr(fetched, "download", telling)
+    with multiprocessing.get_context("fork").Pool(RANKS) as ranks:
+        found = ranks.map_async(cifar10.published, [cache] * RANKS, chunksize=1).get(timeout=60)
+    assert found == [cache / cifar10.ARCHIVE_FOLDER] * RANKS
+    assert len(list(told.iterdir())) == 1
+    assert {path.name for path in cache.iterdir()} == {cifar10.ARCHIVE_FOLDER, ".lock"}

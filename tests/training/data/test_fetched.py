@@ -56,3 +56,16 @@ def test_what_is_damaged_or_not_there_is_refused_and_leaves_nothing(md5: str | N
     with pytest.raises(InvalidInputError, match=rf"{problem}.*; set data.path"):
         fetch([Remote(source.as_uri(), md5 or "")], tmp_path / "cache", "set data.path")
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [".lock"]
+
+
+def test_ranks_that_start_together_share_a_failure_and_later_ones_try_again(tmp_path: Path) -> None:
+    """Each tried for itself: where the network came and went, some had the data and others the fallback."""
+    source = tmp_path / "source.bin"
+    remote = Remote(source.as_uri(), hashlib.md5(CONTENT).hexdigest())
+    with pytest.raises(InvalidInputError, match="cannot be fetched"):
+        fetch([remote], tmp_path / "cache", "set data.path", now=lambda: 100.0)
+    source.write_bytes(CONTENT)
+    with pytest.raises(InvalidInputError, match=r"cannot be fetched .*; set data.path"):
+        fetch([remote], tmp_path / "cache", "set data.path", now=lambda: 105.0)
+    (found,) = fetch([remote], tmp_path / "cache", "set data.path", now=lambda: 120.0)
+    assert found.read_bytes() == CONTENT

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from paceline.monitoring.artifacts import NOTE_SUFFIX, RankArtifact, file_of
-from paceline.monitoring.gradient_records import RecordedGradients, decompress
+from paceline.monitoring.gradient_records import RecordedGradients, decode, decompress
 from paceline.training.gradients.recorder import why_too_much
 from paceline.training.link import Broken
 from paceline.training.schema.gradients import Gradients
@@ -36,7 +36,7 @@ def recorded(job: Job, generation: int = 1, kind: str = "gradients") -> dict[tup
     for note in sorted(job.folder.glob(f"**/g{generation}/rank*/artifacts/{kind}*{NOTE_SUFFIX}")):
         artifact = msgspec.json.decode(note.read_bytes(), type=RankArtifact)
         assert artifact.bytes == file_of(note).stat().st_size
-        found[artifact.first_step, int(note.parents[1].name.removeprefix("rank"))] = decompress(file_of(note).read_bytes())[0]
+        found[artifact.first_step, int(note.parents[1].name.removeprefix("rank"))] = decode(decompress(file_of(note).read_bytes()))
     return found
 
 

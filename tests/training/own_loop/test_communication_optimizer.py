@@ -43,7 +43,7 @@ def compressed(world: RankPlace) -> dict[str, Any]:
     for _ in range(60):
         gradient = gradient_of(world.rank, 0)  # the same each time: sooner or later all of it is sent
         assert optimizer.all_reduce_compressed(gradient) is gradient
-        found.append(gradient.numpy())
+        found.append(gradient.numpy().copy())  # the gradient itself is gone before the next one comes
     transposed = gradient_of(world.rank, 1).t()
     dense = CommunicationOptimizer(compression_ratio=1.0)
     dense.all_reduce_compressed(transposed)
@@ -59,6 +59,24 @@ def test_the_largest_elements_are_sent_and_the_rest_later() -> None:
     assert (average - mean_of(0)).norm() < 0.25 * (first - mean_of(0)).norm()
     assert ends[0]["sent"] < 60 * 0.5 * 4 * 2000 * 1.5  # half of a dense sum's bytes would be 60 * 12000
     torch.testing.assert_close(torch.from_numpy(ends[2]["dense"]), mean_of(1).t())
+
+
+def made_early(world: RankPlace) -> dict[str, Any]:
+    dense, wrapper = CommunicationOptimizer(compression_ratio=1.0), CommunicationOptimizer(compression_ratio=1.0)  # at the top of a script
+    alone = gradient_of(world.rank, 0)
+    dense.all_reduce_compressed(alone)
+    start(world)
+    gradient = gradient_of(world.rank, 0)
+    dense.all_reduce_compressed(gradient)
+    ddp = wrapper.wrap(nn.Linear(2, 1))
+    return {"alone": alone.numpy(), "mean": gradient.numpy(), "wrapped": type(ddp).__name__}
+
+
+def test_an_optimizer_that_is_made_before_the_process_group_sums_once_there_is_one() -> None:
+    for rank, end in enumerate(run_ranks(made_early, RANKS)):
+        torch.testing.assert_close(torch.from_numpy(end["alone"]), gradient_of(rank, 0))  # a world of one
+        torch.testing.assert_close(torch.from_numpy(end["mean"]), mean_of(0))
+        assert end["wrapped"] == "DistributedDataParallel"
 
 
 def hierarchical(world: RankPlace) -> Any:
@@ -99,6 +117,32 @@ def test_ddp_trains_over_it_and_all_ranks_keep_the_same_bits(overlap: bool) -> N
     ends = run_ranks(wrapped, 2, overlap)
     assert (ends[0][1] == ends[1][1]).all()
     assert sum(ends[0][0][-5:]) < 0.3 * sum(ends[0][0][:5])
+
+
+def two_models(world: RankPlace) -> list[list[Any]]:
+    """Trained in turn by one CommunicationOptimizer, and each by one of its own."""
+    start(world)
+    found = []
+    one = CommunicationOptimizer(0.1)
+    for optimizers in ([one, one], [CommunicationOptimizer(0.1), CommunicationOptimizer(0.1)]):
+        torch.manual_seed(0)
+        wrapped = [each.wrap(nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 1))) for each in optimizers]
+        updates = [torch.optim.SGD(model.parameters(), lr=0.05) for model in wrapped]
+        draw = torch.Generator().manual_seed(world.rank)
+        for _ in range(5):
+            for model, update in zip(wrapped, updates, strict=True):
+                inputs = torch.randn(16, 20, generator=draw)
+                update.zero_grad()
+                (model(inputs) - inputs.sum(1, keepdim=True)).square().mean().backward()
+                update.step()
+        found.append([torch.cat([parameter.detach().view(-1) for parameter in model.parameters()]).numpy() for model in wrapped])
+    return found
+
+
+def test_models_that_one_optimizer_wraps_do_not_get_one_anothers_gradients() -> None:
+    for together, apart in run_ranks(two_models, 2):
+        for one, other in zip(together, apart, strict=True):
+            assert (one == other).all()
 
 
 def without_a_cpu_backend(world: RankPlace, folder: str) -> tuple[Any, str]:
@@ -144,6 +188,31 @@ def mixed_up(world: RankPlace) -> str:
 def test_two_gradients_of_one_shape_need_names_or_the_model() -> None:
     for said in run_ranks(mixed_up, 2):
         assert "two gradients of shape (8, 8) cannot be told apart" in said
+
+
+def seen_anew_in_each_call(world: RankPlace) -> tuple[list[str], str]:
+    """Loops average `p.grad.data`, as torch's tutorials do: a new Python object each time."""
+    start(world)
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
+    model(torch.randn(3, 8)).sum().backward()
+    known, unnamed = CommunicationOptimizer(0.5, model=model), CommunicationOptimizer(0.5)
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    for gradient in gradients:
+        known.all_reduce_compressed(gradient.data)
+    assert known._reduction is not None
+    kept = sorted(known._reduction.state()["residual"])
+    try:
+        for gradient in gradients:
+            unnamed.all_reduce_compressed(gradient.view(-1))
+    except InvalidInputError as error:
+        return kept, str(error)
+    return kept, "taken for one another"
+
+
+def test_gradients_are_told_apart_by_memory() -> None:
+    for kept, said in run_ranks(seen_anew_in_each_call, 2):
+        assert kept == ["0.weight", "1.weight"], "what is not sent of one is added to the other"
+        assert "two gradients of shape (64,) cannot be told apart" in said
 
 
 @pytest.mark.parametrize(

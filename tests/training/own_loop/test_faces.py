@@ -150,9 +150,20 @@ def test_steps_of_another_loop_are_refused() -> None:
         for step in (0, 1, 0, 1, 4):  # two epochs, then all batches so far
             trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, step)
         with pytest.raises(
-            InvalidInputError, match="was given step 7 after 4; count the batches of an epoch from 0, or all batches up to 5"
+            InvalidInputError,
+            match="was given step 7 after 4; count the batches of each epoch from the same number on, 0 or 1, or all batches up to 5",
         ):
             trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, 7)
+
+
+def test_a_loop_may_count_the_batches_of_an_epoch_from_1() -> None:
+    """`enumerate(loader, 1)` was refused where the second epoch began."""
+    with DistributedTrainer(Small(), strategy="single") as trainer:
+        optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
+        for step in (1, 2, 3, 1, 2, 3):
+            trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, step)
+        with pytest.raises(InvalidInputError, match="was given step 2 after 3"):
+            trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, 2)
 
 
 def test_a_strategy_that_was_chosen_tells_why() -> None:

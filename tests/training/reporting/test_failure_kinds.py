@@ -35,7 +35,7 @@ def test_what_a_dataloaders_worker_raised_is_told_in_its_own_words() -> None:
     """It was fifteen lines, of which the last named no rank."""
     with pytest.raises(IndexError) as caught:
         next(iter(DataLoader(Broken(IndexError("sample 0 is broken")), num_workers=1)))
-    report = describe_script(caught.value, 1)
+    report = describe_script(caught.value, 1, world_size=4)
     assert (report.exception, report.message) == ("IndexError", "sample 0 is broken (in DataLoader worker process 0)")
     assert "Original Traceback" in report.traceback
     assert report.where.startswith("__getitem__ in test_failure_kinds.py:")

@@ -97,6 +97,16 @@ def test_an_entrypoint_that_is_none_is_the_users_to_mend(make_job: MakeJob, tmp_
     assert "Traceback" not in end.output
 
 
+def test_an_import_within_an_entrypoint_is_the_users_to_mend_and_shown_with_its_line(make_job: MakeJob, tmp_path: Path) -> None:
+    """It was an exception, and worth three restarts."""
+    code = USER_CODE.format(condition="False").replace("def task(spec):", "def task(spec):\n    import flash_attention_9000")
+    (tmp_path / "my_training.py").write_text(code)
+    (end,) = make_job(entrypoint_spec(tmp_path, "my_training:task")).run()
+    assert (failure(end).kind, failure(end).message) == ("invalid_input", "No module named 'flash_attention_9000'")
+    assert failure(end).where.startswith("task in my_training.py:")
+    assert "Traceback" in end.output
+
+
 def test_missing_data_says_what_to_do(make_job: MakeJob) -> None:
     spec = tiny_gpt() | {"model": {"kind": "resnet", "depth": 8}, "data": {"kind": "cifar10", "path": "/nonexistent"}}
     (end,) = make_job(spec).run()
@@ -131,24 +141,25 @@ def test_a_killed_peer_is_noticed_at_once_and_a_killed_rank_makes_no_noise(make_
         (RuntimeError("shape mismatch"), "exception"),
         (ValueError("Connection closed by peer"), "exception"),
         (SystemExit(3), "exit"),
+        (ModuleNotFoundError("No module named 'flash_attention_9000'"), "invalid_input"),
     ],
 )
 def test_kinds(error: BaseException, kind: str) -> None:
-    assert kind_of(error) == kind
+    assert kind_of(error, 2) == kind
 
 
 @pytest.mark.parametrize(("status", "code"), [(3, 3), (None, 0), (-1, 255), ("why", 1)])
 def test_sys_exit_decides_the_exit_code(status: int | str | None, code: int) -> None:
-    report = describe(SystemExit(status), rank=0, step=0)
+    report = describe(SystemExit(status), rank=0, step=0, world_size=4)
     assert (report.exit_code, report.kind) == (code, "exit")
     assert report.message == ("why" if status == "why" else f"sys.exit with code {code} before it had finished")
 
 
 def test_a_message_that_is_no_text_or_endless_still_makes_a_report() -> None:
-    report = describe(ValueError("bad \udcff \0 name"), rank=0, step=0)
+    report = describe(ValueError("bad \udcff \0 name"), rank=0, step=0, world_size=4)
     assert report.message == "bad \\udcff \ufffd name"
     assert msgspec.json.encode(report)
-    long = describe(ValueError("x" * 5_000_000), rank=0, step=0)
+    long = describe(ValueError("x" * 5_000_000), rank=0, step=0, world_size=4)
     assert len(long.message) <= MAX_MESSAGE_CHARACTERS + 2
     assert len(long.traceback) <= MAX_TRACEBACK_CHARACTERS + 100
     assert long.traceback.startswith("ValueError: xxx")
@@ -157,7 +168,7 @@ def test_a_message_that_is_no_text_or_endless_still_makes_a_report() -> None:
 
 
 def test_the_worst_traceback_of_control_characters_fits_into_a_line_of_the_link() -> None:
-    said = Broken(step=1, failure=describe(ValueError("\x01" * 5_000_000), rank=0, step=0))
+    said = Broken(step=1, failure=describe(ValueError("\x01" * 5_000_000), rank=0, step=0, world_size=4))
     assert len(msgspec.json.encode(said)) < LINE_LIMIT_BYTES / 4
 
 
@@ -176,7 +187,7 @@ def test_an_exception_group_names_its_members_and_the_line_of_the_first() -> Non
             work()
         except (ValueError, TypeError) as error:
             members.append(error)
-    report = describe(ExceptionGroup("many", members), rank=0, step=0)
+    report = describe(ExceptionGroup("many", members), rank=0, step=0, world_size=4)
     assert report.message == "many (2 sub-exceptions): ValueError: a; TypeError: b"
     assert report.where.startswith("load in test_failures.py:")
 
@@ -186,11 +197,13 @@ class Unspeakable(Exception):
         raise RuntimeError("no text")
 
 
-@pytest.mark.parametrize("report", [describe_script(Unspeakable(), rank=2), describe(Unspeakable(), rank=2, step=7)])
+@pytest.mark.parametrize(
+    "report", [describe_script(Unspeakable(), rank=2, world_size=4), describe(Unspeakable(), rank=2, step=7, world_size=4)]
+)
 def test_an_error_whose_text_raises_is_reported_as_itself(report: FailureReport) -> None:
     assert (report.kind, report.exception) == ("exception", f"{__name__}.Unspeakable")
     assert report.message == "<exception str() failed>"
 
 
 def test_an_error_without_words_is_named() -> None:
-    assert describe(AssertionError(), rank=2, step=7).message == "AssertionError"
+    assert describe(AssertionError(), rank=2, step=7, world_size=4).message == "AssertionError"

@@ -41,7 +41,7 @@ def test_what_python_offers_for_a_misspelled_name_is_kept(wrong: Callable[[], No
     """A traceback ends with it, but `str` of the exception does not."""
     with pytest.raises((NameError, AttributeError)) as raised:
         wrong()
-    for report in (describe(raised.value, 0, 1), describe_script(raised.value, 0)):
+    for report in (describe(raised.value, 0, 1, world_size=4), describe_script(raised.value, 0, world_size=4)):
         assert report.message.endswith(message)
         assert report.message.count("Did you mean") == 1
 
@@ -49,7 +49,7 @@ def test_what_python_offers_for_a_misspelled_name_is_kept(wrong: Callable[[], No
 def test_a_module_that_lacks_a_name_says_what_python_says_of_it() -> None:
     with pytest.raises(ImportError) as raised:
         from paceline.training.errors import TrainingEror  # type: ignore[attr-defined]  # noqa: F401
-    told = describe(raised.value, 0, 1).message
+    told = describe(raised.value, 0, 1, world_size=4).message
     assert told.startswith("cannot import name 'TrainingEror' from 'paceline.training.errors'")
     assert told.endswith("Did you mean: 'TrainingError'?") == (sys.version_info >= (3, 12))  # 3.11 has no near names for it
 
@@ -58,4 +58,4 @@ def test_an_error_of_a_name_without_an_offer_keeps_its_message() -> None:
     with pytest.raises(AttributeError) as raised:
         _without_names()
     for error in (raised.value, AttributeError("no such thing"), NameError(), ImportError("libx.so: cannot open")):
-        assert "Did you" not in describe(error, 0, 1).message
+        assert "Did you" not in describe(error, 0, 1, world_size=4).message

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.solo_group import SoloGroup
@@ -55,7 +56,7 @@ def under(plan: str, seed: int) -> dict[str, Any]:
 def saved(world: RankPlace, plan: str, seed: int, source: str | None, folder: str) -> str:
     """A new model, or one with the weights at `source`, saved; its fingerprint."""
     spec = JobSpec.model_validate(under(plan, seed))
-    state, sizes = new_state(spec, CPU, Path(folder)), spec.parallelism.degrees(world.world_size)
+    state, sizes = new_state(spec, CPU, env.cache_directory()), spec.parallelism.degrees(world.world_size)
     group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes))
     parallelize(state.task.model, sizes, CPU, group, reproducible=False, choices=choices_of(spec))
     rebuild_optimizer(state, spec)

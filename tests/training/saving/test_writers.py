@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.parallelism import mesh
@@ -77,7 +78,7 @@ def copied(world: RankPlace, document: dict[str, Any], folder: str) -> int:
     """Bytes of this rank's copies."""
     spec = JobSpec.model_validate(document)
     sizes = spec.parallelism.degrees(world.world_size)
-    state, group = new_state(spec, torch.device("cpu"), Path(folder)), join(world, GroupAborter(), mesh.axis_group_ranks(sizes))
+    state, group = new_state(spec, torch.device("cpu"), env.cache_directory()), join(world, GroupAborter(), mesh.axis_group_ranks(sizes))
     parallelize(state.task.model, sizes, state.device, group, reproducible=False, choices=choices_of(spec))
     rebuild_optimizer(state, spec)
     copies: list[torch.Tensor] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -71,3 +73,10 @@ def test_messages_that_repeat_a_spec_read_it_once_and_only_when_it_is_needed(mon
 def test_an_order_with_an_unreadable_spec_says_what_is_wrong_and_the_way_out() -> None:
     with pytest.raises(UnreadableSpecError, match=r"`unheard` is not a field of a job spec.*install the coordinator's version on the node"):
         assert ORDER.job_spec
+
+
+def test_an_agent_is_imported_without_the_schema() -> None:
+    """It was a quarter of what an agent imported before it started its spawner."""
+    code = "import sys, paceline.cluster.agent.main; print('paceline.training.spec.job' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "False"

@@ -164,9 +164,10 @@ def predictions(subject: ReportSubject) -> ReportTable:
         ]
         for each in analysis.predictions
     ]
-    assumed = " ".join(dict.fromkeys(each.assumptions for each in analysis.predictions))
+    clauses = (clause.rstrip(".") for each in analysis.predictions for clause in each.assumptions.split("; "))
+    assumed = "; ".join(dict.fromkeys(clauses))
     columns = ["continues", "ranks", STEP_TIME.label, "samples per second", "efficiency", "peak memory"]
-    return table("Predicted, not measured", columns, rows, note=f"Predictions of the cost model. {assumed}".strip())
+    return table("Predicted, not measured", columns, rows, note=f"Predictions of the cost model. Assumed: {assumed}.")
 
 
 def outliers(subject: ReportSubject) -> ReportTable:

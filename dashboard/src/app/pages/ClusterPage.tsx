@@ -21,11 +21,6 @@ export function ClusterPage() {
       <div className="stack">
         <SummaryTiles />
         <IdleCards />
-        <NodesPanel
-          adding={add}
-          onAdding={(adding) => void navigate({ search: { ...view, add: adding || undefined } })}
-        />
-        <PoolsPanel />
         {shown.length > 0 && (
           <NodeHistory
             nodes={shown}
@@ -33,6 +28,11 @@ export function ClusterPage() {
             onView={(chosen) => void navigate({ search: { ...chosen, add: add || undefined }, replace: true })}
           />
         )}
+        <NodesPanel
+          adding={add}
+          onAdding={(adding) => void navigate({ search: { ...view, add: adding || undefined } })}
+        />
+        <PoolsPanel />
       </div>
     </>
   );

@@ -1,6 +1,7 @@
 import { act, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
+import type { JobSummary } from "@/lib/types";
 import { comparison, curve, job, jobSummary, metrics, page } from "@/testing/fixtures";
 import { mockApi, never, ok, problem, type Handler, type Routes } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
@@ -120,6 +121,21 @@ describe("the comparison of runs", () => {
     unmount();
     renderApp("/compare?jobs=gpt-stdlib,gpt-lost");
     expect(await screen.findByText(/There is no job gpt-lost/)).toBeVisible();
+  });
+
+  it("finds jobs by their whole names, archived ones last", async () => {
+    const archived = { archived_at: "2026-11-24T06:00:00Z" };
+    const named: Record<string, JobSummary[]> = {
+      gpt: [jobSummary({ id: "job3", name: "gpt", ...archived }), jobSummary({ id: "job1", name: "gpt" })],
+      old: [jobSummary({ id: "job2", name: "old", ...archived })],
+    };
+    const seen = twoJobs(() => ok({ items: [comparison()] }), {
+      "GET /api/v1/training/jobs": ({ url }) => ok(page(named[url.searchParams.get("name") ?? ""] ?? [])),
+    });
+    const { router } = renderApp("/compare?jobs=gpt,old");
+    await waitFor(() => expect(router.state.location.search).toEqual({ jobs: ["job1", "job2"] }));
+    const asked = seen.find(({ path, url }) => path === "/api/v1/training/jobs" && url.searchParams.has("name"))!;
+    expect(asked.url.searchParams.get("archived")).toBe("include");
   });
 
   it("claims a unit of the loss only where all jobs have one", async () => {

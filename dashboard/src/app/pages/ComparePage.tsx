@@ -73,7 +73,9 @@ function useNamedJobs(references: readonly string[]) {
   );
   const [note, setNote] = useState<string>();
   const newNote =
-    ambiguous.length > 0 ? `${ambiguous.join(", ")}. The newest one is compared; choose another below.` : undefined;
+    ambiguous.length > 0
+      ? `${ambiguous.join(", ")}. The newest one that is not archived is compared; choose another below.`
+      : undefined;
   if (newNote !== undefined && newNote !== note) setNote(newNote);
   const ids = found.length === references.length ? [...new Set(found)] : undefined;
   const replacement = ids?.join() === references.join() ? undefined : ids?.join();

@@ -48,6 +48,7 @@ describe("the list of experiments", () => {
     const row = await screen.findByRole("row", { name: /ddp-versus-fsdp/ });
     expect(row).toHaveTextContent("4 of 8 · 1 refused");
     expect(row).toHaveTextContent("1 min 30 s");
+    expect(row.closest("table")!.parentElement).toHaveClass("sideways"); // fades at the edge on a phone
     await userEvent.click(within(row).getByRole("link"));
     await waitFor(() => expect(router.state.location.pathname).toBe("/experiments/exp1"));
   });
@@ -182,7 +183,7 @@ describe("the page of an experiment", () => {
       "GET /api/v1/experiments/exp1": () => ok(experiment({ trials: counts })),
       "POST /api/v1/experiments/exp1/analyze": () => {
         const { analysis, ...made } = experimentAnalysis();
-        return ok({ ...made, analysis: { ...analysis, completed: 6 } });
+        return ok({ ...made, analysis: { ...analysis, completed: 6, ended: 6 } });
       },
     });
     renderApp("/experiments/exp1");

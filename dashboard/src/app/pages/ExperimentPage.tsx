@@ -60,6 +60,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
         analyzed={analysis.data != null}
         analyzing={analyze.isPending}
         onAnalyze={() => analyze.mutate()}
+        heatMap={{ x: search.across, y: search.down, figure: search.figure }}
       />
       {analyze.error && (
         <p className={classes.refused} role="alert">

@@ -1,7 +1,7 @@
 /** Order among many jobs: filters, views, columns, and what is done to several at once. */
 import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { job, jobSummary, me, page } from "@/testing/fixtures";
 import { mockApi, ok, problem, type Routes } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
@@ -9,8 +9,6 @@ import { renderApp } from "@/testing/renderApp";
 const LIST = "/api/v1/training/jobs";
 const VIEWS = "/api/v1/training/saved-views";
 const DAY_MS = 86_400_000;
-
-beforeEach(() => localStorage.clear());
 
 /** A running job of ada's, and an ended one. */
 function two(routes: Routes = {}): Routes {
@@ -152,6 +150,19 @@ describe("saved views", () => {
     await userEvent.click(await screen.findByRole("button", { name: "Views" }));
     await screen.findByRole("button", { name: "Failed" });
     expect(screen.queryByRole("button", { name: "Delete view Failed" })).toBeNull();
+  });
+
+  it("of others are replaced only where that is said before", async () => {
+    mockApi({ [`GET ${VIEWS}`]: () => ok([saved({ created_by: "bob", created_by_id: "u2" })]) });
+    renderApp("/jobs");
+    await userEvent.click(await screen.findByRole("button", { name: "Views" }));
+    await screen.findByRole("button", { name: "Failed" });
+    const field = await screen.findByRole("textbox", { name: "Save this view as" });
+    await userEvent.type(field, "Failed");
+    expect(field).toHaveAccessibleDescription("This replaces the view of bob.");
+    expect(screen.getByRole("button", { name: "Replace" })).toBeEnabled();
+    await userEvent.type(field, " 2");
+    expect(screen.getByRole("button", { name: "Save" })).toBeEnabled();
   });
 });
 

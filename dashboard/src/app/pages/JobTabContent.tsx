@@ -134,12 +134,14 @@ function JobLog({ job, live, search, change }: Pick<ContentProps, "job" | "live"
   );
 }
 
+const SOURCES_OF_CURVES =
+  "Curves come from paceline.log(step, loss=...), from TensorBoard files, from the trainer_state.json and loggers of the usual libraries, and from printed lines such as: step 120 loss 2.31";
+
 function waitingFor({ data_removal: removal, spec, state }: Job, live: boolean): string {
   if (removal) return "The points and curves of this job were deleted.";
   if (spec?.script != null && state === "failed")
-    return "The script failed before it reported a step. Curves come from paceline.log(step, loss=...).";
-  if (spec?.script != null)
-    return `The script ${live ? "has reported" : "reported"} no steps. Call paceline.log(step, loss=...) in it to get live curves.`;
+    return `The script failed before a step of it was known. ${SOURCES_OF_CURVES}`;
+  if (spec?.script != null) return `No step of the script ${live ? "is" : "was"} known. ${SOURCES_OF_CURVES}`;
   return live ? "Curves appear after the first step." : "The job ended before its first step.";
 }
 

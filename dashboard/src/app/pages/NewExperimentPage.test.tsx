@@ -2,7 +2,7 @@ import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import { experiment, experimentPlan, job, plan, planned } from "@/testing/fixtures";
-import { mockApi, ok } from "@/testing/mockApi";
+import { mockApi, ok, problem } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
 const PLAN = "POST /api/v1/experiments/plan";
@@ -41,6 +41,50 @@ describe("a new experiment", () => {
     const sent = seen.find(({ method, path }) => method === "POST" && path === "/api/v1/experiments")!;
     expect(sent.body).toMatchObject({ name: "gpt-stdlib-varied", grid: varied, job: { model: { kind: "mlp" } } });
     expect(sent.headers.get("Idempotency-Key")).toMatch(/^[0-9a-f]{32}$/);
+  });
+
+  it("asks before it takes the place of an experiment of its name, and tells what that one loses", async () => {
+    const taken = problem(409, "already_exists", "there is an experiment 'rates' of bob in project 'default' already");
+    const bob = { kind: "user" as const, id: "u2", name: "bob" };
+    const replaces = { id: "exp7", created_by: bob, cancels: 2 };
+    let isThere = false;
+    const seen = mockApi({
+      "GET /api/v1/training/jobs/job1": () => ok(readable),
+      [PLAN]: () => ok(experimentPlan(isThere ? { replaces } : {})),
+      "POST /api/v1/experiments": ({ headers }) => {
+        isThere = true;
+        return headers.has("If-None-Match") ? taken : ok(experiment());
+      },
+    });
+    const { router } = renderApp("/experiments/new?from=job1");
+    await userEvent.click(await screen.findByRole("button", { name: "Start 4 trials" }));
+    const dialog = await screen.findByRole("dialog", { name: "Replace the grid of gpt-stdlib-varied?" });
+    await waitFor(() =>
+      expect(dialog).toHaveTextContent(
+        "It belongs to bob and gets this grid: 2 trials that the grid lacks are cancelled, with what they have trained.",
+      ),
+    );
+    const posts = () => seen.filter(({ method, path }) => method === "POST" && path === "/api/v1/experiments");
+    expect(posts().map(({ headers }) => headers.get("If-None-Match"))).toEqual(["*"]);
+    await userEvent.click(within(dialog).getByRole("button", { name: "Replace its grid" }));
+    await waitFor(() => expect(router.state.location.pathname).toBe("/experiments/exp1"));
+    expect(posts().map(({ headers }) => headers.get("If-None-Match"))).toEqual(["*", null]);
+  });
+
+  it("gives an experiment that is varied again its grid without a question, unless it gets another name", async () => {
+    const seen = mockApi({
+      "GET /api/v1/experiments/exp1": () => ok(experiment({ spec: { ...SPEC, grid: { "optimizer.lr": [0.1] } } })),
+      "POST /api/v1/experiments": () => problem(503, "busy", "the database is away"),
+    });
+    renderApp("/experiments/new?again=exp1");
+    const start = await screen.findByRole("button", { name: "Start 4 trials" });
+    const sent = () => seen.filter(({ method, path }) => method === "POST" && path === "/api/v1/experiments");
+    await userEvent.click(start);
+    await waitFor(() => expect(sent()).toHaveLength(1));
+    await userEvent.type(screen.getByLabelText("Name"), "-2");
+    await userEvent.click(await screen.findByRole("button", { name: /^Start/ }));
+    await waitFor(() => expect(sent()).toHaveLength(2));
+    expect(sent().map(({ headers }) => headers.get("If-None-Match"))).toEqual([null, "*"]);
   });
 
   it.each([

@@ -157,6 +157,15 @@ describe("rules", () => {
     await userEvent.click(within(dialog).getByRole("button", { name: "Create rule" }));
     await waitFor(() => expect(sent(seen, "POST", "/rules")).toMatchObject([{ mine: true }]));
   });
+
+  it("of another admin name whose jobs they would be about", async () => {
+    const theirs = notificationRule({ created_by: "bob", created_by_id: "u2" });
+    mockApi({ ...NEWS, [`GET ${ROOT}/rules`]: () => ok([theirs]) });
+    renderApp("/notifications");
+    await userEvent.click(await screen.findByRole("button", { name: /^Change the rule/ }));
+    const dialog = await screen.findByRole("dialog", { name: "Change rule" });
+    expect(within(dialog).getByRole("checkbox", { name: "Only jobs of bob" })).not.toBeChecked();
+  });
 });
 
 describe("the history", () => {

@@ -27,7 +27,7 @@ describe("the page of a script", () => {
     renderApp("/jobs/job1");
     expect(
       await screen.findByText(
-        /The script reported no steps\. Call paceline\.log\(step, loss=\.\.\.\) in it to get live curves/,
+        /No step of the script was known\. Curves come from paceline\.log\(step, loss=\.\.\.\), from TensorBoard files/,
       ),
     ).toBeVisible();
     expect(screen.getByText("No curves")).toBeVisible();
@@ -41,7 +41,7 @@ describe("the page of a script", () => {
         ok(metrics({ names: [], curves: [], first_step: null, last_step: null } as never)),
     });
     renderApp("/jobs/job1");
-    expect(await screen.findByText(/The script failed before it reported a step/)).toBeVisible();
+    expect(await screen.findByText(/The script failed before a step of it was known/)).toBeVisible();
   });
 
   it("shows no step, loss or throughput of a script, which reports none, and Pause only where it can be paused", async () => {

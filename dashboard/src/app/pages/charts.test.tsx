@@ -25,7 +25,6 @@ function reporting() {
 }
 
 beforeEach(() => {
-  localStorage.clear();
   reporting();
 });
 

@@ -1,6 +1,7 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { SERIES_COLORS } from "@/lib/series";
 import { curve, heatmap, job, metrics, rank } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
@@ -12,6 +13,26 @@ const ROUTES = {
   "GET /api/v1/metrics/jobs/job1": () =>
     ok(metrics({ names: NAMES, curves: NAMES.map((name) => ({ ...curve(), name })) })),
 };
+
+const STRONG = [0xff, 0, 0, 255];
+
+/** Has the map painted in a ramp from black to red; returns the colours of its cells as they are when it is called. */
+function paintedCells(): () => number[][] {
+  const image = { data: new Uint8ClampedArray() };
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockImplementation(function (this: HTMLCanvasElement) {
+    if (this.getAttribute("role") !== "img") return null;
+    const createImageData = (columns: number, rows: number) => {
+      image.data = new Uint8ClampedArray(columns * rows * 4);
+      return image;
+    };
+    return { createImageData, putImageData: () => {} } as unknown as never;
+  });
+  const ramp: Record<string, string> = { "--track": "#000000", "--series-2": "#7f0000", "--bad-text": "#ff0000" };
+  vi.spyOn(CSSStyleDeclaration.prototype, "getPropertyValue").mockImplementation((token) => ramp[token] ?? "");
+  return () => Array.from({ length: image.data.length / 4 }, (_, at) => [...image.data.slice(4 * at, 4 * at + 4)]);
+}
+
+afterEach(() => void vi.restoreAllMocks());
 
 describe("the heat map of a job", () => {
   it("names the slow rank, by its time without waiting, and lists all ranks as a table", async () => {
@@ -49,6 +70,7 @@ describe("the heat map of a job", () => {
   });
 
   it("shows a reading of each rank's own card, and names the rank with the slowest clock", async () => {
+    const cells = paintedCells();
     const ranks = [0, 1].map((number) => rank({ rank: number, card: number }));
     const seen = mockApi({
       ...ROUTES,
@@ -63,7 +85,34 @@ describe("the heat map of a job", () => {
       name: /^Heat map: Rank 1 .*the lowest mean: .* MHz, 83% of the median/,
     });
     expect(picture).toBeVisible();
-    expect(seen.at(-1)!.url.searchParams.get("name")).toBe("card/sm_clock_mhz");
+    expect(seen.findLast(({ path }) => path.endsWith("/heatmap"))!.url.searchParams.get("name")).toBe(
+      "card/sm_clock_mhz",
+    );
+    expect(panel).toHaveTextContent(/2,\d+ MHz.*MHz and less/); // the strong end of the colours stands on the right
+    const [fast, slow] = cells();
+    expect(slow).toEqual(STRONG);
+    expect(fast![0]).toBeLessThan(0xc0);
+    await userEvent.click(within(panel).getByRole("button", { name: "Heat map as a table" }));
+    expect(within(panel).getByRole("columnheader", { name: /Lowest cell/ })).toBeVisible();
+  });
+
+  it.each([
+    { ranks: 8, text: null },
+    { ranks: 20, text: "8 lines for 20 ranks: click on a row of the map to have its line" },
+  ])("draws a line of its own colour for $ranks ranks, as far as there are colours", async ({ ranks, text }) => {
+    mockApi({ ...ROUTES, [MAP]: () => ok(heatmap(Array.from({ length: ranks }, () => [0.1, 0.2]))) });
+    renderApp("/jobs/job1?tab=ranks");
+    const panel = await screen.findByRole("region", { name: "Heat map" });
+    await userEvent.click(await within(panel).findByRole("radio", { name: /^All ranks/ }));
+    const lines = Array.from({ length: SERIES_COLORS }, (_, rank) => `rank ${rank}`);
+    const sentence = ["mean of all ranks", ...lines].join(", ");
+    expect(await within(panel).findByRole("img", { name: new RegExp(`^Ranks: ${sentence};`) })).toBeVisible();
+    const swatches = ["mean of all ranks", ...lines].map(
+      (name) => within(panel).getByText(name).querySelector("span")!.style.background,
+    );
+    expect(new Set(swatches).size).toBe(SERIES_COLORS + 1);
+    if (text === null) expect(panel).not.toHaveTextContent("lines for");
+    else expect(panel).toHaveTextContent(text);
   });
 
   it("is not there for one rank, which has nothing to be compared with", async () => {

@@ -27,7 +27,7 @@ describe("the performance of a job", () => {
       formula: "6N per sample, N=1,000",
       flops_per_sample: 6000,
       flops_per_second: 768_000,
-      peak_flops: 989.5e12,
+      peak_flops: 128 * 989.5e12,
       devices: ["NVIDIA H100"],
       sources: ["NVIDIA H100 datasheet, SXM5"],
     };
@@ -35,6 +35,7 @@ describe("the performance of a job", () => {
     renderApp("/jobs/job1?tab=performance");
     const panel = await screen.findByRole("region", { name: "Performance" });
     expect(await within(panel).findByText("41.2%")).toBeVisible();
+    expect(panel).toHaveTextContent("of 127 PFLOP/s");
     expect(panel).toHaveTextContent("Model FLOPs: 6N per sample, N=1,000. Peak: NVIDIA H100 datasheet, SXM5.");
   });
 

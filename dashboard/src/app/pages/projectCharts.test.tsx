@@ -30,7 +30,6 @@ function reporting(routes: Routes = {}) {
 beforeAll(() => import("./JobPage"));
 
 beforeEach(() => {
-  localStorage.clear();
   reporting();
 });
 

@@ -1,9 +1,14 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { describe, expect, it } from "vitest";
-import { cardCurve, idleCard, jobUsage, metrics, nodeMetrics } from "@/testing/fixtures";
+import { afterEach, describe, expect, it } from "vitest";
+import { learnServerTime } from "@/lib/serverTime";
+import { cardCurve, idleCard, job, jobSummary, jobUsage, me, metrics, nodeMetrics, page } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
+
+const HOUR_MS = 3_600_000;
+
+afterEach(() => learnServerTime(new Headers({ Date: new Date().toUTCString() }), Date.now(), Date.now()));
 
 describe("the past of a node on the cluster page", () => {
   it("is a curve for each card, over the time that the URL says, and a table", async () => {
@@ -13,8 +18,36 @@ describe("the past of a node on the cluster page", () => {
     expect(await within(panel).findByRole("img", { name: /^Power: 620 W at/ })).toBeVisible();
     const asked = seen.find(({ path }) => path.endsWith("/n1/metrics"))!;
     expect(Date.now() - Date.parse(asked.url.searchParams.get("since")!)).toBeGreaterThan(86_300_000);
+    expect(asked.url.searchParams.has("buckets")).toBe(false); // the coordinator knows how finely readings are stored
     await userEvent.click(within(panel).getByRole("button", { name: "Readings as a table" }));
     expect(within(panel).getByRole("table", { name: "Power as a table" })).toHaveTextContent("Card 1");
+  });
+
+  it("ends at the coordinator's time, though the browser's clock is hours behind it, and ages do too", async () => {
+    const time = Date.now() + 5 * HOUR_MS;
+    const headers = { Date: new Date(time).toUTCString() };
+    const young = jobSummary({ created_at: new Date(time - 3 * 60_000).toISOString() });
+    const seen = mockApi({
+      "GET /api/v1/auth/me": () => ({ ...ok(me), headers }),
+      "GET /api/v1/training/jobs": () => ok(page([young])),
+    });
+    const { unmount } = renderApp("/cluster");
+    const panel = await screen.findByRole("region", { name: "Readings over time" });
+    await within(panel).findByRole("img", { name: /^Power: 620 W at/ });
+    const asked = seen.find(({ path }) => path.endsWith("/n1/metrics"))!;
+    const since = Date.parse(asked.url.searchParams.get("since")!);
+    expect(Math.abs(time - since - HOUR_MS)).toBeLessThan(60_000);
+    unmount();
+    renderApp("/jobs");
+    expect(await screen.findByText("3 min ago")).toBeVisible();
+  });
+
+  it("stands above the nodes, of which there may be hundreds", async () => {
+    mockApi();
+    renderApp("/cluster");
+    const panel = await screen.findByRole("region", { name: "Readings over time" });
+    const nodes = screen.getByRole("region", { name: "Nodes" });
+    expect(panel.compareDocumentPosition(nodes)).toBe(Node.DOCUMENT_POSITION_FOLLOWING);
   });
 
   it("says so where nothing was read", async () => {
@@ -51,6 +84,21 @@ describe("the cards of a job", () => {
     expect(await within(panel).findByRole("img", { name: "Power: 310 W at step 2." })).toBeVisible();
     expect(panel).toHaveTextContent("1 kWh");
     expect(within(panel).getByRole("region", { name: "Idle cards" })).toHaveTextContent("card 1 of node-a (rank 1)");
+  });
+
+  it.each([
+    { world: 8, asked: 8, text: null },
+    { world: 64, asked: 8, text: "Shown are ranks 0–7, as many as there are colours; 56 more ranks are not drawn." },
+  ])("draw as many of $world ranks as there are colours, and say how many they leave out", async (each) => {
+    const routes = { "GET /api/v1/training/jobs/job1": () => ok(job({ world_size: each.world })) };
+    const seen = mockApi({ ...CARDS, ...routes });
+    renderApp("/jobs/job1?tab=performance&card=power_watts");
+    const panel = await screen.findByRole("region", { name: "Cards" });
+    await within(panel).findByRole("img", { name: /^Power/ });
+    const ranks = seen.find(({ url }) => url.searchParams.has("cards"))!.url.searchParams.get("ranks")!;
+    expect(ranks.split(",")).toHaveLength(each.asked);
+    if (each.text === null) expect(panel).not.toHaveTextContent("not drawn");
+    else expect(panel).toHaveTextContent(each.text);
   });
 
   it("say that the energy is unknown where no power was read", async () => {

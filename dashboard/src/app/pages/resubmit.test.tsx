@@ -1,11 +1,9 @@
 import { screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { beforeEach, expect, it } from "vitest";
+import { expect, it } from "vitest";
 import { job } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
-
-beforeEach(() => localStorage.clear());
 
 it("a failed job is edited and submitted again by the first button of its header", async () => {
   mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ state: "failed", end_reason: "rank_crashed" })) });

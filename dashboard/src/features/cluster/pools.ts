@@ -82,3 +82,8 @@ export function budgetShare({ autoscale, node_hours: used }: NodePool): number |
   if (budget == null) return null;
   return budget === 0 ? 1 : Math.min(1, (used ?? 0) / budget);
 }
+
+/** The type of the pool's provider; that of an unreadable pool as it is stored. */
+export function providerOf(pool: NodePool): string {
+  return typeof pool.provider.type === "string" ? pool.provider.type : "unknown";
+}

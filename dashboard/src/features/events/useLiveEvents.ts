@@ -34,7 +34,8 @@ export function staleAfter(event: Event): QueryKey[] {
   if (event.type.startsWith("experiment") || event.type === "job.state") stale.push(keys.experiments);
   if (event.type.startsWith("cluster.disk") || event.type.startsWith("job.data")) stale.push(keys.storage);
   if (PEOPLE.test(event.type)) stale.push(keys.people);
-  if (event.type === "user.updated") stale.push(keys.me);
+  // A sign-in may be one of another window of this browser, whose session this page then has as well.
+  if (event.type === "user.updated" || event.type === "auth.signed_in") stale.push(keys.me);
   return stale;
 }
 

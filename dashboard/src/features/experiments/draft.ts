@@ -140,3 +140,8 @@ export function onlyInText(value: unknown): string[] {
 export function at(value: unknown, path: Path): unknown {
   return path.reduce<unknown>((inner, part) => (isRecord(inner) ? inner[String(part)] : undefined), value);
 }
+
+/** Whether two documents are of one experiment: of the same project and name. */
+export function isSameExperiment(one: unknown, other: unknown): boolean {
+  return ["project", "name"].every((field) => at(one, [field]) === at(other, [field]));
+}

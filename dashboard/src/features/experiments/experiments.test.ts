@@ -7,6 +7,7 @@ import {
   jobsOf,
   lossOfCancelling,
   lossOfPausing,
+  needsAnalysis,
   newerTrials,
   notCompletedInWords,
 } from "./experiments";
@@ -42,7 +43,17 @@ describe("the trials of an experiment", () => {
   });
 
   it("are newer than an analysis that has not seen them", () => {
-    expect(newerTrials(trialCounts({ completed: 6, failed: 1 }), experimentAnalysis())).toBe(3);
+    expect(newerTrials(trialCounts({ completed: 4, failed: 1, pruned: 2 }), experimentAnalysis())).toBe(3);
+  });
+
+  it("are analyzed by themselves as they end, pruned ones too, and once more when all is over", () => {
+    const made = experimentAnalysis({ made_at: "2026-01-01T10:00:00Z" });
+    const going = { trials: trialCounts({ completed: 4 }), ended_at: null };
+    expect(needsAnalysis(going, made, 60_000)).toBe(false);
+    expect(needsAnalysis({ ...going, trials: trialCounts({ completed: 4, pruned: 1 }) }, made, 60_000)).toBe(true);
+    expect(needsAnalysis({ ...going, trials: trialCounts({ pruned: 1 }) }, null, 0)).toBe(true);
+    expect(needsAnalysis({ ...going, ended_at: "2026-01-01T10:00:05Z" }, made, 60_000)).toBe(true);
+    expect(needsAnalysis({ ...going, ended_at: "2026-01-01T09:59:55Z" }, made, 60_000)).toBe(false);
   });
 
   it("have jobs, but for those that have not started", () => {

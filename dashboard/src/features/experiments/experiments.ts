@@ -1,7 +1,15 @@
 /** What the dashboard derives from an experiment, in one place. Pure. */
 import type { BarPart } from "@/components/ui/StackedBar";
 import { plural } from "@/lib/format";
-import type { Configuration, Experiment, ExperimentAnalysis, ExperimentState, Trial, TrialCounts } from "@/lib/types";
+import type {
+  Configuration,
+  Experiment,
+  ExperimentAnalysis,
+  ExperimentPlan,
+  ExperimentState,
+  Trial,
+  TrialCounts,
+} from "@/lib/types";
 
 export const EXPERIMENT_STATES = ["running", "paused", "completed", "stopped", "cancelled"] as const;
 const OVER: readonly ExperimentState[] = ["completed", "cancelled"];
@@ -82,22 +90,36 @@ export function lossOfCancelling(counts: TrialCounts): string {
   return `${parts.join("; ") || "No trial is left to run"}.${keeps}`;
 }
 
+/** What becomes of the experiment that gets the planned grid; `there` null: nothing is known of it yet. */
+export function lossOfReplacing(there: ExperimentPlan["replaces"]): string {
+  if (there === null) return "It gets this grid. Trials that the grid lacks are cancelled.";
+  const { cancels, created_by: owner } = there;
+  const gets = `It belongs to ${owner.name} and gets this grid`;
+  if (cancels === 0) return `${gets}. What it has run stays, and no trial is cancelled.`;
+  const trained = cancels === 1 ? "is cancelled, with what it has" : "are cancelled, with what they have";
+  return `${gets}: ${plural(cancels, "trial")} that the grid lacks ${trained} trained.`;
+}
+
 /** How many trials have ended since the analysis was made. */
 export function newerTrials(counts: TrialCounts, { analysis }: ExperimentAnalysis): number {
-  return Math.max(0, counts.completed + counts.failed - analysis.completed - analysis.failed);
+  return Math.max(0, ended(counts) - analysis.ended);
 }
 
 const LEAST_BETWEEN_MS = 20_000;
 
-/** Whether a page that is looked at should ask for another analysis: trials have ended that the newest one, if any, has not seen. */
+/**
+ * Whether a page that is looked at should ask for another analysis: trials have ended that the newest one, if any, has not seen, or it was
+ * made before the end of an experiment that is over by now.
+ */
 export function needsAnalysis(
-  counts: TrialCounts,
+  { trials, ended_at: end }: Pick<Experiment, "trials" | "ended_at">,
   made: ExperimentAnalysis | null | undefined,
   msSinceRead: number,
 ): boolean {
   if (made === undefined) return false;
-  if (made === null) return counts.completed > 0;
-  return newerTrials(counts, made) > 0 && msSinceRead >= LEAST_BETWEEN_MS;
+  if (made === null) return ended(trials) > 0;
+  const isMadeBeforeTheEnd = end !== null && Date.parse(made.made_at) < Date.parse(end);
+  return (newerTrials(trials, made) > 0 || isMadeBeforeTheEnd) && msSinceRead >= LEAST_BETWEEN_MS;
 }
 
 /** Those whose name, figures and jobs a table of configurations links to. */

@@ -19,7 +19,7 @@ export function useFreshAnalysis(experiment: Experiment) {
   const refused = useRoleRefusal("member");
   const { mutate, isIdle, isSuccess, data: own, submittedAt } = analyze;
   const since = useNow(LOOK_EVERY_MS) - Math.max(source.dataUpdatedAt, submittedAt);
-  const wanted = needsAnalysis(experiment.trials, own ?? source.data, since);
+  const wanted = needsAnalysis(experiment, own ?? source.data, since);
   const rests = (isIdle || isSuccess) && !source.isPlaceholderData && refused === null;
   const seen = useDocumentVisibility() === "visible";
   useEffect(() => {

@@ -39,6 +39,12 @@ export function withStreamed(window: LogWindow, lines: readonly LogEntry[]): Log
   return window.newer === null ? withoutBeginning({ ...window, lines: merge(window.lines, lines) }) : window;
 }
 
+/** Adds a line to those that wait to be shown. Twice a window of them is kept at most: of more, the window would forget the first ones anyway. */
+export function addWaiting(waiting: LogEntry[], line: LogEntry): void {
+  waiting.push(line);
+  if (waiting.length >= 2 * MOST_LINES) waiting.splice(0, waiting.length - MOST_LINES);
+}
+
 /** The window where the stream has left lines out: they are to be asked for. */
 export function withGap(window: LogWindow): LogWindow {
   return window.newer === null ? { ...window, newer: window.lines.at(-1)?.seq ?? window.streamFrom } : window;

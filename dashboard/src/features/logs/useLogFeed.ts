@@ -4,6 +4,7 @@ import type { LogEntry } from "@/lib/types";
 import { useStream } from "@/lib/useStream";
 import { fetchLogs, logsQuery, logsStreamPath, type LogFilter } from "./api/logs";
 import {
+  addWaiting,
   isSearchedByServer,
   lastStates,
   passes,
@@ -98,7 +99,8 @@ function usePolling(on: boolean, action: () => Promise<void>) {
   }, [on]);
 }
 
-function useFrameBatches(add: (lines: LogEntry[]) => void): (line: LogEntry) => void {
+/** Hands lines over once per frame. A tab in the background has no frames: lines wait until it is looked at, a bounded number of them. */
+export function useFrameBatches(add: (lines: LogEntry[]) => void): (line: LogEntry) => void {
   const waiting = useRef<LogEntry[]>([]);
   const frame = useRef(0);
   useEffect(
@@ -111,7 +113,7 @@ function useFrameBatches(add: (lines: LogEntry[]) => void): (line: LogEntry) => 
   );
   return useCallback(
     (line: LogEntry) => {
-      waiting.current.push(line);
+      addWaiting(waiting.current, line);
       frame.current ||= requestAnimationFrame(() => {
         frame.current = 0;
         add(waiting.current.splice(0));

@@ -10,6 +10,7 @@ import {
   ranksOf,
   sentenceOf,
   stepsOf,
+  strengthOf,
   summarizeRows,
 } from "./heatmap";
 
@@ -64,6 +65,36 @@ describe("a heat map", () => {
     const slow = colourRange(decode(heatmap([...quiet, [0.2]])));
     expect(slow.high).toBeLessThan(0.2);
     expect(colourRange(decode(heatmap([[0]])))).toEqual({ low: 0, high: 1 });
+  });
+
+  it("gives its full colour to the lowest value where that is the bad one, and to the highest of all else", () => {
+    const strongest = (name: string) => {
+      const grid = decode(
+        heatmap(
+          [
+            [1980, 1990],
+            [1400, 1985],
+            [1970, NaN],
+          ],
+          { name },
+        ),
+      );
+      const strengths = [1400, 1985, 1990].map((value) => strengthOf(grid, colourRange(grid), value));
+      expect(Math.min(...strengths)).toBeGreaterThanOrEqual(0);
+      expect(Math.max(...strengths)).toBeLessThanOrEqual(1);
+      return strengths;
+    };
+    const [slow, usual, fast] = strongest("card/sm_clock_mhz");
+    expect(slow).toBe(1);
+    expect(slow! - usual!).toBeGreaterThan(0.3);
+    expect(usual).toBeGreaterThan(fast!);
+    const [low, middle, high] = strongest("busy_seconds");
+    expect([low! < middle!, middle! < high!]).toEqual([true, true]);
+  });
+
+  it("lists for each row the cell at the bad end", () => {
+    const worst = (name: string) => summarizeRows(decode(heatmap([[5, 7, NaN]], { name })))[0]!.worst;
+    expect([worst("card/sm_clock_mhz"), worst("busy_seconds")]).toEqual([5, 7]);
   });
 
   it("over the median shows a slow rank alike, however long a step takes, and no stall of all", () => {

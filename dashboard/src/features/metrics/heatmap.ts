@@ -2,6 +2,7 @@
 import { count, percent, plural } from "@/lib/format";
 import type { Heatmap } from "@/lib/types";
 import { madeLine, type Line } from "./lines";
+import { worstOf, type Worst } from "./measures";
 import { withUnit, type Unit } from "./units";
 
 /** One metric of every rank over steps. Row `r` has the ranks from `r * ranksPerRow` on, column `c` the steps from `firstStep + c * bucketSteps` on. */
@@ -16,22 +17,9 @@ export interface RankGrid {
   readonly firstStep: number;
   readonly lastStep: number;
   readonly bucketSteps: number;
-  /** Which end of the values is the bad one: a slow card has a low clock. */
   readonly worst: Worst;
   /** Row by row; NaN where there is no value. */
   readonly cells: Float32Array;
-}
-
-export type Worst = "highest" | "lowest";
-
-/** A reading of each rank's own card, among the metrics that ranks report. */
-export const CARD_PREFIX = "card/";
-const LOW_IS_BAD = ["sm_clock_mhz", "memory_clock_mhz", "utilization_percent", "power_watts"].map(
-  (name) => CARD_PREFIX + name,
-);
-
-export function worstOf(name: string): Worst {
-  return LOW_IS_BAD.includes(name) ? "lowest" : "highest";
 }
 
 export function decode(map: Heatmap): RankGrid {
@@ -72,7 +60,8 @@ export function stepsOf(grid: RankGrid, column: number): { from: number; to: num
 export interface RowSummary {
   row: number;
   mean: number;
-  highest: number;
+  /** Its cell at the bad end of the values. */
+  worst: number;
   /** The mean over the median of all rows' means; NaN where that is zero. */
   ratio: number;
 }
@@ -80,20 +69,26 @@ export interface RowSummary {
 /** The rows that have values, in order. */
 export function summarizeRows(grid: RankGrid): RowSummary[] {
   const found: Omit<RowSummary, "ratio">[] = [];
+  const worst = grid.worst === "lowest" ? Math.min : Math.max;
   for (let row = 0; row < grid.rows; row += 1) {
     const values = grid.cells
       .subarray(row * grid.columns, (row + 1) * grid.columns)
       .filter((value) => !Number.isNaN(value));
     if (values.length === 0) continue;
     const sum = values.reduce((total, value) => total + value, 0);
-    found.push({ row, mean: sum / values.length, highest: Math.max(...values) });
+    found.push({ row, mean: sum / values.length, worst: worst(...values) });
   }
   const middle = median(found.map(({ mean }) => mean));
   return found.map((each) => ({ ...each, ratio: middle === 0 ? NaN : each.mean / middle }));
 }
 
-/** From about the lowest value to the 99th percentile: one slow rank of a thousand, or one slow step, is beyond it and has the full colour. */
-export function colourRange(grid: RankGrid): { low: number; high: number } {
+export interface ColourRange {
+  low: number;
+  high: number;
+}
+
+/** From the first to the 99th percentile: one slow rank of a thousand, or one slow step, is beyond it and has the full colour. */
+export function colourRange(grid: RankGrid): ColourRange {
   const values = grid.cells.filter((value) => !Number.isNaN(value)).sort();
   if (values.length === 0) return { low: 0, high: 1 };
   const at = (share: number) => values[Math.min(values.length - 1, Math.floor(share * values.length))]!;
@@ -101,6 +96,12 @@ export function colourRange(grid: RankGrid): { low: number; high: number } {
   const low = Math.min(at(0.01), middle - Math.abs(middle) * LEAST_SPREAD);
   const far = Math.max(at(0.99), middle + Math.abs(middle) * LEAST_SPREAD);
   return { low, high: far > low ? far : low + 1 };
+}
+
+/** How strong the colour of a value is, from 0 to 1: the strongest stands for the bad end of the values. */
+export function strengthOf({ worst }: Pick<RankGrid, "worst">, { low, high }: ColourRange, value: number): number {
+  const share = Math.min(1, Math.max(0, (value - low) / (high - low)));
+  return worst === "lowest" ? 1 - share : share;
 }
 
 /** Differences of less than a quarter of the median are no colours of their own. */

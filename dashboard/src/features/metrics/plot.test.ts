@@ -5,7 +5,7 @@ import { fromCurve } from "./curves";
 import { lineOf, PLAIN, type Line } from "./lines";
 import { baseOptions, extremeBars, lineData, lineSeries, unitsOf } from "./plot";
 
-const PALETTE = { text: "#000000", line: "#000000", bad: "#000000", series: ["#4154c8", "#c2610c"] };
+const PALETTE = { text: "#000000", line: "#000000", bad: "#000000", mean: "#000000", series: ["#4154c8", "#c2610c"] };
 const place = ({ steps }: { steps: number[] }) => steps;
 
 const BUCKETS = 50;

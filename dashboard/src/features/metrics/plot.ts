@@ -1,6 +1,6 @@
 /** uPlot options and data from lines: everything about drawing that is not React. */
 import uPlot from "uplot";
-import { SERIES_COLORS, seriesToken } from "@/lib/series";
+import { MEAN_TOKEN, SERIES_COLORS, seriesToken } from "@/lib/series";
 import { AXIS_WORDS, placeTicks, TIME_INCREMENTS, type Axis } from "./axes";
 import { align, type Column } from "./curves";
 import type { Bar } from "./exports";
@@ -29,6 +29,8 @@ export interface Palette {
   text: string;
   line: string;
   bad: string;
+  /** What stands for all lines together: none of theirs. */
+  mean: string;
   series: string[];
 }
 
@@ -39,6 +41,7 @@ export function readPalette(element: Element): Palette {
     text: token("--muted"),
     line: token("--line-soft"),
     bad: token("--bad"),
+    mean: token(MEAN_TOKEN),
     series: Array.from({ length: SERIES_COLORS }, (_, index) => token(seriesToken(index))),
   };
 }

@@ -40,6 +40,13 @@ export const ACTIONS = [
   { value: "job", label: "Jobs" },
   { value: "experiment", label: "Experiments" },
   { value: "checkpoint", label: "Checkpoints" },
+  { value: "model", label: "Models" },
+  { value: "exec", label: "Commands beside ranks" },
+  { value: "secret", label: "Secrets" },
+  { value: "view", label: "Saved views" },
+  { value: "chart", label: "Charts" },
   { value: "node", label: "Nodes" },
+  { value: "pool", label: "Pools" },
+  { value: "launch", label: "Launches of nodes" },
   { value: "notification", label: "Notifications" },
 ] as const;

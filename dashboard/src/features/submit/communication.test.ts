@@ -29,6 +29,8 @@ describe("a field of communication", () => {
     ["ratio", { compression: "top_k" }, null],
     ["dense_steps", { compression: "bf16" }, "Only with compression top_k or power_sgd"],
     ["rank", { compression: "power_sgd" }, null],
+    ["lossy", { compression: "top_k" }, "Only with compression auto"],
+    ["lossy", { compression: "auto" }, null],
     ["algorithm", {}, null],
     ["bucket_mb", {}, null],
   ])("%s with %j: %s", (field, communication, why) => {

@@ -48,6 +48,7 @@ export function whyUnused(spec: unknown, field: string): string | null {
   if (OF_DDP.includes(field) && strategyOf(spec) !== "ddp") return "Only with strategy ddp";
   const compressions = OF_COMPRESSION[field];
   const chosen = String(partOf(spec, "communication").compression ?? "none");
+  if (field === "lossy" && chosen !== "auto") return "Only with compression auto";
   return compressions && chosen !== "auto" && !compressions.includes(chosen)
     ? `Only with compression ${compressions.join(" or ")}`
     : null;

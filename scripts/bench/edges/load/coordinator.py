@@ -21,6 +21,7 @@ import psutil
 
 from paceline.api.core import identity
 from paceline.cluster.states import NodeState
+from paceline.credentials import NODE_PREFIX, hash_secret, new_secret
 from paceline.db.migrate import upgrade_all
 from paceline.db.models.identity import UserRow
 from paceline.db.models.nodes import NodeRow
@@ -50,14 +51,14 @@ async def seed(data: Path, database_url: str | None, nodes: int) -> tuple[str, t
     """Fill the database; return (an admin's key, the credential of each node). A PostgreSQL database must be empty."""
     control, metrics = open_databases(data, database_url)
     await upgrade_all(control, metrics)
-    now, credentials = datetime.now(UTC), tuple(identity.new_secret(identity.NODE_PREFIX) for _ in range(nodes))
+    now, credentials = datetime.now(UTC), tuple(new_secret(NODE_PREFIX) for _ in range(nodes))
     async with control.write() as session:
         user = UserRow(name="bench", role="admin", created_at=now)
         session.add(user)
         await session.flush()
         key, _ = await identity.create_api_key(session, user, name="bench", role="admin", now=now, expires_at=None)
         for number, credential in enumerate(credentials):
-            digest = identity.hash_secret(credential)
+            digest = hash_secret(credential)
             joined = {"state": NodeState.JOINING, "state_since": now, "joined_at": now}
             session.add(NodeRow(name=f"node-{number:05d}", credential_hash=digest, **joined))
     await control.close()

@@ -158,6 +158,22 @@ async def test_an_offer_of_another_size_says_what_to_do(sent: Sent) -> None:
     assert (answer.status_code, answer.json()["code"]) == (409, "already_exists")
 
 
+async def test_the_same_folder_packed_by_another_zstd_takes_the_place_of_an_upload_that_broke_off(sent: Sent, services: Services) -> None:
+    """It was refused for an hour or two, though nobody sent the first one any more."""
+
+    async def wait_in_vain() -> None:
+        async with services.write() as session:
+            (await session.get_one(BundleRow, sent.packed.digest)).offered_at = services.now() - bundles.SENDING
+
+    await sent.offer()
+    await wait_in_vain()
+    assert (await sent.send(0)).json()["next_chunk"] == 1
+    assert (await sent.offer(bytes=1234)).status_code == 409, "somebody sends it"
+    await wait_in_vain()
+    answer = (await sent.offer(bytes=1234)).json()
+    assert (answer["bytes"], answer["next_chunk"]) == (1234, 0)
+
+
 async def test_only_digests_are_names(client: httpx.AsyncClient) -> None:
     for name in ("x", "F" * 64, "0" * 63, "..%2F" + "0" * 64):
         assert (await client.get(f"{BUNDLES}/{name}")).status_code in (400, 404)
@@ -234,6 +250,18 @@ async def test_one_that_never_arrived_goes_within_hours(sent: Sent, services: Se
     assert (await sent.client.get(sent.path)).status_code == 404
 
 
+async def test_one_pass_deletes_all_bundles_that_nothing_names(services: Services) -> None:
+    """It was 20 an hour."""
+    count, now = 2 * bundles.MOST_AT_ONCE + 1, services.now()
+    facts: dict[str, Any] = {"bytes": 1, "unpacked_bytes": 1, "files": 1, "created_by": "ada", "created_at": now, "offered_at": now}
+    async with services.write() as session:
+        for number in range(count):
+            await rows.add(session, BundleRow(digest=f"{number:064}", stored_at=now, **facts))
+    await StorageKeeper(services, pass_seconds=60.0).step_once(now + timedelta(days=2))
+    async with services.control.read() as session:
+        assert not await rows.unused(session, now + timedelta(days=2), now, count)
+
+
 @pytest.mark.parametrize("moment", ["unused", "drop_last_chunks"])
 async def test_one_that_is_offered_again_while_others_are_deleted_can_be_named(
     sent: Sent, services: Services, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -259,14 +287,36 @@ async def test_one_that_is_offered_again_while_others_are_deleted_can_be_named(
     assert (await sent.client.get(f"{sent.path}/content")).content == sent.data
 
 
-async def test_nodes_get_it_with_their_credential_alone(sent: Sent, connect: Connect, services: Services) -> None:
+async def test_nodes_with_ranks_of_its_jobs_get_it_with_their_credential_alone(sent: Sent, connect: Connect, services: Services) -> None:
+    """Any node's credential got any job's code: docs/deploy says that it reads that of the jobs which run there."""
     await sent.send_all()
     async with services.write() as session:
-        _, credential = await factories.create_node(session)
+        node, credential = await factories.create_node(session)
+        idle, of_idle = await factories.create_node(session, name="idle")
+        await factories.create_running_job(session, node, bundle=sent.packed.digest)
+        await factories.create_running_job(session, idle)
     async with connect(credential) as agent:
         assert (await agent.get(f"{BUNDLES_PATH}/{sent.packed.digest}")).content == sent.data
         assert (await agent.get(f"{BUNDLES_PATH}/{'0' * 64}")).status_code == 404
+    async with connect(of_idle) as agent:
+        assert (await agent.get(f"{BUNDLES_PATH}/{sent.packed.digest}")).status_code == 404
     assert (await sent.client.get(f"{BUNDLES_PATH}/{sent.packed.digest}")).status_code == 401
+
+
+async def test_two_bundles_are_told_apart_by_their_files(sent: Sent, tmp_path: Path) -> None:
+    """A comparison of two jobs showed two digests."""
+    await sent.send_all()
+    (tmp_path / "code" / "train.py").write_text("print(2)")
+    (tmp_path / "code" / "noise.bin").rename(tmp_path / "code" / "data.bin")
+    into = io.BytesIO()
+    other = Sent(sent.client, pack(list_files(tmp_path / "code"), into), into.getvalue())
+    await other.send_all()
+    answer = await sent.client.get(f"{other.path}/changes", params={"since": sent.packed.digest})
+    told = {"since": sent.packed.digest, "added": ["data.bin"], "removed": ["noise.bin"], "changed": ["train.py"], "count": 3}
+    assert answer.json() == told
+    same = (await sent.client.get(f"{sent.path}/changes", params={"since": sent.packed.digest})).json()
+    assert (same["added"], same["removed"], same["changed"], same["count"]) == ([], [], [], 0)
+    assert (await sent.client.get(f"{sent.path}/changes", params={"since": "0" * 64})).status_code == 404
 
 
 def tar_of(files: dict[str, bytes]) -> bytes:

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from paceline.api.core.context import Services
-from paceline.api.services.experiments.predictor import devices_of, predictor_of_trials
+from paceline.api.services.experiments.predictor import devices_of, predictor_of_trials, slot_memory_of
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import trial_slots
@@ -20,6 +20,18 @@ def test_devices_are_named_as_their_drivers_do() -> None:
     assert devices_of([node("cpu"), node("cpu")]) == {"cpu"}
     assert devices_of([node("cuda", "NVIDIA H100", "NVIDIA H100"), node("cuda", "NVIDIA A100")]) == {"NVIDIA H100", "NVIDIA A100"}
     assert devices_of([]) == set()
+
+
+def test_cpu_slots_of_several_agents_on_one_machine_share_its_memory() -> None:
+    def agent(hostname: str, slots: int, memory: int, device: str = "cpu", *cards: int) -> NodeRow:
+        gpus = [{"name": "A card", "memory_bytes": each} for each in cards]
+        return NodeRow(device=device, slots=slots, inventory={"hostname": hostname, "memory_bytes": memory, "gpus": gpus})
+
+    assert slot_memory_of([agent("one", 1, 48), agent("one", 3, 48)]) == 12
+    assert slot_memory_of([agent("one", 2, 64), agent("two", 1, 8)]) == 8
+    assert slot_memory_of([agent("one", 2, 64, "cuda", 24, 24), agent("one", 2, 64, "cuda", 24, 24)]) == 24
+    assert slot_memory_of([NodeRow(device="cpu", slots=1, id="n")]) is None
+    assert slot_memory_of([]) is None
 
 
 async def test_the_cost_model_knows_the_job_of_each_trial(services: Services) -> None:

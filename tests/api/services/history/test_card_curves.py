@@ -16,17 +16,22 @@ from fastapi import FastAPI
 from paceline.api.core.context import Services
 from paceline.api.services.experiments import slot_use
 from paceline.api.services.history.card_curves import within
+from paceline.api.services.history.card_holdings import CardHolding
+from paceline.api.services.history.card_usage import IDLE_SECONDS, use_of
+from paceline.api.services.nodes.node_metrics import TimeSpan
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.monitoring.packed import ReadingBucket
 from paceline.monitoring.points import MetricRecord, RankBatch
+from paceline.monitoring.readings import CARD_METRICS
 from tests import factories
 from tests.event_files import read_scalars
 from tests.readings import store
 
 SECONDS = 200
+HELD_SECONDS = SECONDS + 101
 GPUS = [{"index": index, "uuid": f"GPU-{index}", "name": "H200", "memory_bytes": 1} for index in (3, 5)]
 
 
@@ -40,10 +45,26 @@ def test_a_short_step_shows_the_reading_of_its_second_and_a_hole_stays_one() -> 
     ]
 
 
+@pytest.mark.parametrize(
+    ("held", "readings", "used", "idle"),
+    [
+        (IDLE_SECONDS, IDLE_SECONDS, 0.0, True),
+        (IDLE_SECONDS, IDLE_SECONDS, 6.0, False),
+        (IDLE_SECONDS, 10, 0.0, False),
+        (90, 90, 0.0, False),  # it loads its model
+    ],
+)
+def test_a_card_is_idle_after_five_minutes_of_rest_and_not_while_its_job_begins(held: int, readings: int, used: float, idle: bool) -> None:
+    holding = CardHolding(0, 1, "n", "node-a", 0, 3, TimeSpan(1000.0, 1000.0 + held), now=True)
+    units = round(used / CARD_METRICS["utilization_percent"].step)
+    found = use_of(holding, None, ReadingBucket(readings, readings * units, units, units))
+    assert (found.idle, found.utilization_percent) == (idle, used)
+
+
 @pytest.fixture
 async def job(app: FastAPI, services: Services) -> JobRow:
     """A job of two ranks on the cards 3 and 5 of one node, a step each two seconds. Card 3 draws 100 W and more each second, card 5 half."""
-    began = services.now() - timedelta(seconds=SECONDS + 60)
+    began = services.now() - timedelta(seconds=HELD_SECONDS)
     async with services.write() as session:
         node, _ = await factories.create_node(session, device="cuda", inventory={"gpus": GPUS})
         job = await factories.create_running_job(session, node, world_size=2)
@@ -118,11 +139,11 @@ async def test_usage_has_slot_hours_energy_and_names_the_idle_card(client: httpx
     answer = await client.get(f"/api/v1/training/jobs/{job.id}/usage")
     assert answer.status_code == 200, answer.text
     usage = answer.json()
-    assert usage["slot_hours"] == pytest.approx(2 * (SECONDS + 60) / 3600, rel=0.1)
+    assert usage["slot_hours"] == pytest.approx(2 * HELD_SECONDS / 3600, rel=0.1)
     first, second = usage["cards"]
     assert first["energy_joules"] == pytest.approx(199.5 * first["held_seconds"], rel=0.01)
     assert usage["energy_joules"] == pytest.approx(first["energy_joules"] + second["energy_joules"])
-    assert first["measured_ratio"] == pytest.approx(SECONDS / (SECONDS + 60), rel=0.1)
+    assert first["measured_ratio"] == pytest.approx(SECONDS / HELD_SECONDS, rel=0.1)
     assert (first["idle"], second["idle"]) == (False, True)
     assert second["utilization_percent"] == 0
 
@@ -164,7 +185,7 @@ async def test_the_usage_of_an_ended_job_does_not_shrink_when_ranks_of_earlier_g
         earlier = {"generation": 0, "world_size": 4, "started_at": now - timedelta(hours=10), "ended_at": now - timedelta(hours=1)}
         session.add(GenerationRow(job_id=job.id, store_token="t", **earlier))
     usage = (await client.get(path)).json()
-    assert usage["slot_hours"] == pytest.approx(4 * 9 + 2 * (SECONDS + 60) / 3600, rel=0.01)
+    assert usage["slot_hours"] == pytest.approx(4 * 9 + 2 * HELD_SECONDS / 3600, rel=0.01)
     assert (usage["energy_joules"], len(usage["cards"])) == (None, 2)
 
 

@@ -187,3 +187,16 @@ async def test_records_that_unfold_to_more_than_the_memory_are_not_read_at_once(
     assert second["error"] == "it is too large to be read along with those of other ranks; ask for rank=1 alone"
     assert [each["rank"] for each in found["parameters"][0]["ranks"]] == [0], "what fits is shown"
     assert len((await recorded.get("/5?rank=1"))["parameters"]) == 10
+
+
+async def test_records_of_many_tiny_parameters_are_counted_by_what_they_take_in_memory(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The objects of a parameter take 2,500 bytes, its text may have 100: a record of 6 MB took 150 MB, and one may have 64 MB."""
+    for rank in (0, 1):
+        recorded.leave(rank, *(parameter(str(number), shape=(), histogram=()) for number in range(100)))
+    await recorded.upload()
+    monkeypatch.setattr(gradients, "MOST_BYTES", 150 * gradients.PARAMETER_BYTES)
+    assert [each["state"] for each in (await recorded.get("/5"))["ranks"]] == ["ready", "failed"]
+    monkeypatch.setattr(gradients, "MOST_BYTES", 200 * gradients.PARAMETER_BYTES)
+    assert [each["state"] for each in (await recorded.get("/5"))["ranks"]] == ["ready", "ready"]

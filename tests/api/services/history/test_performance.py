@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from paceline.api.core.context import Services
 from paceline.api.services.history.performance import utilization
 from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import nodes as node_rows
 from paceline.monitoring.points import STEP_PARTS, MetricRecord, RankBatch
 from paceline.training.spec.job import JobSpec
 from tests import factories
@@ -83,6 +84,27 @@ async def test_mfu_comes_with_its_formula_and_the_peak(app: FastAPI, services: S
     assert mfu["peak_flops"] == 989.5e12
     assert mfu["formula"].startswith("6N + 12·l·d·t per token (PaLM, appendix B), N=3,279,104")
     assert (mfu["devices"], mfu["sources"]) == (["NVIDIA H100 80GB HBM3"], ["NVIDIA H100 datasheet, SXM5"])
+
+
+async def test_mfu_is_that_of_the_cards_that_the_job_ran_on_whatever_the_node_offers_now(
+    app: FastAPI, services: Services, client: httpx.AsyncClient
+) -> None:
+    """It changed with the order of --gpus, and went once the agent offered CPU slots."""
+    a100 = {"index": 1, "uuid": "GPU-1", "name": "NVIDIA A100-SXM4-80GB", "memory_bytes": 1}
+    job = await running(services, factories.job_spec(**GPT), device="cuda", inventory={"gpus": [H100, a100]})
+    await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=[step(1, 8 / 1000, mfu=0.25)])])
+    before = (await ask(client, job))["mfu"]
+    assert before["devices"] == ["NVIDIA H100 80GB HBM3"]
+    async with services.write() as session:
+        (node,) = await node_rows.present(session)
+        node.inventory = {"gpus": [a100, H100]}  # --gpus 1,0
+    assert (await ask(client, job))["mfu"] == before
+    async with services.write() as session:
+        (node,) = await node_rows.present(session)
+        node.device, node.inventory = "cpu", {"gpus": []}
+    after = (await ask(client, job))["mfu"]
+    assert (after["value"], after["peak_flops"]) == (0.25, None)
+    assert after["text"] == "25.0% of the GPUs that it ran on, as its ranks reported it, in bf16"
 
 
 async def test_what_a_rank_has_counted_stands_in_for_a_formula(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from paceline.api.core.context import Services
 from paceline.api.services.identity import first_start
+from paceline.api.settings import Settings
 from tests.conftest import Connect
 
 NOON = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
@@ -42,13 +44,41 @@ def test_the_port_is_that_of_the_command_line(command: list[str], port: int | No
     assert first_start.port_of(command) == port
 
 
+@pytest.mark.parametrize(
+    ("words", "host"),
+    [
+        ([], "127.0.0.1"),
+        (["--host", "0.0.0.0"], "127.0.0.1"),
+        (["--host", "10.0.0.1", "--host=127.0.0.1"], "127.0.0.1"),
+        (["--host=10.0.0.1"], "10.0.0.1"),
+        (["--host"], "127.0.0.1"),
+    ],
+)
+def test_the_address_is_one_that_it_listens_on(words: list[str], host: str) -> None:
+    """With `--host 10.0.0.1` the link led to loopback, where nothing listens."""
+    assert first_start.host_of(["serve", *words, "--port", "8000"]) == host
+
+
 async def test_the_link_names_the_port_that_uvicorn_listens_on(
-    services: Services, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    services: Services, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It was always 8000."""
     monkeypatch.setattr("sys.argv", ["uvicorn", "paceline.api.main:app", "--port", "9123"])
-    await first_start.welcome(replace(services, settings=services.settings.model_copy(update={"public_url": ""})))
+    (tmp_path / "index.html").touch()  # built: else the link is to the port of `npm run dev`
+    settings = services.settings.model_copy(update={"public_url": "", "dashboard": tmp_path})
+    await first_start.welcome(replace(services, settings=settings))
     assert "http://127.0.0.1:9123/login?token=" in capsys.readouterr().err
+
+
+def test_who_needs_no_link_is_told_an_address_where_a_dashboard_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """MOCK_DB named its own, which answered 503 where nothing was built."""
+    monkeypatch.setattr("sys.argv", ["uvicorn", "--port", "9123"])
+    settings = Settings(data=tmp_path, dashboard=tmp_path, public_url="")
+    assert first_start.dashboard_address(settings).startswith("http://localhost:3000, while npm run dev is at work")
+    (tmp_path / "index.html").touch()
+    assert first_start.dashboard_address(settings) == "http://127.0.0.1:9123"
+    public = settings.model_copy(update={"public_url": "https://paceline.example"})
+    assert first_start.dashboard_address(public) == "https://paceline.example"
 
 
 async def test_a_coordinator_whose_output_goes_to_a_log_prints_no_login_link(

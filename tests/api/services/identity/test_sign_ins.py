@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 from paceline.api.core import identity
 from paceline.api.core.context import Services
 from paceline.api.core.origin import device_of
+from paceline.credentials import hash_secret
 from tests import factories
 from tests.conftest import Connect
 
@@ -135,7 +136,7 @@ async def test_the_last_use_of_a_session_is_when_its_user_was_last_active(
 async def _caller(services: Services, browser: httpx.AsyncClient) -> identity.Caller:
     (secret,) = browser.cookies.values()
     async with services.control.read() as session:
-        caller = await identity.caller_of_session(session, identity.hash_secret(secret), services.now())
+        caller = await identity.caller_of_session(session, hash_secret(secret), services.now())
     assert caller is not None
     return caller
 

@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError
+from paceline.api.services.ingest import history_room
 from paceline.api.services.ingest import writer as writing
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.cluster.protocol import UPLOAD_PATH
@@ -20,6 +21,7 @@ from paceline.db.models.events import EventRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.models.metrics import LogLineRow, MetricRecordRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import ingest as repository
 from paceline.monitoring.points import HighWater, LogLine, MetricRecord, RankBatch, RankEvent
 from tests import factories
@@ -130,6 +132,57 @@ async def test_fifty_thousand_metric_names_leave_no_more_than_the_limit(
     assert [row.job_id for row in await told(services, "job.metric_names_full")] == [agent.job_id]
 
 
+async def test_events_without_end_leave_a_bounded_history(agent: Agent, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They filled the database that changes of state need, up to 256 KiB each."""
+    monkeypatch.setattr(history_room, "MAX_JOB_EVENTS", 5)
+    data = {"step": 1, "metrics": {f"m{n}" + "x" * 250: 1.0 for n in range(150)}, "more": "x" * 20_000}
+    events = [RankEvent(seq=seq, time=0.0, kind="evaluated", data=data) for seq in range(1, 21)]
+    directory = f"/c/{agent.job_id}/step-10.g1"
+    saved = {"directory": directory, "step": 10, "bytes": 5, "manifest_sha256": "a"}
+    unreadable = {"step": "x"}
+    events += [RankEvent(seq=21 + n, time=0.0, kind="checkpoint_committed", data=each) for n, each in enumerate((unreadable, saved))]
+
+    assert (await agent.upload(agent.batch(events=events)))[0].events == 22
+    evaluated = await told(services, "job.evaluated")
+    assert len(evaluated) == 5
+    assert {(len(row.data["metrics"]), row.data.keys() == {"rank", "step", "metrics"}) for row in evaluated} == {(100, True)}
+    assert max(len(json.dumps(row.data)) for row in evaluated) < 25_000
+    async with services.control.read() as session:
+        assert await checkpoint_rows.by_directory(session, directory) is not None
+    (warning,) = await told(services, "job.records_refused")
+    assert warning.data["count"] == 16
+    assert "The first: the job has 5 events: its history has no room" in warning.message
+
+
+async def test_failed_saves_recoveries_and_bad_losses_without_end_leave_a_bounded_history(
+    agent: Agent, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They had no limit: a rank filled the control database with them, on a nearly full disk as well."""
+    monkeypatch.setattr(history_room, "MAX_JOB_EVENTS", 2)
+    monkeypatch.setattr(history_room, "MAX_EVENTS_WITH_ESSENTIAL", 8)
+    carried = {"step": 1, "transfers": 0, "entered_at": 1.0, "joined_at": 1.0, "agreed_at": 1.0, "first_step_at": None}
+    bad = {"step": 61, "what": "not_finite", "act": "stop", "loss": "NaN"}
+    kinds: list[tuple[Any, dict[str, Any]]] = [
+        ("evaluated", {"step": 1}),
+        ("checkpoint_failed", {"step": 1, "reason": "no space left"}),
+        ("checkpoint_restored", {"step": 1, "directory": "/c/x"}),
+        ("carried_on", carried),
+        ("bad_loss", bad),
+    ]
+    events = [RankEvent(seq=1 + n, time=0.0, kind=kind, data=data) for n, (kind, data) in enumerate(kinds * 20)]
+    assert (await agent.upload(agent.batch(events=events[:50])))[0].events == 50
+    assert (await agent.upload(agent.batch(events=events)))[0].events == 100
+
+    async with services.control.read() as session:
+        types = [row.type for row in await session.scalars(select(EventRow).where(EventRow.job_id == agent.job_id).order_by(EventRow.seq))]
+        job = await session.get_one(JobRow, agent.job_id)
+    essential = ["checkpoint.failed", "checkpoint.restored", "job.carried_on", "job.loss_not_finite"]
+    assert types == ["job.evaluated", *essential, "job.evaluated", *essential[:3], "job.history_full", "job.records_refused"]
+    (full,) = await told(services, "job.history_full")
+    assert "the job has 8 events: its history has no room for more failed saves" in full.message
+    assert (job.progress or {})["bad_loss"]["act"] == "stop", "it is acted on without an entry"
+
+
 async def test_an_event_that_always_fails_holds_up_its_rank_for_five_uploads_only(agent: Agent, app: FastAPI, services: Services) -> None:
     applied: list[int] = []
 
@@ -166,9 +219,12 @@ async def test_strangers_without_end_leave_one_short_event_a_minute(agent: Agent
     assert warning.data["places"] == 20
 
 
-async def test_an_upload_that_waits_too_long_leaves_the_queue(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "most"), [("MAX_QUEUED_RECORDS", 10), ("MAX_QUEUED_BYTES", 150)])
+async def test_an_upload_that_waits_too_long_leaves_the_queue(
+    services: Services, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
     monkeypatch.setattr(writing, "STORE_SECONDS", 0.05)
-    monkeypatch.setattr(writing, "MAX_QUEUED_RECORDS", 10)
+    monkeypatch.setattr(writing, limit, most)
     writer = MetricsWriter(services.metrics, services.bus, services.now)  # nobody runs it: the database is stuck
     batch = RankBatch(job_id="j", generation=1, rank=0, logs=[LogLine(seq=n, time=0.0, level="info", text="") for n in range(1, 9)])
     waiting = asyncio.create_task(writer.store([batch], bytes=100))

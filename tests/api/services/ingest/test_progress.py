@@ -14,6 +14,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.loops import scheduler
 from paceline.api.services.checkpoints.checkpoints import not_finite_since
+from paceline.api.services.ingest import history_room
 from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.specs.script_stops import stop_of
@@ -164,6 +165,22 @@ async def test_a_spike_of_a_script_is_an_event_once_for_an_episode_and_a_notice_
     assert (await told(client, job))[0]["bad_loss"] is None
 
 
+async def test_spikes_of_a_script_without_end_leave_a_bounded_history(
+    services: Services, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_room, "MAX_EVENTS_WITH_ESSENTIAL", 2)
+    job = await running(services)
+    losses = [9.0 if step % 100 == 0 else 1.0 for step in range(1, 501)]
+    records = [MetricRecord(seq=n, step=n, time=services.now().timestamp(), values={"loss": loss}) for n, loss in enumerate(losses, 1)]
+    keeper = ProgressKeeper(services)
+    for first in range(0, 500, 50):
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=records[first : first + 50]))
+        await keeper.flush()
+    progress, events = await told(client, job)
+    assert [event["data"]["step"] for event in events] == [100, 200]
+    assert progress["bad_loss"]["what"].startswith("the loss of step 500 is a spike")
+
+
 async def test_what_a_trainer_of_ours_tells_of_itself_is_not_told_again(services: Services, client: httpx.AsyncClient) -> None:
     job = await running(services, factories.job_spec().model_dump(mode="json"))
     await tell(ProgressKeeper(services), job, [(10, 1.0), (11, "NaN")])
@@ -281,3 +298,23 @@ async def test_the_best_losses_are_kept_over_generations_and_restarts(services: 
     progress, _ = await told(client, job)
     names = ("loss", "best_loss", "eval_loss", "best_eval_loss")
     assert [progress[name] for name in names] == [1.8, 1.5, 2.7, 2.5]
+
+
+async def test_the_progress_has_what_a_second_record_of_the_newest_step_tells(services: Services, client: httpx.AsyncClient) -> None:
+    """An evaluation is a record of its own at the step before it: the progress of no job had its loss."""
+    job = await running(services)
+    keeper = ProgressKeeper(services)
+    records: list[tuple[int, dict[str, Any]]] = [
+        (1, {"loss": 2.0, "samples_per_second": 100.0}),
+        (1, {"eval_loss": 2.5}),
+        (2, {"samples_per_second": 50.0}),
+        (2, {"loss": 1.5, "samples_per_second": 400.0, "mfu": 0.25}),
+        (0, {"loss": 9.0, "eval_loss": 9.0, "mfu": 0.75}),  # late
+    ]
+    for seq, (step, values) in enumerate(records, 1):
+        record = MetricRecord(seq=seq, step=step, time=services.now().timestamp(), values=values)
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=[record]))
+    await keeper.flush()
+    progress, _ = await told(client, job)
+    assert [progress[name] for name in ("step", "loss", "eval_loss", "mfu")] == [2, 1.5, 2.5, 0.25]
+    assert progress["samples_per_second"] == pytest.approx(2 / (1 / 100 + 1 / 50))  # one rate a step

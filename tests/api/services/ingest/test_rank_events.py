@@ -13,6 +13,7 @@ from paceline.api.core.identity import SYSTEM
 from paceline.api.schemas.checkpoints import RestoreRequest
 from paceline.api.services.checkpoints import checkpoints
 from paceline.api.services.ingest import rank_events
+from paceline.api.services.ingest.history_room import HistoryRoom
 from paceline.api.services.jobs import jobs
 from paceline.api.services.jobs.notices import Notices
 from paceline.api.services.lifecycle import job_lifecycle
@@ -41,9 +42,9 @@ class Story:
 
     async def tell(self, kind: Any, data: dict[str, Any], *, generation: int = 2, rank: int = 0) -> None:
         self.told += 1
-        event = RankEvent(seq=self.told, time=1_795_000_000.0, kind=kind, data=data)
+        event, room = RankEvent(seq=self.told, time=1_795_000_000.0, kind=kind, data=data), HistoryRoom(self.services.disk)
         async with self.services.write() as session:
-            await rank_events.apply(session, self.node, RankBatch(job_id=self.job.id, generation=generation, rank=rank), event)
+            await rank_events.apply(room, session, self.node, RankBatch(job_id=self.job.id, generation=generation, rank=rank), event)
 
     def folder(self, generation: int = 2) -> str:
         return f"/c/{self.job.id}/step-10.g{generation}"
@@ -270,6 +271,16 @@ async def test_what_a_ranks_code_lost_is_told_and_its_texts_are_cut(story: Story
         (row,) = await event_rows.after(session, 0, limit=100)
     assert row.message.startswith("metric names of rank 3 are dropped, for example xxx")
     assert len(row.message) < 1_000
+
+
+async def test_what_many_ranks_drop_is_one_event_of_each_kind(story: Story) -> None:
+    """Each process of each rank told of it: hundreds of events of one job said the same."""
+    data = {"what": "metric names", "count": 7, "reason": "over 1000 distinct names", "example": "x"}
+    for generation, rank in ((1, 0), (1, 1), (2, 0), (2, 63)):
+        await story.tell("data_dropped", data, generation=generation, rank=rank)
+    assert await story.events() == [("rank.data_dropped", "over 1000 distinct names")]
+    await story.tell("data_dropped", data | {"what": "events", "reason": "full"}, rank=5)
+    assert [cause for _, cause in await story.events()] == ["over 1000 distinct names", "full"]
 
 
 async def test_a_scripts_newest_file_is_in_its_progress_and_told_once(story: Story) -> None:

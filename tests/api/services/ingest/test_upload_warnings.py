@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from sqlalchemy import select
 
 from paceline.api.core.context import Services
+from paceline.api.services.ingest import upload_warnings
+from paceline.api.services.ingest.upload_warnings import Remembered
 from paceline.cluster.agent.upload.records import note_of
 from paceline.db.models.events import EventRow
 from paceline.db.models.metrics import MetricRecordRow
@@ -36,3 +39,12 @@ async def test_a_users_thousand_names_leave_room_for_the_trainers_loss(agent: Ag
     async with services.metrics.read() as session:
         values = await session.scalar(select(MetricRecordRow.values).order_by(MetricRecordRow.seq.desc()).limit(1))
     assert msgspec.json.decode(values or "") == {"loss": 0.5}
+
+
+def test_what_is_remembered_of_warnings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload_warnings, "MAX_REMEMBERED", 3)
+    known = Remembered()
+    for number in range(10):
+        known.note(number, float(number))
+    assert len(known) == 3
+    assert [known.when(number) for number in (6, 7, 8, 9)] == [None, 7.0, 8.0, 9.0]

@@ -12,11 +12,12 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
+from paceline.api.services.ingest import uploads
 from paceline.api.services.ingest.rank_events import DROPPED_CHARACTERS
 from paceline.api.services.nodes import joining
 from paceline.api.services.storage import rollups
 from paceline.api.services.storage.keeping import DeletionPace
-from paceline.cluster.protocol import JOIN_PATH, UPLOAD_PATH
+from paceline.cluster.protocol import JOIN_PATH, UPLOAD_PATH, RankKey
 from paceline.db.models.events import EventRow
 from paceline.db.models.identity import JoinTokenRow
 from paceline.db.models.jobs import JobRow
@@ -137,6 +138,14 @@ async def test_an_event_that_cannot_be_applied_is_not_acknowledged_but_the_rest_
     assert applied == [1, 2, 0, 3, 4]
 
 
+async def test_the_tries_of_events_are_remembered_of_the_newest_only(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "MAX_REMEMBERED_TRIES", 3)
+    door = app.state.upload_door
+    places = [RankKey("job", 1, rank) for rank in range(5)]
+    assert not any(door._gives_up(place, 1, ValueError("never")) for place in places)
+    assert [place for place, _ in door._tries] == places[2:]
+
+
 async def test_progress_follows_rank_0_and_keeps_what_others_wrote(agent: Agent, app: Any, services: Services) -> None:
     async with services.write() as session:
         (await session.get_one(JobRow, agent.job_id)).progress = {"last_checkpoint_step": 10}
@@ -163,7 +172,7 @@ async def test_joining_takes_a_token_once(connect: Connect, services: Services) 
         assert (taken.status_code, taken.json()["code"]) == (409, "name_taken")
         assert (await client.post(JOIN_PATH, json={"token": tokens[1], "name": "n2"})).status_code == 201
     async with connect(joined.json()["credential"]) as node:
-        assert (await node.post(UPLOAD_PATH, content=b'{"batches":[]}')).json() == {"acknowledged": []}
+        assert (await node.post(UPLOAD_PATH, content=b'{"batches":[]}')).json() == {"acknowledged": [], "passes_gone": True}
     async with services.control.read() as session:
         assert all(row.used_at for row in await session.scalars(select(JoinTokenRow)))
 

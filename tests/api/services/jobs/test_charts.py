@@ -115,3 +115,10 @@ async def test_a_viewer_sees_charts_and_a_member_changes_those_of_others(
     async with connect(members) as member:
         changed = await member.put(f"{CHARTS}/{chart['id']}", json={"name": "Mel's", "definition": {"metrics": ["loss"]}})
         assert (changed.status_code, changed.json()["updated_by"]) == (200, "mel")
+
+
+async def test_the_audit_says_who_deleted_a_chart(client: httpx.AsyncClient) -> None:
+    chart = await create(client, "Losses")
+    await client.delete(f"{CHARTS}/{chart['id']}")
+    (told,) = (await client.get("/api/v1/audit", params={"action": "chart"})).json()["items"]
+    assert (told["action"], told["message"]) == ("chart.deleted", "admin deleted the chart Losses of project vision")

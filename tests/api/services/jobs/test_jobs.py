@@ -46,6 +46,6 @@ async def test_nodes_are_told_which_jobs_ended_days_ago(services: Services, conn
     asked = {"job_ids": [paused.id, just.id, long_ago.id, "deleted"], "seconds_ago": timedelta(days=4).total_seconds()}
     async with connect(key) as agent:
         answer = await agent.post(ENDED_JOBS_PATH, json=asked)
-        refused = await agent.post(ENDED_JOBS_PATH, json=asked | {"job_ids": ["with\0nul"]})
+        refused = [await agent.post(ENDED_JOBS_PATH, json=asked | {"job_ids": [name]}) for name in ("with\0nul", "newline\n")]
     assert msgspec.json.decode(answer.content, type=EndedJobs).job_ids == (long_ago.id, "deleted")
-    assert refused.status_code == 422
+    assert [each.status_code for each in refused] == [422, 422]

@@ -64,3 +64,20 @@ async def test_a_name_that_an_address_cannot_carry_is_refused_with_its_limit(cli
     limit = "1 to 64 characters; no '/', no '\\', no control characters, not only dots"
     assert refused.json()["detail"].endswith(f"use {limit}")
     assert (await client.get(VIEWS)).json() == []
+
+
+async def test_the_audit_says_who_changed_and_who_deleted_a_view(client: httpx.AsyncClient, connect: Connect, services: Services) -> None:
+    async with services.write() as session:
+        key = (await factories.create_user(session, name="ann", role="member"))[1]
+    async with connect(key) as ann:
+        await ann.put(f"{VIEWS}/mine", json={"query": "user=ann"})
+    await client.put(f"{VIEWS}/mine", json={"query": ""})
+    await client.delete(f"{VIEWS}/mine")
+    told = (await client.get("/api/v1/audit", params={"action": "view"})).json()["items"]
+    assert [(each["action"], each["user_name"], each["message"]) for each in told] == [
+        ("view.deleted", "admin", "admin deleted the view mine of ann"),
+        ("view.saved", "admin", "admin changed the view mine of ann"),
+        ("view.saved", "ann", "ann saved the view mine"),
+    ]
+    events = (await client.get("/api/v1/events")).json()["items"]
+    assert {"name": "mine", "query": "", "former_query": "user=ann"} in [each["data"] for each in events]

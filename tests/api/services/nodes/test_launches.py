@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from dataclasses import replace
 from typing import Any
 
 import httpx
+import pytest
 
 from paceline.api.core.context import Services
-from paceline.api.services.nodes import scaling
+from paceline.api.core.identity import SYSTEM
+from paceline.api.services.nodes import launches, scaling
 from paceline.cluster.autoscaling.decisions import LaunchNodes
 from paceline.db.repositories import provisioning
+from tests.api.loops.test_retention import UNTIL_SECONDS, waits_for_a_lock
 from tests.conftest import BASE_URL
 
 NODES, POOLS = "/api/v1/cluster/nodes", "/api/v1/cluster/pools"
@@ -60,3 +64,15 @@ async def test_a_printed_command_can_be_typed_whatever_its_labels_are(client: ht
     given = [words[at + 1] for at, word in enumerate(words) if word == "--label"]
     assert given == ["owner=o'neill", "pool=lab", "site=rack 3; echo hi"]
     assert words[words.index("--slots") + 1] == "2"
+
+
+@pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
+async def test_a_pool_is_not_deleted_while_a_node_of_it_is_asked_for(client: httpx.AsyncClient, services: Services) -> None:
+    """The node joined a pool that was not there any more: nothing drained it, and nobody was told of it."""
+    await apply(client)
+    async with services.write() as session:
+        await launches.request_of_pool(session, "lab", 1, "", SYSTEM, "a job waits", services.now())
+        deleting = asyncio.create_task(client.delete(f"{POOLS}/lab"))
+        await waits_for_a_lock(services)
+    answer = await asyncio.wait_for(deleting, UNTIL_SECONDS)
+    assert (answer.status_code, answer.json()["code"]) == (409, "pool_in_use")

@@ -7,11 +7,15 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from paceline.api.core.context import Services
+from paceline.api.services.nodes import node_metrics
 from paceline.api.services.storage import readings
 from paceline.api.services.storage.keeping import DeletionPace
 from paceline.db.models.nodes import NodeRow
+from paceline.db.models.readings import NodeReadingRollupRow, NodeReadingRow
+from paceline.monitoring.readings import metrics_of
 from tests.readings import store
 
 NOW = datetime.now(UTC)
@@ -49,7 +53,7 @@ async def test_the_last_hour_of_everything_that_was_read(client: httpx.AsyncClie
         (1, None, "power_watts", "W"),
         (None, "eth0", "sent_bytes_per_second", "B/s"),
     ]
-    assert found["bucket_seconds"] >= 10
+    assert found["bucket_seconds"] == 10  # the finest roll-up, which has 360 buckets in an hour
     assert found["first_time"] == pytest.approx(start_time())
     assert found["last_time"] == pytest.approx(start_time() + 599)
     assert found["curves"][2]["mean"] == [2048.0] * len(found["curves"][2]["times"])
@@ -61,7 +65,7 @@ async def test_extremes_survive_every_resolution(
     client: httpx.AsyncClient, services: Services, busy_node: NodeRow, buckets: int, rolled_up: bool
 ) -> None:
     if rolled_up:
-        await readings.roll_up_all(services, DeletionPace.of(30.0))
+        await readings.roll_up_all(services, DeletionPace.of(30.0), NOW)
     since = datetime.fromtimestamp(start_time(), UTC).isoformat()
     until = datetime.fromtimestamp(start_time() + 599, UTC).isoformat()
     found = await get(client, busy_node, names="power_watts", cards="1", buckets=buckets, since=since, until=until)
@@ -71,10 +75,32 @@ async def test_extremes_survive_every_resolution(
     assert curve["times"] == sorted(curve["times"])
 
 
+@pytest.mark.parametrize("rolled_up", [False, True])
+async def test_rows_that_cannot_be_read_are_a_gap_in_the_curves(
+    client: httpx.AsyncClient, services: Services, busy_node: NodeRow, rolled_up: bool
+) -> None:
+    if rolled_up:
+        await readings.roll_up_all(services, DeletionPace.of(30.0), NOW)
+    whole = (await get(client, busy_node, names="power_watts", buckets=2_000))["curves"][0]
+    async with services.metrics.write() as session:
+        await session.execute(update(NodeReadingRow).where(NodeReadingRow.first_time < start_time() + 300).values(data=b"damaged"))
+        await session.execute(update(NodeReadingRollupRow).where(NodeReadingRollupRow.seconds == 10).values(data=b"damaged"))
+    found = (await get(client, busy_node, names="power_watts", buckets=2_000))["curves"]
+    assert [len(curve["times"]) / len(whole["times"]) for curve in found] == ([] if rolled_up else [pytest.approx(0.5, abs=0.05)])
+
+
+async def test_a_stored_metric_of_a_later_version_is_left_out(
+    client: httpx.AsyncClient, busy_node: NodeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_metrics, "metrics_of", lambda subject: {} if subject == "host" else metrics_of(subject))
+    found = await get(client, busy_node)
+    assert [curve["name"] for curve in found["curves"]] == ["power_watts", "sent_bytes_per_second"]
+
+
 async def test_old_ranges_come_from_roll_ups_and_new_readings_beside_them_are_added(
     client: httpx.AsyncClient, services: Services, busy_node: NodeRow
 ) -> None:
-    await readings.roll_up_all(services, DeletionPace.of(30.0))
+    await readings.roll_up_all(services, DeletionPace.of(30.0), NOW)
     await store(services, busy_node.id, start_time() + 600, {"gpu:1": {"power_watts": [900.0] * 5}})
     since = (NOW - timedelta(days=2)).isoformat()
     found = await get(client, busy_node, names="power_watts", since=since, buckets=2_000)

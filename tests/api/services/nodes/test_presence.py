@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 from sqlalchemy import update
 
@@ -13,6 +14,7 @@ from paceline.api.core.context import Services
 from paceline.api.loops.nodes import NodeWatch
 from paceline.api.services.nodes.presence import Heartbeats
 from paceline.api.services.scheduling.assignment_watch import AssignmentWatch
+from paceline.cluster.agent.vitals import UNKNOWN_HOST
 from paceline.cluster.protocol import Heartbeat, HostSample
 from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
@@ -64,6 +66,16 @@ async def test_heartbeats_of_many_nodes_are_one_transaction(services: Services) 
         assert (node.heartbeat_at, node.backlog, node.clock_skew) == (LATER, 2, 1.0)
         assert node.last_sample is not None
         assert (node.last_sample["host"]["cpu_percent"], node.last_sample["gpu_error"]) == (50.0, "no GPU")
+
+
+async def test_a_machine_that_its_agent_could_not_read_has_no_readings_in_place_of_zeros(services: Services) -> None:
+    (node_id,) = await create(services, NodeState.READY)
+    heartbeats = Heartbeats(services)
+    heartbeats.note(node_id, msgspec.structs.replace(beat(), host=UNKNOWN_HOST), LATER)
+    await heartbeats.flush()
+    (node,) = await rows(services, [node_id])
+    assert node.last_sample is not None
+    assert node.last_sample["host"] is None
 
 
 async def test_heartbeats_that_are_held_up_do_not_look_like_a_slow_clock(services: Services) -> None:

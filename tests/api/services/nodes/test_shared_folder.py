@@ -92,8 +92,8 @@ def test_a_gang_has_nodes_of_one_device() -> None:
         refuse_apart(job(), [*nodes("a", "b", device="cuda"), *nodes("a")])
 
 
-async def test_a_plan_warns_of_the_very_nodes_that_it_would_take(client: httpx.AsyncClient, services: Services) -> None:
-    """It is not refused: when the busy one is free again, two nodes share a folder."""
+async def test_a_job_waits_for_the_nodes_that_share_a_folder(client: httpx.AsyncClient, services: Services) -> None:
+    """It was placed on two that do not, and failed there. When the busy one is free again, two nodes share a folder."""
     async with services.write() as session:
         for name, disk in (("busy", "a"), ("free", "a"), ("far", "b")):
             node, _ = await factories.create_node(session, name=name, slots=1, inventory={"checkpoint_disk": disk})
@@ -101,8 +101,12 @@ async def test_a_plan_warns_of_the_very_nodes_that_it_would_take(client: httpx.A
                 await factories.create_running_job(session, node)
     answer = await client.post("/api/v1/training/plan", json=job().model_dump(mode="json"))
     assert answer.status_code == 200, answer.text
-    (told,) = [words for words in answer.json()["warnings"] if "default folder" in words]
-    assert told.startswith("it would run on far, free, which do not share their default folder for checkpoints")
+    assert answer.json()["placement"] is None
+    pending = answer.json()["pending"]
+    assert pending["code"] == "slots_taken"
+    assert "where nodes share their default folder for checkpoints; the free ones do not" in pending["text"]
+    body = job(checkpoint={"directory": "/mnt/shared/run"}).model_dump(mode="json")
+    assert (await client.post("/api/v1/training/plan", json=body)).json()["placement"] is not None
 
 
 async def test_it_is_refused_where_it_is_submitted_and_where_it_is_planned(client: httpx.AsyncClient, services: Services) -> None:

@@ -13,6 +13,7 @@ import pytest
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.loops.deliveries import Courier
+from paceline.api.loops.due_looks import DueLooks
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.notifications import facts
 from paceline.api.settings import Settings
@@ -97,7 +98,7 @@ class News:
     async def deliver(self, now: datetime | None = None) -> None:
         """Take one step of the delivery loop."""
         now = now or self.now
-        await Courier(self.at(now)).step_once(now)
+        await Courier(self.at(now), DueLooks(self.at(now))).step_once(now)
 
     @staticmethod
     def _good(answer: httpx.Response) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from paceline.api.loops.deliveries import Courier
+from paceline.api.loops.due_looks import DueLooks
 from paceline.api.services.notifications import deliveries, outcomes
 from paceline.cluster.history.delivery_pace import MOST_ATTEMPTS, ONE_EVERY
 from paceline.db.repositories import notifications as rows
@@ -114,7 +115,7 @@ async def test_two_couriers_at_once_send_once(failing: News) -> None:
         await failing.end(await failing.job(f"j-{n}"))
     await failing.read()
     services = failing.at(START)
-    await asyncio.gather(*(Courier(services).step_once(START) for _ in range(4)))
+    await asyncio.gather(*(Courier(services, DueLooks(services)).step_once(START) for _ in range(4)))
     assert len(failing.receiver.received) == 3
     assert len(set(failing.receiver.titles)) == 3
 
@@ -219,6 +220,29 @@ async def test_a_channel_that_is_away_does_not_hold_up_the_others(failing: News)
     assert len(failing.receiver.received) == 6
     dead = await failing.deliveries(channel="dead")
     assert sorted(each["attempts"] for each in dead) == [0, 0, 0, 0, 1], "the others wait with the first"
+
+
+async def test_after_a_clock_that_was_ahead_is_set_back_messages_go_at_once(failing: News) -> None:
+    """The channel was silent until that time had come again, for new messages too."""
+    failing.receiver.answers = [Answer(500, b"")]
+    await failing.deliver(START + 720 * HOUR)
+    assert (await only(failing))[:2] == ("pending", 1)
+    await failing.end(await failing.job("second"))
+    await failing.read(START)
+    await failing.deliver(START)
+    assert {each["state"] for each in await failing.deliveries()} == {"delivered"}
+    assert len(failing.receiver.received) == 3
+
+
+async def test_tokens_grow_after_a_clock_that_was_ahead_is_set_back(failing: News) -> None:
+    async with failing.services.write() as session:
+        channel = await rows.channel(session, "hook")
+        assert channel is not None
+        channel.tokens, channel.tokens_at = 0.0, START + 720 * HOUR
+    await failing.deliver(START)
+    assert failing.receiver.received == []
+    await failing.deliver(START + ONE_EVERY + SECOND)
+    assert (await only(failing))[0] == "delivered"
 
 
 async def test_slack_gets_its_form_and_nothing_becomes_a_mention(news: News) -> None:

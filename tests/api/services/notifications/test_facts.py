@@ -7,12 +7,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
 from paceline.api.core.identity import SYSTEM
 from paceline.api.services.ingest.bad_losses import BadLossReport, LossReporter, record_bad_loss
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.notifications import facts
 from paceline.api.settings import Settings
+from paceline.db.models.events import EventRow
 from paceline.db.repositories import notifications as rows
 from paceline.db.session import open_databases
 from tests import factories
@@ -182,3 +184,21 @@ async def test_a_good_end_says_how_far_it_came_and_a_decision_is_not_said_twice(
     assert said["never-ran"]["title"] == "Job never-ran was cancelled"
     assert said["lost"]["details"]["What follows"] == "the last of 3 restarts is used up"
     assert "What follows" not in said["bare"]["details"]
+
+
+async def test_an_event_that_cannot_be_read_keeps_no_other_from_being_told(news: News, caplog: pytest.LogCaptureFixture) -> None:
+    """The cursor stayed before it, and no fact of any job was told any more: one event of a later version was enough."""
+    caplog.set_level("CRITICAL")
+    await news.channel()
+    await news.rule("failed", "finished")
+    bad = await news.job("bad")
+    for to in ("of a later version", "of another"):
+        await news.end(bad, to)
+    await news.end(await news.job("good"))
+    await news.end(bad, "completed")
+    await news.read()
+    assert [(each["title"].split()[1], each["event"]) for each in await news.deliveries()] == [("good", "failed"), ("bad", "finished")]
+    async with news.services.control.read() as session:
+        (told,) = (await session.scalars(select(EventRow).where(EventRow.type == "job.held_up"))).all()
+    assert told.job_id == bad.id
+    assert told.message.startswith("held up: cannot send notifications of its events: ValueError: ")

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from paceline.api.core.disk import DiskWatch
+from paceline.api.errors import ProblemError
+from paceline.api.loops.due_looks import DueLooks
 from paceline.api.loops.notifications import NotificationWatch
 from paceline.api.schemas.goodput import Goodput
 from paceline.api.services.notifications import looks
 from paceline.cluster.states import JobState
+from paceline.db.models.events import EventRow
 from paceline.db.repositories import notifications as rows
 from tests.api.services.notifications.conftest import NEWS, News
 from tests.factories import START
@@ -104,10 +108,13 @@ class ScriptedReads:
 
     goodput: dict[str, float | None] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    errors: dict[str, Exception] = field(default_factory=dict)
 
     async def get(self, question: Any, now: Any) -> Goodput:
         (job_id,) = question.job_ids
         self.asked.append(job_id)
+        if job_id in self.errors:
+            raise self.errors[job_id]
         value = self.goodput.get(job_id)
         return Goodput(
             job_id=job_id, goodput=value, text=f"{value:.1%} of the time" if value is not None else "no step", since=START, until=START, wall_seconds=1,
@@ -203,10 +210,23 @@ async def test_the_loop_reads_the_history_and_looks_around(news: News, reads: Sc
     await news.job("waits", JobState.QUEUED)
     slow = await news.job("slow", started_at=START)
     reads.goodput[slow.id] = 0.2
-    watch = NotificationWatch(news.services, reads)  # type: ignore[arg-type]
+    watch = NotificationWatch(news.services, reads, DueLooks(news.services))  # type: ignore[arg-type]
     await watch.step_once(START + 60 * MINUTE)
     await watch.step_once(START + 60 * MINUTE)
     assert sorted(title.split()[1] for title in await titles(news)) == ["fails", "slow", "waits"]
+
+
+async def test_the_loop_looks_around_at_once_after_the_clock_was_set_back(news: News, reads: ScriptedReads) -> None:
+    """A coordinator that had started a day ahead told of no queue, no disk and no lost goodput for that day."""
+    await news.channel()
+    await news.rule("queued_long", "goodput_low")
+    watch = NotificationWatch(news.services, reads, DueLooks(news.services))  # type: ignore[arg-type]
+    await watch.step_once(START + timedelta(days=1))
+    await news.job("waits", JobState.QUEUED)
+    slow = await news.job("slow", started_at=START)
+    reads.goodput[slow.id] = 0.2
+    await watch.step_once(START + 60 * MINUTE)
+    assert sorted(title.split()[1] for title in await titles(news)) == ["slow", "waits"]
 
 
 async def test_many_waiting_jobs_of_another_project_do_not_hide_one(news: News, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,3 +242,29 @@ async def test_many_waiting_jobs_of_another_project_do_not_hide_one(news: News, 
         await looks.at_queue(news.services, START + (40 + minute) * MINUTE)
         counts.append(len(await titles(news)))
     assert counts == [2, 4, 5, 5]
+
+
+async def test_a_job_whose_goodput_cannot_be_computed_keeps_no_other_from_being_told(
+    news: News, reads: ScriptedReads, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those behind it had no turn in this look, nor in any other, as long as there were no more than one look takes."""
+    caplog.set_level("CRITICAL")
+    await news.channel()
+    await news.rule("goodput_low", goodput_below=0.8)
+    bad, good = sorted([await news.job(name, started_at=START) for name in ("a", "b")], key=lambda job: job.id)
+    reads.goodput = {bad.id: 0.5, good.id: 0.5}
+    reads.errors[bad.id] = KeyError("planned")
+    look = looks.GoodputLook(news.services, reads)  # type: ignore[arg-type]
+    for minute in (20, 21):
+        await look.look(START + minute * MINUTE)
+    assert [each["job_id"] for each in await news.deliveries()] == [good.id]
+    async with news.services.control.read() as session:
+        told = list(await session.scalars(select(EventRow.job_id).where(EventRow.type == "job.held_up")))
+    assert told == [bad.id]
+    reads.errors[bad.id] = ProblemError("busy", "users' questions come first")
+    await look.look(START + 22 * MINUTE)
+    assert reads.asked[-1] == bad.id, "the next look tries again"
+    del reads.errors[bad.id]
+    await look.look(START + 23 * MINUTE)
+    assert [each["job_id"] for each in await news.deliveries()] == [good.id, bad.id]
+    assert news.services.troubles.held_up("job") == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from paceline.api.services.specs.job_views import USEFUL, USEFUL_STEPS, describe_failure, join_failures_of, report_of, stall_of
+from paceline.api.services.specs.job_views import USEFUL, USEFUL_STEPS, describe_failure, join_failures_of, report_of, stall_of, stepless
 from paceline.cluster.states import RankState
 from paceline.db.models.jobs import GenerationRow, RankRow
 from tests.factories import START
@@ -64,3 +64,15 @@ def test_a_report_that_cannot_be_read_still_says_that_the_rank_failed() -> None:
     assert (report.kind, report.rank) == ("exit", 0)
     assert "cannot be read" in report.message
     assert stall_of(RankRow(stall={"step": "x"})) is None
+
+
+def generation(start_step: int, *, first_step: bool = False) -> GenerationRow:
+    return GenerationRow(start_step=start_step, first_step_at=START if first_step else None)
+
+
+def test_generations_without_a_step_are_counted_back_to_the_last_that_made_one() -> None:
+    assert stepless([generation(7), generation(7), generation(7)]) == 3
+    assert stepless([generation(7), generation(7), generation(5, first_step=True), generation(5)]) == 2
+    assert stepless([generation(7, first_step=True), generation(7)]) == 0
+    assert stepless([generation(7), generation(5), generation(5)]) == 1, "its steps were told too late to be noted with it"
+    assert stepless([generation(0), generation(7), generation(7)]) == 3, "all have gone back to a checkpoint"

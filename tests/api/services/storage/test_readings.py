@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from paceline.api.core.context import Services
 from paceline.api.services.ingest.readings import ReadingsWriter
 from paceline.api.services.storage import readings
 from paceline.api.services.storage.keeping import DeletionPace
 from paceline.cluster.history.node_readings import READING_LEVELS, READING_ROW_BYTES, KeepReadings
+from paceline.db.models.events import EventRow
 from paceline.db.models.readings import NodeReadingRollupRow, NodeReadingRow
 from paceline.db.repositories import readings as reading_rows
 from paceline.db.repositories import storage
@@ -49,7 +52,7 @@ async def rolled(services: Services, level: int, node_id: str = "n") -> Buckets:
 
 
 async def refresh(services: Services) -> bool:
-    return await readings.roll_up_all(services, DeletionPace.of(30.0))
+    return await readings.roll_up_all(services, DeletionPace.of(30.0), NOW)
 
 
 async def test_each_reading_is_in_every_level_once_also_when_it_comes_late(services: Services) -> None:
@@ -113,3 +116,39 @@ async def test_when_there_is_too_much_old_seconds_go_first_and_recent_ones_stay(
     assert await count(services, NodeReadingRow) == 30
     async with services.metrics.read() as session:
         assert {row.node_id for row in await reading_rows.between(session, "n", NOW.timestamp() - 90, NOW.timestamp())} == {"n"}
+
+
+async def told(services: Services) -> list[dict[str, object]]:
+    async with services.control.read() as session:
+        return list(await session.scalars(select(EventRow.data).where(EventRow.type == "node.readings_unreadable").order_by(EventRow.seq)))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"no zlib", zlib.compress(b"no document"), zlib.compress(msgspec.msgpack.encode([1, [1], {"load_1m": {"host": [[1]]}}]))],
+)
+async def test_rows_that_cannot_be_read_are_told_of_and_the_rest_of_the_node_rolls_up_and_ages(services: Services, damage: bytes) -> None:
+    """The node kept all its seconds for good: none were rolled up after the first bad row."""
+    start = NOW.timestamp() - 4 * 3_600
+    await store(services, 0, 20, start=start)
+    async with services.metrics.write() as session:
+        await session.execute(update(NodeReadingRow).where(NodeReadingRow.first_time.between(start + 4.5, start + 7.5)).values(data=damage))
+    assert await refresh(services)
+    assert sum(bucket.sum for bucket in (await rolled(services, 600))[POWER].values()) == 10 * (sum(range(20)) - 5 - 6 - 7)
+    assert [(data["rows"], data["rollups"]) for data in await told(services)] == [(3, 0)]
+    assert await refresh(services)
+    assert len(await told(services)) == 1
+    assert services.troubles.held_up("node") == 0
+    await readings.drop_old(services, DeletionPace.of(30.0), NOW, KEEP)
+    assert await count(services, NodeReadingRow) == 0
+
+
+async def test_a_row_of_averages_that_cannot_be_read_begins_anew(services: Services) -> None:
+    await store(services, 0, 20)
+    await refresh(services)
+    async with services.metrics.write() as session:
+        await session.execute(update(NodeReadingRollupRow).where(NodeReadingRollupRow.seconds == 60).values(data=b"no zlib"))
+    await store(services, 20, 10)
+    assert await refresh(services)
+    assert [sum(bucket.count for bucket in (await rolled(services, level))[POWER].values()) for level in (10, 60, 600)] == [30, 10, 30]
+    assert [(data["rows"], data["rollups"]) for data in await told(services)] == [(0, 1)]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
@@ -25,7 +25,10 @@ from paceline.api.services.storage import rollups
 from paceline.api.services.storage.keeping import DeletionPace
 from paceline.api.services.storage.rollups import Slice
 from paceline.cluster.history.storage import StorageKind
+from paceline.cluster.states import JobState
 from paceline.db.base import new_id
+from paceline.db.models.events import EventRow
+from paceline.db.models.jobs import JobRow
 from paceline.db.models.metrics import MetricRecordRow, MetricRollupRow, RollupMarkRow
 from paceline.db.models.storage import StoredDataRow
 from paceline.db.repositories import deletes, metrics, step_records
@@ -35,6 +38,7 @@ from paceline.db.repositories.metrics import StepRange
 from paceline.db.repositories.rollups import EVERY_RANK, Marks, TailRecord
 from paceline.monitoring.points import MetricRecord, RankBatch
 from paceline.monitoring.rollup import LEVELS, Bucket
+from tests import factories
 from tests.factories import START
 
 NAMES = ("loss", "mine")
@@ -44,7 +48,7 @@ Place = tuple[int, int]  # generation, rank
 Point = tuple[int, float, dict[str, float]]  # step, time, values
 
 
-class CutError(Exception):
+class CutError(BaseException):
     """The process is gone."""
 
 
@@ -283,6 +287,15 @@ async def test_a_refresh_waits_for_a_window_of_points_but_not_for_long(
     assert await made(3 * LONGEST_WAIT) == 71
 
 
+async def test_a_refresh_waits_no_longer_after_the_clock_was_set_back(services: Services, writer: MetricsWriter) -> None:
+    job, keeper = Story(services, writer), RollupKeeper(services, pass_seconds=PATIENCE)
+    await job.tell((1, 0), [(step, {"loss": 1.0}) for step in range(20)])
+    for moment in (START + timedelta(days=1), START, START + LONGEST_WAIT):
+        await keeper.step_once(moment)
+    async with services.metrics.read() as session:
+        assert await session.scalar(select(func.count()).select_from(MetricRollupRow).where(MetricRollupRow.level == 10)) == 2
+
+
 # --- pure
 
 
@@ -319,3 +332,43 @@ def test_a_value_beyond_a_million_steps_has_buckets_of_every_level() -> None:
     assert rollups.new_sizes(found, {("a", "loss", 0, 1): 2_499_999}) == {
         ("a", f"curves_{level}"): (1, 120) if level <= 100_000 else (0, 0) for level in LEVELS
     }
+
+
+# --- a job whose points cannot be rolled up
+
+
+async def damage(services: Services, job: Story, seq: int, values: str = "not JSON") -> None:
+    async with services.metrics.write() as session:
+        where = (MetricRecordRow.job_id == job.job_id, MetricRecordRow.step == seq)
+        await session.execute(update(MetricRecordRow).where(*where).values(values=values))
+
+
+async def held_up(services: Services) -> list[str | None]:
+    async with services.control.read() as session:
+        return list(await session.scalars(select(EventRow.job_id).where(EventRow.type == "job.held_up").order_by(EventRow.seq)))
+
+
+@pytest.mark.usefixtures("small_windows")
+async def test_a_job_whose_points_cannot_be_read_keeps_no_other_from_its_curves(
+    services: Services, writer: MetricsWriter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No roll-up of any job was made any more, and so no point of any job was ever old enough to go."""
+    caplog.set_level("CRITICAL")
+    async with services.write() as session:
+        bad, good = [Story(services, writer, (await factories.create_job(session, state=JobState.RUNNING)).id) for _ in range(2)]
+    for first in range(0, 60, 10):
+        for job in (bad, good):
+            await job.tell((1, 0), [(step, {"loss": float(step)}) for step in range(first, first + 10)])
+    for step in (3, 13):
+        await damage(services, bad, step)
+    assert await bad.refresh()
+    await good.check()
+    assert await held_up(services) == [bad.job_id]
+    await bad.tell((1, 0), [(step, {"loss": 1.0}) for step in range(100, 120)])
+    assert await bad.refresh()
+    assert {key[3]: bucket.count for key, bucket in (await bad.read(10)).items() if key[3] >= 10} == {10: 10, 11: 10}
+    assert services.troubles.held_up("job") == 1, "until it has ended: its curves lack points"
+    async with services.write() as session:
+        await session.execute(update(JobRow).values(state=JobState.COMPLETED))
+    await bad.refresh()
+    assert services.troubles.held_up("job") == 0

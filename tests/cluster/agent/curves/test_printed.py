@@ -45,6 +45,11 @@ from paceline.cluster.agent.curves.printed import LONGEST_LINE, read_line
         ("[2026-11-24 05:43:09] step 120 loss 2.31", 120, {"loss": 2.31}),
         ("INFO:root:step 120 loss 2.31", 120, {"loss": 2.31}),
         ("[rank0]: step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("[rank 0] step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("step 3 loss 0.1 critic 0.7", 3, {"loss": 0.1, "critic": 0.7}),  # a loss stands before it: the line is a list of numbers
+        ("Epoch [1/5], Step [100/600], Loss: 0.2345", 100, {"Loss": 0.2345}),
+        ("Epoch 2/5 | Batch 100/600 | Loss 0.2", 100, {"Loss": 0.2}),
+        ("[GPU0] Epoch 0 | Batchsize: 32 | Steps: 25 | loss 1.5", 25, {"Batchsize": 32, "loss": 1.5}),
         ("  step 120 loss 2.31\r", 120, {"loss": 2.31}),
     ],
 )
@@ -71,8 +76,11 @@ def test_true_friends(line: str, step: int, values: dict[str, float]) -> None:
         "{'step': 10, 'loss': 0.5} done",
         "  3%|3         | 120/4000 [00:12<06:30,  9.9it/s, loss=2.31]",
         "Epoch 1:  30%|###       | 30/100 [00:03<00:07,  9.90it/s, v_num=0, train_loss=0.512]",
-        "Epoch 3 loss 0.5",
-        "Epoch 3/10, loss: 0.5",
+        "Epoch 1.5 loss 0.5",
+        "Train Epoch: 1 [640/60000 (1%)] Loss: 1.1",  # of samples
+        "[1, 2000] loss: 2.2",
+        "step 120 loss 2.31 of 1000",
+        "[rank 1] step 120 loss 2.31",
         "step 120 of 1000 loss 2.31",
         "step 12% loss 2.31",
         "step 1.5 loss 2.31",
@@ -102,6 +110,13 @@ def test_true_friends(line: str, step: int, values: dict[str, float]) -> None:
 )
 def test_false_friends(line: str) -> None:
     assert read_line(line) is None
+
+
+@pytest.mark.parametrize("line", ["Epoch 3 loss 0.5", "epoch 3/10, loss: 0.5", "[rank 0] Epoch [3/10] | loss 0.5"])
+def test_an_epoch_alone_has_no_step(line: str) -> None:
+    found = read_line(line)
+    assert found is not None
+    assert (found.step, found.epoch, dict(found.values)) == (None, 3, {"loss": 0.5})
 
 
 def test_no_line_takes_long_or_raises() -> None:

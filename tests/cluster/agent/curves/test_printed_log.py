@@ -99,6 +99,26 @@ def test_steps_that_go_on_over_epochs_are(job: Printing) -> None:
     assert len(job.curve()) == 12
 
 
+def test_steps_of_an_epoch_that_say_of_how_many_are_those_of_the_run(job: Printing) -> None:
+    form = "Epoch [{epoch}/3], Step [{{}}/9], Loss: {{}}"
+    for epoch in (1, 2, 3):
+        job.prints(*steps(1, 9, form.format(epoch=epoch)))
+        job.poll(LATER * epoch)
+    assert [step for step, _ in job.curve()] == list(range(1, 28))
+
+
+def test_epochs_are_steps_where_no_line_has_one(job: Printing) -> None:
+    job.prints(*steps(0, 4, "Epoch {} loss {}"))
+    job.poll(NOW, ended=True)
+    assert [step for step, _ in job.curve()] == [0, 1, 2, 3, 4]
+
+
+def test_a_summary_before_the_first_step_does_not_keep_steps_out(job: Printing) -> None:
+    job.prints("Epoch 0 val loss 9", *steps(1, 5), "Epoch 1 val loss 2", *steps(6, 9))
+    job.poll(NOW, ended=True)
+    assert [step for step, _ in job.curve()] == list(range(1, 10))
+
+
 def test_steps_that_go_back_later_end_it_and_the_history_says_so(job: Printing) -> None:
     job.prints(*steps(1, 9))
     job.poll(NOW)
@@ -128,8 +148,12 @@ def test_paceline_log_wins(job: Printing, when: str) -> None:
     assert job.printed.is_over
 
 
-def test_event_files_win(job: Printing) -> None:
-    add(event_file(job.work, os.getpid()), 1, other=1.0)
+@pytest.mark.parametrize("has_scalars", [True, False])
+def test_event_files_win_where_they_have_scalars(job: Printing, has_scalars: bool) -> None:
+    """A writer that was made for a graph or a text alone ended the printed curves for good."""
+    file = event_file(job.work, os.getpid())
+    if has_scalars:
+        add(file, 1, other=1.0)
     job.prints(*steps(1, 5))
     reader = CurveReader(
         Watch(
@@ -140,7 +164,7 @@ def test_event_files_win(job: Printing) -> None:
         )
     )
     reader.finish()
-    assert (job.curve("other"), job.curve()) == ([(1, 1.0)], [])
+    assert (job.curve("other"), len(job.curve())) == (([(1, 1.0)], 0) if has_scalars else ([], 5))
 
 
 def test_the_reader_tells_printed_lines_where_nothing_else_does(job: Printing) -> None:

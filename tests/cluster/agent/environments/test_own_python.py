@@ -16,6 +16,7 @@ from paceline.cluster.agent.environments import own_python
 from paceline.cluster.agent.environments.node_python import this_python
 from paceline.cluster.agent.environments.own_python import (
     InterpreterFacts,
+    PythonNotAnsweringError,
     PythonRefusedError,
     key_of_python,
     look_at,
@@ -65,6 +66,16 @@ async def test_what_is_no_interpreter_is_refused(tmp_path: Path) -> None:
     for path, says in ((tmp_path / "none", "no such file"), (tmp_path, "is no program"), (plain, "is no program"), (wrong, "not here")):
         with pytest.raises(PythonRefusedError, match=says):
             await look_at(str(path), NODE, dict(os.environ), None, is_script=True)
+
+
+async def test_a_python_that_does_not_answer_in_time_is_asked_again_another_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with a slow disk ended jobs for good."""
+    monkeypatch.setattr(own_python, "LOOK_SECONDS", 0.05)
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    with pytest.raises(PythonNotAnsweringError, match=r"did not say its version within 0\.05 s"):
+        await look_at(str(slow), NODE, dict(os.environ), None, is_script=True)
 
 
 @pytest.mark.parametrize("stream", [1, 2])

@@ -9,6 +9,7 @@ import asyncio
 import math
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.environments import preparation
 from paceline.cluster.agent.environments.built import BuiltEnvironments
 from paceline.cluster.agent.environments.own_python import InterpreterFacts
-from paceline.cluster.agent.environments.preparation import JobEnvironments, variables_for_builds
+from paceline.cluster.agent.environments.preparation import JobEnvironments, PackagesRefusedError, variables_for_builds
 from paceline.cluster.agent.errors import ProcessListNotAppliedError
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.isolation import Isolation
@@ -236,6 +237,31 @@ async def test_packages_of_a_job_are_warm_in_no_process_of_an_agent_that_runs_it
     assert interpreter.python == "/venv/bin/python"
     assert [interpreter.spawner] == (started or [""])
     assert bool(started) == (account is None)
+
+
+KILLED, FAILS = "import os; os.kill(os.getpid(), 9)", "raise SystemExit('no good')"
+
+
+@pytest.mark.parametrize(
+    ("program", "refusal", "says"),
+    [(KILLED, OSError, "exited with code -9"), (FAILS, PackagesRefusedError, "does not start with these packages: no good")],
+    ids=["killed", "fails"],
+)
+async def test_a_process_with_packages_that_is_killed_costs_a_restart_and_one_that_fails_by_itself_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, refusal: type[Exception], says: str
+) -> None:
+    """One that the OOM killer chose as it imported torch ended the job for good, with restarts left."""
+
+    async def build(*_: Any, **__: Any) -> tuple[str, Path]:
+        return "key", Path(sys.executable)
+
+    monkeypatch.setattr(BuiltEnvironments, "interpreter", build)
+    monkeypatch.setattr(preparation, "environment_command", lambda python: (str(python), "-c", program))
+    environments = JobEnvironments(tmp_path / "environments", None, {}, fleet_in(tmp_path / "agent", []), set)
+    spec = StoredSpec(with_packages({"requirements": ["einops"]}))
+    order = RankOrder(spec=spec, world=world("job"), folder=str(tmp_path), agent_socket="")
+    with pytest.raises(refusal, match=says):
+        await environments.prepare(order)
 
 
 def test_no_file_is_made_where_a_link_in_a_ranks_folder_leads(tmp_path: Path) -> None:

@@ -58,6 +58,13 @@ def test_a_rank_of_the_trainer_has_its_place_and_its_jobs_variables(tmp_path: Pa
     assert not RankFolder.at(tmp_path / "rank").launch.exists()
 
 
+def test_the_interface_that_a_job_of_the_trainer_has_chosen_is_that_of_a_command_too(tmp_path: Path) -> None:
+    order = order_of(training_job() | {"environment": {"variables": {"NCCL_SOCKET_IFNAME": "ib0"}}}, tmp_path / "rank")
+    order = msgspec.structs.replace(order, world=msgspec.structs.replace(order.world, interface="eth0"))
+    found = surroundings_of(order, NO_CARDS).environment
+    assert (found["NCCL_SOCKET_IFNAME"], found["GLOO_SOCKET_IFNAME"]) == ("ib0", "eth0")
+
+
 @pytest.mark.parametrize(
     ("packages", "has_node"),
     [

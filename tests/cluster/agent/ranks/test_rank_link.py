@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from paceline.cluster.agent.ranks import rank_link
 from paceline.cluster.agent.ranks.rank_link import LINE_LIMIT_BYTES, RankLink, Said
 from paceline.cluster.protocol import RankKey
 from paceline.training.link import Broken, FailureReport, ProcessIdentity, RankHello
@@ -22,7 +23,7 @@ class Heard:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.messages: list[tuple[RankKey, Said]] = []
-        self.link = RankLink(path, lambda key, message: self.messages.append((key, message)))
+        self.link = RankLink(path, lambda key, message: self.messages.append((key, message)), lambda birth: birth.job_id != "unknown")
 
     async def connect(self, job_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_unix_connection(self.path)
@@ -66,3 +67,46 @@ async def test_a_rank_that_says_nonsense_loses_its_own_connection_only(heard: He
     assert heard.kinds("job") == ["RankHello"]
     healthy.close()
     writer.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            return await reader.read() == b""
+    return True
+
+
+async def test_connections_that_say_nothing_are_closed_and_leave_room_for_ranks(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that held a thousand of them used up the agent's descriptors: nothing of its node was sent, and no rank could start."""
+    monkeypatch.setattr(rank_link, "MAX_STRANGERS", 3)
+    silent = [await asyncio.open_unix_connection(heard.path) for _ in range(10)]
+    _, healthy = await heard.connect("healthy")
+    await until(lambda: heard.kinds("healthy") == ["RankHello"], "the healthy rank's hello")
+    for reader, _ in silent[:7]:
+        assert await ended(reader)
+    healthy.write(b'{"type":"progress","step":7}\n')
+    await until(lambda: heard.kinds("healthy") == ["RankHello", "Progress"], "the healthy rank's progress")
+    for writer in (healthy, *[writer for _, writer in silent]):
+        writer.close()
+
+
+async def test_a_hello_is_not_waited_for_without_end(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_link, "HELLO_SECONDS", 0.05)
+    reader, writer = await asyncio.open_unix_connection(heard.path)
+    writer.write(b'{"type": "hel')
+    assert await ended(reader)
+    writer.close()
+
+
+async def test_a_process_has_one_connection_and_one_without_a_place_has_none(heard: Heard) -> None:
+    former, first = await heard.connect("job")
+    await until(lambda: heard.kinds("job") == ["RankHello"], "the first hello")
+    _, second = await heard.connect("job")
+    assert await ended(former)
+    unknown, third = await heard.connect("unknown")
+    assert await ended(unknown)
+    second.write(b'{"type":"progress","step":7}\n')
+    await until(lambda: heard.kinds("job") == ["RankHello", "RankHello", "Progress"], "the progress on the second")
+    assert heard.kinds("unknown") == []
+    for writer in (first, second, third):
+        writer.close()

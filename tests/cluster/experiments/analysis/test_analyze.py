@@ -138,6 +138,7 @@ def test_what_was_used_is_summed_over_all_trials_whatever_became_of_them() -> No
     trials += repeats(5, {RATE: 2}, [1.0], state="waiting")
     found = analyze(spec(), trials)
     assert (found.slot_hours, found.energy_joules) == (18.0, 25.0)
+    assert (found.completed, found.failed, found.ended) == (3, 1, 5), "the pruned one has ended, the waiting one has not"
     unread = analyze(spec(), [replace(trials[0], energy_joules=None), *trials[1:]])
     assert (unread.slot_hours, unread.energy_joules) == (18.0, None)
     idle = analyze(spec(), trials[5:])

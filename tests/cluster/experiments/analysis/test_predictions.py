@@ -31,9 +31,15 @@ class SerialShare:
         step = self.seconds * (self.share + (1 - self.share) / ranks)
         return None if step <= 0 else PredictedStep(step, 32 / step, "a serial share", peak_memory_bytes=1e9)
 
+    def state(self, trial: int) -> None:
+        return None
+
 
 class NoOpinion:
     def fit(self, measured: Sequence[MeasuredConfiguration]) -> FittedPredictor | None:
+        return None
+
+    def state(self, trial: int) -> None:
         return None
 
 
@@ -46,6 +52,9 @@ class Broken:
 
     def predict(self, trial: int, ranks: int) -> PredictedStep | None:
         return self.step
+
+    def state(self, trial: int) -> None:
+        return None
 
 
 def ask(predictor: Predictor | None) -> CostModelFindings:

@@ -50,6 +50,13 @@ def test_where_values_change_learning_the_metric_decides() -> None:
     assert text.startswith("Take lr 0.2: final loss 1.1 (between 1 and 1.2)")
 
 
+def test_speed_recommends_no_learning_rate_before_any_metric_is_known() -> None:
+    trials = [*repeats(0, {RATE: 0.1}, [1.0], state="running"), *repeats(5, {RATE: 0.2}, [2.0], state="running")]
+    assert recommend(spec(), axes(spec(), trials), group(spec(), trials)) is None
+    plans = [replace(each, values={**each.values, STRATEGY: "ddp" if each.index else "fsdp"}) for each in trials]
+    assert take(plans)[0].figure == "samples_per_second"
+
+
 def test_the_goal_of_the_metric_counts() -> None:
     assert take(RATES, metric={"name": "accuracy", "goal": "maximize"})[0].best.index == 0
 

@@ -16,7 +16,8 @@ import pytest
 
 from paceline.cluster.provisioners.provisioner import ProvisionerError
 from paceline.cluster.provisioners.settings import SshSettings
-from paceline.cluster.provisioners.ssh.connection import SshTarget, call, connected, send
+from paceline.cluster.provisioners.ssh.connection import call, connected, send
+from paceline.cluster.provisioners.ssh.host_keys import SshTarget
 from tests.waiting import until
 
 #: Stands for an agent that takes a moment to leave.
@@ -85,11 +86,11 @@ async def test_a_host_key_is_known_given_or_refused_with_its_fingerprint(tmp_pat
     async with server(tmp_path) as (settings, target):
         fingerprint = str(target.host_key)
         unknown = await refusal(settings, replace(target, host_key=None))
-        assert str(unknown) == f"the host key of {target} is not known: {fingerprint}"
+        assert str(unknown) == f"the host key of {target} is not known: {fingerprint} (ED25519)"
         assert f"host_key: {fingerprint}" in unknown.remedy
         other = asyncssh.generate_private_key("ssh-ed25519")
         wrong = await refusal(settings, replace(target, host_key=other.get_fingerprint("sha256")))
-        assert str(wrong) == f"the host key of {target} is {fingerprint}, and not {other.get_fingerprint('sha256')}"
+        assert str(wrong) == f"the host key of {target} is {fingerprint} (ED25519), and not {other.get_fingerprint('sha256')}"
         public = other.export_public_key().decode().strip()
         (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{target.port} {public}\n")
         assert "has changed" in str(await refusal(settings, replace(target, host_key=None)))

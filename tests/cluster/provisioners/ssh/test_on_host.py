@@ -87,3 +87,23 @@ def test_a_node_that_is_ended_leaves_nothing_under_systemd(systemd: UserSystemd)
     assert calls[-3:] == [f"disable --now {unit}", f"kill --signal=KILL {unit}", "daemon-reload"]
     assert not systemd.unit.exists()
     assert not folder.exists()
+
+
+def test_a_node_of_another_coordinator_is_neither_taken_over_nor_ended(tmp_path: Path) -> None:
+    """A second coordinator took the agent for its own, waited in vain for it to join, and removed it with its checkpoints."""
+    ours = {"folder": str(tmp_path), "name": "gpu1", "environment": "python3", "key": "", "launch": "a", "server": "https://lab:8000"}
+    theirs = ours | {"launch": "b", "server": "https://laptop:8000"}
+    taken = {"state": "taken", "server": "https://lab:8000"}
+    folder = on_host.node_folder(ours)
+    folder.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "60"]) as agent:
+        on_host.write(folder / "order.json", ours)
+        on_host.write(folder / "status.json", {"phase": "running", "pid": agent.pid, "started": on_host.started_at(agent.pid)})
+        assert on_host.prepare(ours) == {"state": "there"}
+        assert on_host.prepare(theirs) == on_host.prepare(ours | {"launch": "c"}) == taken
+        assert on_host.end(str(tmp_path), "gpu1", "b") == {"state": "gone"}
+        assert agent.poll() is None
+        agent.kill()
+    assert on_host.prepare(theirs) == taken, "its checkpoints are still there"
+    assert on_host.prepare(ours | {"launch": "c"}) == {"state": "ready"}
+    assert (folder / "order.json").exists()

@@ -7,15 +7,23 @@ import contextlib
 import getpass
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import asyncssh
+import psutil
 import pytest
 
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError, WantedNode
 from paceline.cluster.provisioners.settings import SshSettings, ssh_node_name
 from paceline.cluster.provisioners.ssh.provisioner import SshProvisioner
+from tests.cluster.provisioners.conformance import ProviderEngine, ProvisionerConformance
 from tests.cluster.provisioners.ssh.test_connection import run_command
+from tests.sshd import SshServer, needs_sshd, ssh_server
+from tests.waiting import until
+
+#: Stands for the Python of an environment that has Paceline. It shows its own words to `ps`, and SIGTERM ends it, as with an agent.
+AGENT = '#!/bin/bash\nexec -a "$0 $*" sleep 300\n'
 
 
 async def test_a_host_that_was_not_reached_has_started_nothing(tmp_path: Path) -> None:
@@ -59,3 +67,67 @@ async def test_two_ports_of_one_address_are_two_hosts_each_with_its_own_key(tmp_
         seen = await provisioner.poll(handles)
         assert {handle: each.phase for handle, each in seen.items()} == dict.fromkeys(handles, LaunchPhase.ENDED)
         await provisioner.terminate(handles[1])
+
+
+class SshHosts(ProviderEngine):
+    """The provider with two real OpenSSH servers, and a program in the place of the agent."""
+
+    def __init__(self, folder: Path, servers: tuple[SshServer, SshServer]) -> None:
+        self.servers, self.top = servers, folder / "there"
+        (folder / "python").write_text(AGENT)
+        (folder / "python").chmod(0o755)
+        places = {"environment": str(folder / "python"), "python": sys.executable, "folder": str(self.top)}
+        hosts = [server.host for server in servers]
+        settings = SshSettings.model_validate({"hosts": hosts, "key_file": str(servers[0].key_file)} | places)
+        self.names = (ssh_node_name("work", settings.hosts[0]), ssh_node_name("work", settings.hosts[1]))
+        self.unknown = f"ssh://{getpass.getuser()}@{servers[0].address}:{servers[0].port}/work-nobody"
+        self.provisioner = SshProvisioner(settings, ProvisionerContext(folder, lambda _: None))
+        self.down = contextlib.ExitStack()
+
+    def processes(self) -> list[psutil.Process]:
+        """The processes that were started for nodes, as others see them: the agent, or what prepares for it."""
+        told = ((process, " ".join(process.info["cmdline"] or ())) for process in psutil.process_iter(["cmdline"]))
+        return [process for process, words in told if str(self.top) in words and "sshd" not in words]
+
+    def started(self) -> int:
+        return len([*self.top.glob("nodes/*/order.json")])
+
+    def break_down(self) -> None:
+        self.down.close()
+
+    def visible(self) -> str:
+        """Command lines, and the files that others may read: the folders above are open to them in this test."""
+        lines = [" ".join(process.info["cmdline"]) for process in self.processes()]
+        files = [path for path in self.top.rglob("*") if path.is_file() and path.stat().st_mode & 0o077 and not _is_closed(path, self.top)]
+        return "\n".join([*lines, *map(str, self.top.glob("nodes/*")), *(path.read_text(errors="replace") for path in files)])
+
+    async def settle(self) -> None:
+        await until(lambda: not any(self.top.glob("nodes/*")), "what the nodes kept is gone", seconds=60)
+
+
+def _is_closed(path: Path, top: Path) -> bool:
+    """Whether a folder on the way to a file keeps others out."""
+    return any(not parent.stat().st_mode & 0o001 for parent in path.parents if parent.is_relative_to(top))
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[SshHosts]:
+    with contextlib.ExitStack() as stack:
+        servers = [
+            stack.enter_context(ssh_server(tmp_path / name, address)) for name, address in (("one", "127.0.0.2"), ("two", "127.0.0.3"))
+        ]
+        (servers[1].home.parent / "user_key.pub").write_bytes((servers[0].home.parent / "user_key.pub").read_bytes())
+        hosts = SshHosts(tmp_path, (servers[0], servers[1]))
+        hosts.down = stack.pop_all()
+        try:
+            yield hosts
+        finally:
+            hosts.down.close()
+            for process in hosts.processes():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+
+@needs_sshd
+class TestSsh(ProvisionerConformance):
+    """The promises of every provider."""

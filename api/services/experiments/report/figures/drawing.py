@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from paceline.api.errors import ProblemError
+from paceline.extras import pip_install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +82,7 @@ def require_matplotlib() -> None:
     except ImportError:
         raise ProblemError(
             "figures_unavailable",
-            "figures are drawn with matplotlib, which is not installed beside this coordinator; run: pip install 'paceline[experiments]', "
+            f"figures are drawn with matplotlib, which is not installed beside this coordinator; run: {pip_install('experiments')}, "
             "or export format=md, csv or json, which have no figures",
         ) from None
 

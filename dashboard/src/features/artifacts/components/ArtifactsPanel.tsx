@@ -15,7 +15,7 @@ import { isTerminal, soFar } from "@/lib/jobs";
 import { wholeNumberProblem } from "@/lib/numbers";
 import { useRefusal, useRoleRefusal } from "@/lib/ownership";
 import type { Artifact, Job, ProfileRequest } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import {
   artifactsQuery,
   contentUrl,
@@ -37,7 +37,7 @@ export function ArtifactsPanel({ job }: { job: Job }) {
   const remove = useRemove(job.id);
   const perfetto = usePerfetto(job.name);
   const refused = useRefusal(job);
-  const now = useNow(10_000);
+  const now = useServerNow(10_000);
   const [removing, setRemoving] = useState<Artifact | null>(null);
   const actions = (artifact: Artifact) => (
     <RowActions

@@ -9,7 +9,7 @@ import { bytes, count, plural } from "@/lib/format";
 import { isTerminal, soFar } from "@/lib/jobs";
 import { useRefusal } from "@/lib/ownership";
 import type { FolderPage, Job, LeftFile } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { archiveUrl, folderQuery } from "../api/files";
 import { Breadcrumb } from "./Breadcrumb";
 import { FilePreview } from "./FilePreview";
@@ -133,7 +133,7 @@ interface ListingProps {
 }
 
 function Listing({ job, pages, more, loading, onFolder, onOpen, onRemove }: ListingProps) {
-  const now = useNow(10_000);
+  const now = useServerNow(10_000);
   const refused = useRefusal(job);
   const first = pages[0]!;
   const rows: FileRow[] = [

@@ -13,7 +13,7 @@ import { age, bytes, count } from "@/lib/format";
 import { useMe } from "@/lib/me";
 import { refusal } from "@/lib/ownership";
 import type { ListedCheckpoint } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { allCheckpointsQuery, usePin, type CheckpointFilter } from "../api/checkpoints";
 import { atWork } from "../atWork";
 import { DeleteDialog, Marks, RowActions } from "./CheckpointRow";
@@ -33,7 +33,7 @@ export function AllCheckpointsPanel({ filter, onSearch, onRestored }: Props) {
   const query = useQuery(allCheckpointsQuery(filter));
   const me = useMe();
   const pin = usePin();
-  const now = useNow(10_000);
+  const now = useServerNow(10_000);
   const [restoring, setRestoring] = useState<ListedCheckpoint | null>(null);
   const [deleting, setDeleting] = useState<ListedCheckpoint | null>(null);
   const actions = (checkpoint: ListedCheckpoint) => (

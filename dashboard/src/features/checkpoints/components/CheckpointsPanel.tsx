@@ -9,7 +9,7 @@ import { age, bytes, count, measured, shortTime } from "@/lib/format";
 import { isTerminal, newestSeen, soFar } from "@/lib/jobs";
 import { useRefusal } from "@/lib/ownership";
 import type { Checkpoint, Job } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { checkpointsQuery, usePin } from "../api/checkpoints";
 import { atWork } from "../atWork";
 import { DeleteDialog, Marks, RowActions } from "./CheckpointRow";
@@ -26,7 +26,7 @@ export function CheckpointsPanel({ job, onRestored }: Props) {
   const refused = useRefusal(job);
   const query = useQuery(checkpointsQuery(jobId));
   const pin = usePin();
-  const now = useNow(10_000);
+  const now = useServerNow(10_000);
   const [restoring, setRestoring] = useState<Checkpoint | null>(null);
   const [deleting, setDeleting] = useState<Checkpoint | null>(null);
   const actions = (checkpoint: Checkpoint) => (

@@ -7,7 +7,7 @@ import { ProgressBar } from "@/components/ui/ProgressBar";
 import { count } from "@/lib/format";
 import { useRoleRefusal } from "@/lib/ownership";
 import type { NodePool } from "@/lib/types";
-import { autoscaleInWords, budgetShare } from "../pools";
+import { autoscaleInWords, budgetShare, providerOf } from "../pools";
 import classes from "./Cluster.module.css";
 import { DeletePool } from "./DeletePool";
 
@@ -20,7 +20,7 @@ export function PoolCard({ pool, onEdit }: { pool: NodePool; onEdit(): void }) {
       <div className={classes.poolHeader}>
         <h3 className={classes.cardName}>{pool.name}</h3>
         <span className={classes.note}>
-          {[pool.provider.type, pool.spot && "spot", ...labels].filter(Boolean).join(" · ")}
+          {[providerOf(pool), pool.spot && "spot", ...labels].filter(Boolean).join(" · ")}
         </span>
         <span className={classes.cardActions}>
           <Guarded refused={refused}>
@@ -40,6 +40,12 @@ export function PoolCard({ pool, onEdit }: { pool: NodePool; onEdit(): void }) {
           </Guarded>
         </span>
       </div>
+      {pool.unreadable != null && (
+        <p className={classes.note} role="alert">
+          This version cannot read the pool, and leaves it as it is: edit it, or go back to the version that stored it.{" "}
+          {pool.unreadable}
+        </p>
+      )}
       <Facts size="sm" facts={factsOf(pool)} />
       {budgetShare(pool) !== null && (
         <ProgressBar

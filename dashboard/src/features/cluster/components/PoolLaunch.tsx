@@ -10,6 +10,7 @@ import { wholeNumberProblem } from "@/lib/numbers";
 import type { NodePool } from "@/lib/types";
 import { useLaunch } from "../api/launches";
 import { poolsQuery } from "../api/pools";
+import { providerOf } from "../pools";
 import classes from "./Cluster.module.css";
 
 /** Launches nodes of a pool. Where people start the nodes, it shows their commands. */
@@ -67,7 +68,7 @@ function PoolForm({ pools, onDone }: { pools: readonly NodePool[]; onDone(): voi
         data={pools.map((each) => each.name)}
         value={name}
         onChange={(event) => setName(event.currentTarget.value)}
-        description={`${pool.provider.type}: ${pool.nodes} of at most ${pool.max_nodes} nodes, ${pool.coming} coming`}
+        description={`${providerOf(pool)}: ${pool.nodes} of at most ${pool.max_nodes} nodes, ${pool.coming} coming`}
       />
       <NumberField label="Nodes" placeholder="1" value={count} error={problem} onValue={setCount} />
       {launch.error && (

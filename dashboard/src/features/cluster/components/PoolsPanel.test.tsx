@@ -41,6 +41,16 @@ describe("pools", () => {
     expect(within(jobs).getByRole("link", { name: "big" })).toHaveAttribute("href", "/jobs/job1");
   });
 
+  it("that this version cannot read are shown with the reason", async () => {
+    const unreadable = "ValidationError: there is no provider quantum";
+    open({
+      "GET /api/v1/cluster/pools": () => ok(page([pool({ name: "old", provider: {}, unreadable }), grown])),
+    });
+    expect(await screen.findByRole("alert")).toHaveTextContent(unreadable);
+    expect(screen.getByText("unknown")).toBeVisible();
+    expect(screen.getByText("100 of 100")).toBeVisible();
+  });
+
   it("tell parts of a node-hour", async () => {
     const small = pool({ autoscale: { ...autoscale, budget_node_hours: 0.5 }, node_hours: 0.42 });
     open({ "GET /api/v1/cluster/pools": () => ok(page([small])) });

@@ -43,8 +43,14 @@ function factsOf(summary: ClusterSummary) {
       hint: "mean of the nodes",
     },
     { name: "Memory", value: bytes(summary.memory_used_bytes), hint: `of ${bytes(summary.memory_total_bytes)}` },
-    { name: "Throughput", value: si(summary.tokens_per_second), hint: "tokens/s, all jobs" },
+    throughputOf(summary),
   ];
+}
+
+/** A job whose samples have no tokens counts in samples only: a cluster of those showed 0 tokens/s. */
+function throughputOf({ tokens_per_second: tokens, samples_per_second: samples }: ClusterSummary) {
+  if (tokens === 0) return { name: "Throughput", value: si(samples), hint: "samples/s, all jobs" };
+  return { name: "Throughput", value: si(tokens), hint: `tokens/s, all jobs; ${si(samples)} samples/s` };
 }
 
 function cardsOf({

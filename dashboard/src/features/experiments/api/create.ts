@@ -28,22 +28,26 @@ export interface Submission {
   spec: unknown;
   /** The same for a retry of the same submission. */
   idempotencyKey: string;
+  /** Refuse it as `already_exists` where there is an experiment of this project and name, in place of giving that one the grid. */
+  isNew: boolean;
 }
 
 /** Starts what was asked for once its plan is known; null: the plan has problems or nothing to run, and the page shows it. */
 export function useStartExperiment() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: async ({ spec, idempotencyKey }: Submission): Promise<Experiment | null> => {
+    mutationFn: async ({ spec, idempotencyKey, isNew }: Submission): Promise<Experiment | null> => {
       const { errors, trials, refused } = await client.ensureQueryData(experimentPlanQuery(spec));
       if (errors.length > 0 || trials === refused) return null;
       return unwrap(
         api.POST("/api/v1/experiments", {
-          params: { header: { "Idempotency-Key": idempotencyKey } },
+          params: { header: { "Idempotency-Key": idempotencyKey, ...(isNew ? { "If-None-Match": "*" } : {}) } },
           body: spec as SpecBody,
         }),
       );
     },
+    // The plan may have been made before there was an experiment of this name.
+    onError: (_, { spec }) => client.invalidateQueries({ queryKey: keys.experimentPlan(JSON.stringify(spec)) }),
     onSettled: () => client.invalidateQueries({ queryKey: keys.experiments }),
   });
 }

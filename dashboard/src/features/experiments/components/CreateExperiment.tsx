@@ -1,4 +1,5 @@
 import { useRef, useState, type ReactNode } from "react";
+import { Confirm } from "@/components/ui/Confirm";
 import { DocumentPanel, type DocumentView, type Target } from "@/components/ui/DocumentPanel";
 import { DraftNotice } from "@/components/ui/DraftNotice";
 import { ErrorText } from "@/components/ui/ErrorText";
@@ -12,9 +13,12 @@ import { asApiError } from "@/lib/errors";
 import { plural } from "@/lib/format";
 import { useRoleRefusal } from "@/lib/ownership";
 import { choicesFrom } from "@/lib/spec/choices";
+import { parse } from "@/lib/spec/document";
 import type { Schema } from "@/lib/spec/schema";
 import { useKeeping } from "@/lib/useKeeping";
 import { useStartExperiment } from "../api/create";
+import { at, isSameExperiment } from "../draft";
+import { lossOfReplacing } from "../experiments";
 import { TEMPLATES } from "../templates";
 import { useExperimentDraft, type ExperimentDraft } from "../useExperimentDraft";
 import { ExperimentForm } from "./ExperimentForm";
@@ -43,8 +47,9 @@ interface Props {
 export function CreateExperiment(props: Props) {
   const { schema, jobSchema, initial, source, from, view, isSending, onView, onSource, onCreated, jobForm } = props;
   const drafts = useDrafts("experiment");
-  const [{ begun, restored, others }] = useState(() => ({
+  const [{ begun, former, restored, others }] = useState(() => ({
     begun: initial,
+    former: source.startsWith("again:") ? parse(initial).value : undefined,
     restored: drafts.read(source),
     others: choicesFrom(drafts.list().filter((one) => one.source !== source)),
   }));
@@ -54,6 +59,8 @@ export function CreateExperiment(props: Props) {
     kept.drop();
     onCreated(id);
   });
+  const isTaken = create.error !== null && asApiError(create.error).code === "already_exists";
+  const isNew = !isSameExperiment(draft.value, former);
   const refusal = useRoleRefusal("member");
   const [target, setTarget] = useState<Target | null>(null);
   const show = (pointer: string) => setTarget({ pointer });
@@ -67,7 +74,7 @@ export function CreateExperiment(props: Props) {
       {restored && draft.text !== begun && (
         <DraftNotice noun="experiment" at={restored.at} onStartOver={() => draft.setText(begun)} />
       )}
-      {create.error && (
+      {create.error && !isTaken && (
         <p className={classes.refused} role="alert">
           <ErrorText error={create.error} /> <code>{asApiError(create.error).code}</code>
         </p>
@@ -103,9 +110,20 @@ export function CreateExperiment(props: Props) {
         isSending={isSending}
         ready={draft.startable}
         busy={create.isPending || Boolean(create.data)} // the next page may take a moment to come
-        onSubmit={send}
+        onSubmit={() => send(isNew)}
         onShow={show}
       />
+      <Confirm
+        opened={isTaken}
+        title={`Replace the grid of ${String(at(draft.value, ["name"]))}?`}
+        verb="Replace its grid"
+        keep="Keep it"
+        onConfirm={() => send(false)}
+        onClose={create.reset}
+      >
+        There is an experiment of this project and name. {lossOfReplacing(draft.plan.data?.replaces ?? null)} To start
+        another one, choose another name.
+      </Confirm>
     </>
   );
 }
@@ -115,10 +133,10 @@ function useSending(draft: ExperimentDraft, onCreated: (id: string) => void) {
   const create = useStartExperiment();
   const created = useRef(false);
   const keyFor = useRef({ text: "", key: "" });
-  const send = () => {
+  const send = (isNew: boolean) => {
     if (keyFor.current.text !== draft.text) keyFor.current = { text: draft.text, key: newIdempotencyKey() };
     create.mutate(
-      { spec: draft.value, idempotencyKey: keyFor.current.key },
+      { spec: draft.value, idempotencyKey: keyFor.current.key, isNew },
       {
         onSuccess: (made) => {
           if (made === null) return;

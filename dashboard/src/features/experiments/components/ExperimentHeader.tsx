@@ -10,12 +10,13 @@ import { StateBadge } from "@/components/ui/StateBadge";
 import { age, count, dateTime, duration, measured, MISSING, plural, sentence } from "@/lib/format";
 import { useRoleRefusal } from "@/lib/ownership";
 import type { Experiment, Trial } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { barOf, countsInWords, isOver, notCompletedInWords } from "../experiments";
 import { axisTitle } from "../figures";
 import { ExperimentActions } from "./ExperimentActions";
 import classes from "./Experiments.module.css";
 import { ExportMenu } from "./ExportMenu";
+import type { HeatView } from "./HeatMap";
 import { RunLonger } from "./RunLonger";
 
 interface Props {
@@ -25,9 +26,10 @@ interface Props {
   analyzed: boolean;
   analyzing: boolean;
   onAnalyze(): void;
+  heatMap: HeatView;
 }
 
-export function ExperimentHeader({ experiment, trials, metric, analyzed, analyzing, onAnalyze }: Props) {
+export function ExperimentHeader({ experiment, trials, metric, analyzed, analyzing, onAnalyze, heatMap }: Props) {
   const {
     name,
     project,
@@ -39,7 +41,7 @@ export function ExperimentHeader({ experiment, trials, metric, analyzed, analyzi
     trials: counts,
     waits_for: waits,
   } = experiment;
-  const now = useNow(5_000);
+  const now = useServerNow(5_000);
   return (
     <>
       <PageHeader
@@ -68,7 +70,7 @@ export function ExperimentHeader({ experiment, trials, metric, analyzed, analyzi
                 {analyzed ? "Analyze again" : "Analyze"}
               </Button>
             </Guarded>
-            <ExportMenu experimentId={id} disabled={!analyzed} />
+            <ExportMenu experimentId={id} disabled={!analyzed} heatMap={heatMap} />
             <RunLonger experiment={experiment} trials={trials} />
             <ExperimentActions experiment={experiment} />
           </>

@@ -3,8 +3,9 @@ import { Facts, type Fact } from "@/components/ui/Facts";
 import { EmptyState, ErrorState, LoadingState, Panel } from "@/components/ui/Panel";
 import { ProblemList } from "@/components/ui/ProblemList";
 import { StateBadge } from "@/components/ui/StateBadge";
-import { bytes, count, duration, measured, MISSING, plural, shortTime } from "@/lib/format";
+import { bytes, count, duration, measured, MISSING, plural } from "@/lib/format";
 import type { ExperimentPlan, PlannedConfiguration } from "@/lib/types";
+import { lossOfReplacing } from "../experiments";
 import { differing } from "../fields";
 import { axisTitle, valueInWords } from "../figures";
 import type { ExperimentDraft } from "../useExperimentDraft";
@@ -52,6 +53,11 @@ function Planned({ plan }: { plan: ExperimentPlan }) {
   return (
     <div className={classes.plan}>
       <Refusals plan={plan} />
+      {(plan.replaces?.cancels ?? 0) > 0 && (
+        <div className={classes.alert} role="note">
+          There is an experiment of this name. {lossOfReplacing(plan.replaces)}
+        </div>
+      )}
       <Facts size="sm" facts={factsOf(plan)} />
       <DataTable
         label="Planned configurations"
@@ -89,6 +95,7 @@ function factsOf({
   trials,
   refused,
   configurations,
+  not_planned: notPlanned,
   seconds,
   by_earlier_jobs: byEarlier,
   slot_hours: hours,
@@ -99,7 +106,11 @@ function factsOf({
     {
       name: "Configurations",
       value: count(configurations.length),
-      hint: axes.map(axisTitle).join(" × ") || "nothing varies",
+      hint:
+        (axes.map(axisTitle).join(" × ") || "nothing varies") +
+        (notPlanned > 0
+          ? `; the first ${configurations.length - notPlanned} were planned, others may be refused yet`
+          : ""),
     },
     {
       name: "Time",
@@ -132,13 +143,6 @@ function columnsOf({ configurations, axes, refused }: ExperimentPlan): Column<Pl
       id: "repeats",
       header: "Repeats",
       cell: ({ repeats, baseline }) => `${repeats}${baseline ? " (baseline)" : ""}`,
-      numeric: true,
-    },
-    {
-      id: "step",
-      header: "Step",
-      cell: ({ step_seconds: step }) => shortTime(step),
-      value: ({ step_seconds: step }) => step,
       numeric: true,
     },
     {

@@ -1,9 +1,10 @@
 import { Link } from "@tanstack/react-router";
 import { StackedBar } from "@/components/ui/StackedBar";
 import { StateBadge } from "@/components/ui/StateBadge";
+import { useSideways } from "@/components/ui/useSideways";
 import { age, duration, measured, MISSING } from "@/lib/format";
 import type { ExperimentSummary } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import type { Sort } from "../api/experiments";
 import { barOf, countsInWords, notCompletedInWords } from "../experiments";
 import { axisTitle } from "../figures";
@@ -16,9 +17,9 @@ interface Props {
 }
 
 export function ExperimentsTable({ experiments, sort, onSort }: Props) {
-  const now = useNow(5_000);
+  const now = useServerNow(5_000);
   return (
-    <div className={classes.scroller}>
+    <div className={`${classes.scroller} sideways`} ref={useSideways()}>
       <table className={classes.table} aria-label="Experiments">
         <thead>
           <tr>

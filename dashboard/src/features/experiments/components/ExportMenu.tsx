@@ -1,10 +1,11 @@
 import { Button, Menu } from "@mantine/core";
 import { IconChevronDown, IconDownload } from "@tabler/icons-react";
+import type { HeatView } from "./HeatMap";
 
 const DOCUMENTS = [
   { format: "html", label: "Report (HTML)", hint: "one file, figures included" },
   { format: "md", label: "Report (Markdown)", hint: "text and tables" },
-  { format: "csv", label: "Trials (CSV)", hint: "a row for each trial" },
+  { format: "csv", label: "Configurations (CSV)", hint: "a row for each, with its figures" },
   { format: "json", label: "Analysis (JSON)", hint: "everything, as the API says it" },
 ] as const;
 
@@ -19,8 +20,15 @@ const FIGURES = [
   { figure: "pareto", label: "Pareto front" },
 ] as const;
 
+interface Props {
+  experimentId: string;
+  disabled: boolean;
+  /** The heat map as it stands on the page; what is left out, the coordinator chooses. */
+  heatMap: HeatView;
+}
+
 /** Files to keep, made by the coordinator from the newest analysis. */
-export function ExportMenu({ experimentId, disabled }: { experimentId: string; disabled: boolean }) {
+export function ExportMenu({ experimentId, disabled, heatMap }: Props) {
   const address = (query: Record<string, string>) =>
     `/api/v1/experiments/${experimentId}/export?${new URLSearchParams(query).toString()}`;
   return (
@@ -47,7 +55,12 @@ export function ExportMenu({ experimentId, disabled }: { experimentId: string; d
         <Menu.Label>Figures</Menu.Label>
         {FIGURES.flatMap(({ figure, label }) =>
           (["svg", "png"] as const).map((format) => (
-            <Menu.Item key={figure + format} component="a" href={address({ format, figure })} download>
+            <Menu.Item
+              key={figure + format}
+              component="a"
+              href={address({ format, figure, ...(figure === "heatmap" ? askedOf(heatMap) : {}) })}
+              download
+            >
               {label} ({format.toUpperCase()})
             </Menu.Item>
           )),
@@ -55,4 +68,8 @@ export function ExportMenu({ experimentId, disabled }: { experimentId: string; d
       </Menu.Dropdown>
     </Menu>
   );
+}
+
+function askedOf({ x, y, figure }: HeatView): Record<string, string> {
+  return { ...(x && { x }), ...(y && { y }), ...(figure && { value: figure }) };
 }

@@ -7,7 +7,7 @@ import { Panel, PanelStates, type Source } from "@/components/ui/Panel";
 import { age, plural } from "@/lib/format";
 import { useRoleRefusal } from "@/lib/ownership";
 import type { ExperimentAnalysis, Finding } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import classes from "./Experiments.module.css";
 
 interface Props {
@@ -94,7 +94,7 @@ function Said({ sentences }: { sentences: readonly Finding[] }) {
 }
 
 function MadeAt({ made: { made_at: at, analysis, complete } }: { made: ExperimentAnalysis }) {
-  const now = useNow(10_000);
+  const now = useServerNow(10_000);
   const { completed, trials } = analysis;
   return (
     <span className="hint">

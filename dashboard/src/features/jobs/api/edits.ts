@@ -1,6 +1,7 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/lib/client";
-import { asApiError } from "@/lib/errors";
+import { ApiError, asApiError } from "@/lib/errors";
+import { etag } from "@/lib/jobs";
 import { keys } from "@/lib/keys";
 import type { Job, JobEdit, JobSummary } from "@/lib/types";
 
@@ -57,12 +58,28 @@ export function useJobChanges() {
   });
 }
 
+function sendEdit(id: string, edit: JobEdit, revision?: string): Promise<Job> {
+  const params = { path: { job_id: id }, header: revision === undefined ? {} : { "If-Match": revision } };
+  return unwrap(api.PATCH("/api/v1/training/jobs/{job_id}", { params, body: edit }));
+}
+
+/** Notes are one text, which a second writer would replace: sends them for the revision that the page shows, or for a newer one with the same notes. */
+async function sendNotes(job: Job, edit: JobEdit): Promise<Job> {
+  try {
+    return await sendEdit(job.id, edit, etag(job));
+  } catch (error) {
+    if (!(error instanceof ApiError && error.status === 412)) throw error;
+    const fresh = await unwrap(api.GET("/api/v1/training/jobs/{job_id}", { params: { path: { job_id: job.id } } }));
+    if (fresh.notes !== job.notes) throw error;
+    return sendEdit(fresh.id, edit, etag(fresh));
+  }
+}
+
 /** Change one job, of which the page shows the newest state. */
-export function useJobEdit(id: string) {
+export function useJobEdit(job: Job) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (edit: JobEdit): Promise<Job> =>
-      unwrap(api.PATCH("/api/v1/training/jobs/{job_id}", { params: { path: { job_id: id } }, body: edit })),
+    mutationFn: (edit: JobEdit) => (edit.notes === undefined ? sendEdit(job.id, edit) : sendNotes(job, edit)),
     onSuccess: (changed) => client.setQueryData(keys.job(changed.id), changed),
     onSettled: () => client.invalidateQueries({ queryKey: keys.jobs }),
   });

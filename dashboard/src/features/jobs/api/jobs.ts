@@ -3,6 +3,7 @@ import { api, unwrap } from "@/lib/client";
 import { ApiError } from "@/lib/errors";
 import { PROGRESS_INTERVAL_MS } from "@/lib/jobQuery";
 import { keys } from "@/lib/keys";
+import { serverNow } from "@/lib/serverTime";
 import { labelsOf } from "../labels";
 import { timeOf, type JobFilter } from "../view";
 
@@ -46,7 +47,7 @@ export function jobListQuery(filter: JobFilter) {
     queryFn: ({ signal }) =>
       unwrap(
         api.GET("/api/v1/training/jobs", {
-          params: { query: { ...query, created_after: timeOf(since, Date.now()) } },
+          params: { query: { ...query, created_after: timeOf(since, serverNow()) } },
           signal,
         }),
       ),
@@ -65,16 +66,17 @@ export interface NamedJob {
   namesakes: number;
 }
 
-/** The job that an id or a name stands for; of several jobs with one name, the newest. */
+/** The job that an id or a name stands for; of several jobs with one name, the newest that is not archived. */
 export function jobIdQuery(reference: string) {
-  const query = { q: reference, limit: MOST_LISTED, sort: "-created_at" as const };
+  const query = { name: reference, archived: "include", limit: MOST_LISTED, sort: "-created_at" } as const;
   return queryOptions({
     queryKey: keys.jobId(reference),
     queryFn: async ({ signal }): Promise<NamedJob> => {
       if (ID.test(reference)) return { id: reference, namesakes: 1 };
       const { items } = await unwrap(api.GET("/api/v1/training/jobs", { params: { query }, signal }));
       const sameName = items.filter(({ name }) => name === reference);
-      const found = items.find(({ id }) => id === reference) ?? sameName[0];
+      const inSight = sameName.find(({ archived_at: archived }) => archived === null);
+      const found = items.find(({ id }) => id === reference) ?? inSight ?? sameName[0];
       if (!found) throw new ApiError({ status: 404, code: "job_not_found", detail: `There is no job ${reference}.` });
       return { id: found.id, namesakes: Math.max(1, sameName.length) };
     },

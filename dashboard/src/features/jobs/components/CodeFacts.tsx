@@ -8,6 +8,8 @@ import type { JobSpec } from "@/lib/types";
 type Code = NonNullable<NonNullable<NonNullable<JobSpec>["environment"]>["code"]>;
 
 const MOST_NAMED = 5;
+/** A job spec lists no more files than these, however many differ. */
+const MOST_LISTED = 100;
 
 /** The code that was sent along with a job: where it came from, and the way to get it back. */
 export function CodeFacts({ code }: { code: Code }) {
@@ -18,7 +20,10 @@ export function CodeFacts({ code }: { code: Code }) {
     { name: "Branch", value: code.branch ?? "none" },
     {
       name: "Uncommitted",
-      value: changed.length === 0 ? "no files" : plural(changed.length, "file"),
+      value:
+        changed.length === 0
+          ? "no files"
+          : `${plural(changed.length, "file")}${changed.length < MOST_LISTED ? "" : " or more"}`,
       hint: changed.length > 0 ? named(changed) : undefined,
     },
   ];

@@ -4,7 +4,6 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Dialog } from "@/components/ui/Dialog";
 import { ErrorText } from "@/components/ui/ErrorText";
-import { GrowingTextarea } from "@/components/ui/GrowingTextarea";
 import { Guarded } from "@/components/ui/Guarded";
 import { NumberField } from "@/components/ui/NumberField";
 import { wholeNumberProblem } from "@/lib/numbers";
@@ -16,6 +15,7 @@ import type { Job, JobEdit } from "@/lib/types";
 import { useJobEdit } from "../api/edits";
 import { labelPatch, labelsOf, pairsOf } from "../labels";
 import { LabelInput } from "./LabelInput";
+import { NotesField } from "./NotesField";
 import classes from "./JobFilters.module.css";
 
 /** Changes what a job is called and filed under, whatever it does. */
@@ -43,27 +43,32 @@ export function EditJob({ job }: { job: Job }) {
 }
 
 function EditForm({ job, onDone }: { job: Job; onDone(): void }) {
-  // What others change meanwhile is no change of this form, and stays.
-  const [before] = useState(job);
+  // What others change meanwhile is no change of this form, and stays. Notes that both change are asked about.
+  const [before, setBefore] = useState(job);
   const [name, setName] = useState(before.name);
   const [project, setProject] = useState(before.project);
   const [priority, setPriority] = useState<number | string | undefined>(before.priority);
   const [labels, setLabels] = useState(pairsOf(before.labels));
   const [labelProblem, setLabelProblem] = useState<string | null>(null);
   const [notes, setNotes] = useState(before.notes);
-  const saving = useJobEdit(before.id);
+  const saving = useJobEdit(job);
   const wrong = priority === undefined ? "Must be a whole number from 0 to 100" : wholeNumberProblem(priority, 0, 100);
   const { data: schema } = useQuery(specSchemaQuery);
   const names = { name: name.trim(), project: project.trim() };
   const issues = schema ? validate(schema, names) : [];
   const isWrong = wrong !== null || labelProblem !== null || issues.length > 0;
+  const isOvertaken = notes !== before.notes && ![before.notes, notes].includes(job.notes);
   const edit = editOf(before, { ...names, priority: Number(priority), notes }, labels);
+  const seeTheirs = () => {
+    setBefore({ ...before, notes: job.notes });
+    saving.reset();
+  };
   return (
     <form
       className={classes.fields}
       onSubmit={(event) => {
         event.preventDefault();
-        if (!isWrong) saving.mutate(edit, { onSuccess: onDone });
+        if (!isWrong && !isOvertaken) saving.mutate(edit, { onSuccess: onDone });
       }}
     >
       <TextInput
@@ -93,15 +98,17 @@ function EditForm({ job, onDone }: { job: Job; onDone(): void }) {
         onChange={setLabels}
         onProblem={setLabelProblem}
       />
-      <GrowingTextarea
-        label="Notes"
-        minRows={3}
-        maxRows={12}
-        maxLength={10_000}
+      <NotesField
         value={notes}
-        onChange={(event) => setNotes(event.currentTarget.value)}
+        overtakenBy={isOvertaken ? job.notes : null}
+        onChange={setNotes}
+        onReplace={seeTheirs}
+        onTake={() => {
+          seeTheirs();
+          setNotes(job.notes);
+        }}
       />
-      {saving.error && (
+      {saving.error && !isOvertaken && (
         <Text size="sm" role="alert" c="var(--bad-text)">
           <ErrorText error={saving.error} />
         </Text>
@@ -110,7 +117,11 @@ function EditForm({ job, onDone }: { job: Job; onDone(): void }) {
         <Button variant="default" onClick={onDone}>
           Cancel
         </Button>
-        <Button type="submit" disabled={isWrong || Object.keys(edit).length === 0} loading={saving.isPending}>
+        <Button
+          type="submit"
+          disabled={isWrong || isOvertaken || Object.keys(edit).length === 0}
+          loading={saving.isPending}
+        >
           Save
         </Button>
       </Group>

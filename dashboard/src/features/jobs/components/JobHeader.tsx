@@ -8,8 +8,9 @@ import { ProgressBar } from "@/components/ui/ProgressBar";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { age, bytes, count, dateTime, duration, measured, MISSING, plural, si, title } from "@/lib/format";
 import { fileName, isTerminal, percentDone, progressTone, shareOfBar, smallWorld } from "@/lib/jobs";
+import { serverNow } from "@/lib/serverTime";
 import type { Job, JobProgress } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { pairsOf } from "../labels";
 import { EditJob } from "./EditJob";
 import { JobActions } from "./JobActions";
@@ -18,13 +19,13 @@ import classes from "./Jobs.module.css";
 interface Props {
   job: Job;
   progress: JobProgress;
-  /** When the job was read: its times are counted on from then. */
+  /** When the job was read, on the browser's clock: its times are counted on from then. */
   readAt: number;
   notices?: ReactNode;
 }
 
 export function JobHeader({ job, progress, readAt, notices }: Props) {
-  const now = useNow();
+  const now = useServerNow();
   const share = shareOfBar({ state: job.state, progress });
   const steps = job.spec?.script == null || progress.step > 0;
   return (
@@ -60,7 +61,7 @@ export function JobHeader({ job, progress, readAt, notices }: Props) {
         <Facts
           facts={[
             ...(steps ? trainingFacts(job, progress) : []),
-            ...runFacts(job, progress, now, readAt),
+            ...runFacts(job, progress, now, serverNow(readAt)),
             ...savedFacts(job, progress, now),
           ]}
         />

@@ -2,7 +2,7 @@ import { Link } from "@tanstack/react-router";
 import { useSideways } from "@/components/ui/useSideways";
 import { StateBadge } from "@/components/ui/StateBadge";
 import type { JobSummary } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { COLUMNS, type ColumnId, type Sort } from "../view";
 import { JOB_COLUMNS } from "./JobCells";
 import classes from "./JobsTable.module.css";
@@ -17,7 +17,7 @@ interface Props {
 }
 
 export function JobsTable({ jobs, columns, sort, onSort, picked, onPick }: Props) {
-  const now = useNow(5_000);
+  const now = useServerNow(5_000);
   return (
     <div className={`${classes.scroller} sideways`} ref={useSideways()}>
       <table className={classes.table} aria-label="Jobs">

@@ -5,6 +5,7 @@ import { useState } from "react";
 import { Guarded } from "@/components/ui/Guarded";
 import { VIEW_NAME } from "@/lib/constants.generated";
 import { asApiError } from "@/lib/errors";
+import { useMe } from "@/lib/me";
 import { useRefusal, useRoleRefusal } from "@/lib/ownership";
 import type { SavedView } from "@/lib/types";
 import { savedViewsQuery, useDeleteView, useSaveView } from "../api/views";
@@ -49,7 +50,7 @@ export function ViewsMenu({ query, onChoose }: Props) {
           </div>
         )}
         <Divider my="sm" />
-        <SaveForm query={query} onSaved={() => setOpened(false)} />
+        <SaveForm query={query} views={views} onSaved={() => setOpened(false)} />
       </Popover.Dropdown>
     </Popover>
   );
@@ -92,12 +93,20 @@ function nameProblem(name: string): string | null {
   return `Invalid name ${JSON.stringify(name)}: ${VIEW_NAME.rule}`;
 }
 
-function SaveForm({ query, onSaved }: { query: string; onSaved(): void }) {
+interface SaveProps {
+  query: string;
+  views: readonly SavedView[];
+  onSaved(): void;
+}
+
+function SaveForm({ query, views, onSaved }: SaveProps) {
   const [typed, setTyped] = useState("");
   const name = typed.trim();
   const problem = nameProblem(name);
   const saving = useSaveView();
   const refused = useRoleRefusal("member");
+  const me = useMe();
+  const theirs = views.find((view) => view.name === name && view.created_by_id !== me?.user_id);
   return (
     <form
       onSubmit={(event) => {
@@ -109,6 +118,7 @@ function SaveForm({ query, onSaved }: { query: string; onSaved(): void }) {
         <TextInput
           label="Save this view as"
           placeholder="Failed this week"
+          description={theirs && `This replaces the view of ${theirs.created_by}.`}
           value={typed}
           maxLength={64}
           disabled={refused !== null}
@@ -120,7 +130,7 @@ function SaveForm({ query, onSaved }: { query: string; onSaved(): void }) {
         />
         <Guarded refused={refused}>
           <Button type="submit" disabled={name === "" || problem !== null} loading={saving.isPending}>
-            Save
+            {theirs ? "Replace" : "Save"}
           </Button>
         </Guarded>
       </Group>

@@ -2,6 +2,7 @@ import { Button, Group, Popover, TextInput } from "@mantine/core";
 import { IconArrowBarToDown, IconArrowBarToUp, IconCornerDownRight } from "@tabler/icons-react";
 import { useState, type FormEvent } from "react";
 import { asApiError } from "@/lib/errors";
+import { serverNow } from "@/lib/serverTime";
 import { fetchLogs, type LogFilter, type LogPlace } from "../api/logs";
 import { placeOf } from "../jumps";
 
@@ -35,7 +36,7 @@ export function JumpMenu({ jobId, filter, newest, onLine, onEnd }: Props) {
   };
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    const place = placeOf(text, newest ? new Date(newest) : new Date());
+    const place = placeOf(text, new Date(newest ?? serverNow()));
     if (place === null) return setError(EXAMPLES);
     void jump(place, place.line === undefined ? "Nothing was printed at or after that time." : "The log is shorter.");
   };

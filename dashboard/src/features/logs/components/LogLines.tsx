@@ -3,6 +3,7 @@ import { IconArrowDown } from "@tabler/icons-react";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { day, plural } from "@/lib/format";
+import { serverNow } from "@/lib/serverTime";
 import type { LogEntry } from "@/lib/types";
 import type { Search } from "../hits";
 import { indexOf, useReadingPlace } from "../useReadingPlace";
@@ -125,7 +126,7 @@ export function LogLines({ lines, linked, search, follow, atEnd, wrap, onFollow,
 /** Whether a time of day alone would not tell when the lines were printed. */
 function spansDays(lines: readonly LogEntry[]): boolean {
   const [first, last] = [lines[0], lines.at(-1)];
-  return first !== undefined && last !== undefined && new Set([first.time, last.time, Date.now()].map(day)).size > 1;
+  return first !== undefined && last !== undefined && new Set([first.time, last.time, serverNow()].map(day)).size > 1;
 }
 
 function countAfter(lines: readonly LogEntry[], seq: number): number {

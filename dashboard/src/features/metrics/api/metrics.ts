@@ -12,6 +12,9 @@ export interface MetricsRequest {
 }
 
 const BUCKETS = 2_000;
+/** Of one request: the coordinator takes addresses of up to 8 KiB. */
+const MOST_NAMES = 50;
+const MOST_NAME_BYTES = 6_000;
 
 async function curvesOf(request: MetricsRequest, name: string[] | undefined, signal: AbortSignal): Promise<JobMetrics> {
   const { jobId, range, rank } = request;
@@ -20,14 +23,32 @@ async function curvesOf(request: MetricsRequest, name: string[] | undefined, sig
   return unwrap(api.GET("/api/v1/metrics/jobs/{job_id}", { params: { path: { job_id: jobId }, query }, signal }));
 }
 
-/** Every curve of the job. The older of the two positions is kept: what the stream then repeats is dropped by step. */
+/** The names in parts, each of which one address can hold. */
+export function inParts(names: string[]): string[][] {
+  const parts: string[][] = [];
+  let bytes = 0;
+  for (const name of names) {
+    const size = "&name=".length + encodeURIComponent(name).length;
+    const part = parts.at(-1);
+    if (part === undefined || part.length === MOST_NAMES || bytes + size > MOST_NAME_BYTES) {
+      parts.push([name]);
+      bytes = size;
+    } else {
+      part.push(name);
+      bytes += size;
+    }
+  }
+  return parts;
+}
+
+/** Every curve of the job. The oldest of the positions is kept: what the stream then repeats is dropped by step. */
 async function snapshot(request: MetricsRequest, signal: AbortSignal): Promise<JobMetrics> {
   const first = await curvesOf(request, undefined, signal);
   const have = new Set(first.curves.map((curve) => curve.name));
   const rest = first.names.filter((name) => !have.has(name));
-  if (rest.length === 0) return first;
-  const more = await curvesOf(request, rest, signal);
-  return { ...first, curves: [...first.curves, ...more.curves] };
+  const curves = [...first.curves];
+  for (const part of inParts(rest)) curves.push(...(await curvesOf(request, part, signal)).curves);
+  return { ...first, curves };
 }
 
 export function metricsQuery(request: MetricsRequest) {

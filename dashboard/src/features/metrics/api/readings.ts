@@ -1,20 +1,22 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
+import { serverNow } from "@/lib/serverTime";
 import { WINDOWS, type Window } from "../readings";
 
-const BUCKETS = 360;
+/** Buckets of a curve over steps. */
+const STEP_BUCKETS = 360;
 /** A record of readings comes every five seconds. */
 const REFRESH_MS: Readonly<Record<Window, number>> = { now: 5_000, hour: 10_000, day: 60_000 };
 const LIVE_INTERVAL_MS = 10_000;
 
-/** What a node and its cards did, up to now. */
+/** What a node and its cards did, up to now, in as many buckets as the coordinator thinks right: it knows how finely readings are stored. */
 export function nodeMetricsQuery(nodeId: string, window: Window) {
   return queryOptions({
     queryKey: keys.nodeMetrics(nodeId, window),
     queryFn: ({ signal }) => {
-      const since = new Date(Date.now() - WINDOWS[window] * 1000).toISOString();
-      const query = { since, buckets: BUCKETS };
+      const since = new Date(serverNow() - WINDOWS[window] * 1000).toISOString();
+      const query = { since };
       return unwrap(
         api.GET("/api/v1/cluster/nodes/{node_id}/metrics", { params: { path: { node_id: nodeId }, query }, signal }),
       );
@@ -26,7 +28,7 @@ export function nodeMetricsQuery(nodeId: string, window: Window) {
 
 /** One metric of the cards of some ranks over the job's steps. */
 export function cardCurvesQuery(jobId: string, name: string, ranks: string, live: boolean) {
-  const query = { names: "step_seconds", cards: name, ranks, buckets: BUCKETS };
+  const query = { names: "step_seconds", cards: name, ranks, buckets: STEP_BUCKETS };
   return queryOptions({
     queryKey: keys.cardCurves(jobId, name, ranks),
     queryFn: ({ signal }) =>

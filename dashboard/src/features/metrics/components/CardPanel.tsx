@@ -7,6 +7,7 @@ import { Notice } from "@/components/ui/Notice";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { TableToggle } from "@/components/ui/TableToggle";
 import { measured, percent, plural } from "@/lib/format";
+import { SERIES_COLORS } from "@/lib/series";
 import type { JobUsage } from "@/lib/types";
 import { cardCurvesQuery, usageQuery } from "../api/readings";
 import { CARD_READINGS, cardLines, readingTitle, readingWords, type CardReading } from "../readings";
@@ -24,7 +25,7 @@ interface Props {
 }
 
 /** As many as there are colours to tell them apart. */
-const MOST_RANKS = 6;
+const MOST_RANKS = SERIES_COLORS;
 const JOULES_PER_KWH = 3.6e6;
 
 /** What the ranks' cards were doing at each step, what they drew, and which of them do nothing. */
@@ -79,7 +80,12 @@ export function CardPanel({ jobId, world, live, metric = "utilization_percent", 
               asTable={asTable}
               drawn={String(query.dataUpdatedAt)}
             />
-            {world > MOST_RANKS && <p className={classes.summary}>Shown are the first {MOST_RANKS} ranks.</p>}
+            {world > MOST_RANKS && (
+              <p className={classes.summary}>
+                Shown are ranks 0–{MOST_RANKS - 1}, as many as there are colours;{" "}
+                {plural(world - MOST_RANKS, "more rank")} {world - MOST_RANKS === 1 ? "is" : "are"} not drawn.
+              </p>
+            )}
           </>
         )}
       </PanelStates>

@@ -2,7 +2,7 @@
 import { useComputedColorScheme } from "@mantine/core";
 import { useEffect, useRef, useState, type PointerEvent } from "react";
 import { count, si } from "@/lib/format";
-import { cell, colourRange, ranksOf, stepsOf, type RankGrid } from "../heatmap";
+import { cell, colourRange, ranksOf, stepsOf, strengthOf, type ColourRange, type RankGrid } from "../heatmap";
 import type { StepRange } from "../stepRange";
 import { withUnit, type Unit } from "../units";
 import classes from "./Metrics.module.css";
@@ -35,8 +35,9 @@ export function HeatmapCanvas({ grid, unit, sentence, nodeOf, onRow, onZoom }: P
   const [pointed, setPointed] = useState<Place | null>(null);
   const [pressed, setPressed] = useState<Place | null>(null);
   const { low, high } = colourRange(grid);
+  const lowIsBad = grid.worst === "lowest";
   useEffect(() => {
-    if (canvas.current) paint(canvas.current, grid, low, high);
+    if (canvas.current) paint(canvas.current, grid, { low, high });
   }, [grid, low, high, scheme]);
   const release = (event: PointerEvent) => {
     const end = placeOf(event, grid);
@@ -87,9 +88,9 @@ export function HeatmapCanvas({ grid, unit, sentence, nodeOf, onRow, onZoom }: P
         <span>{si(grid.lastStep)}</span>
       </div>
       <figcaption className={classes.scale}>
-        <span>{withUnit(low, unit)}</span>
+        <span>{withUnit(lowIsBad ? high : low, unit)}</span>
         <span className={classes.ramp} aria-hidden />
-        <span>{withUnit(high, unit)} and more</span>
+        <span>{lowIsBad ? `${withUnit(low, unit)} and less` : `${withUnit(high, unit)} and more`}</span>
         <output className={classes.pointed}>{pointed && textOf(grid, pointed, unit, nodeOf)}</output>
       </figcaption>
     </figure>
@@ -125,7 +126,7 @@ type Colour = readonly [number, number, number];
 /** Three colours of the theme, from pale to strong: their lightness only falls (light theme) or only rises (dark theme). */
 const RAMP = ["--track", "--series-2", "--bad-text"];
 
-function paint(canvas: HTMLCanvasElement, grid: RankGrid, low: number, high: number): void {
+function paint(canvas: HTMLCanvasElement, grid: RankGrid, range: ColourRange): void {
   const context = canvas.getContext("2d");
   if (!context) return;
   const style = getComputedStyle(canvas);
@@ -133,7 +134,7 @@ function paint(canvas: HTMLCanvasElement, grid: RankGrid, low: number, high: num
   const image = context.createImageData(grid.columns, grid.rows);
   grid.cells.forEach((value, index) => {
     if (Number.isNaN(value)) return; // stays transparent
-    const [red, green, blue] = mixed(ramp, clamp((value - low) / (high - low), 1));
+    const [red, green, blue] = mixed(ramp, strengthOf(grid, range, value));
     image.data.set([red, green, blue, 255], index * 4);
   });
   context.putImageData(image, 0, 0);

@@ -9,22 +9,15 @@ import { MISSING, title } from "@/lib/format";
 import { soFar } from "@/lib/jobs";
 import type { Job } from "@/lib/types";
 import { heatmapQuery } from "../api/heatmap";
-import { ownNames, unitOf } from "../catalog";
-import {
-  CARD_PREFIX,
-  overMedian,
-  ranksOf,
-  sentenceOf,
-  summarizeRows,
-  type RankGrid,
-  type RowSummary,
-} from "../heatmap";
-import { CARD_READINGS, readingTitle } from "../readings";
+import { unitOf } from "../catalog";
+import { overMedian, ranksOf, sentenceOf, summarizeRows, type RankGrid, type RowSummary } from "../heatmap";
+import { BUSY, CARD_PREFIX, measuresOf } from "../measures";
+import { MOST_LINES, type Lines } from "../rankLines";
 import type { StepRange } from "../stepRange";
 import { readingUnit, withUnit, type Unit } from "../units";
 import classes from "./Metrics.module.css";
 import { HeatmapCanvas } from "./HeatmapCanvas";
-import { RankLines, type Lines } from "./RankLines";
+import { RankLines } from "./RankLines";
 
 interface Props {
   job: Job;
@@ -35,37 +28,17 @@ interface Props {
   onZoom(range: StepRange | null): void;
 }
 
-const BUSY = "busy_seconds";
-/** Of ranks that wait for each other all steps take as long: the time without waiting tells which one is slow. */
-const MEASURES: readonly { value: string; label: string }[] = [
-  { value: BUSY, label: "Busy time (step without waiting)" },
-  { value: "step_seconds", label: "Step time" },
-  { value: "data_seconds", label: "Data" },
-  { value: "forward_seconds", label: "Forward" },
-  { value: "backward_seconds", label: "Backward" },
-  { value: "communication_seconds", label: "Exposed communication" },
-  { value: "optimizer_seconds", label: "Optimizer" },
-  { value: "memory_bytes", label: "Memory" },
-  { value: "peak_memory_bytes", label: "Peak memory" },
-];
-
-/** Readings of each rank's own card. Counts of errors only grow: they are shown on the node's page. */
-const OF_CARDS = CARD_READINGS.filter((name) => !name.startsWith("ecc_")).map((name) => ({
-  value: CARD_PREFIX + name,
-  label: `Card: ${readingTitle(name)}`,
-}));
-
 /** One metric of every rank at every step: a straggler is a row that stands out, a stall a column. */
 export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
   const hasCards = (job.ranks ?? []).some(({ card }) => card != null);
-  const choices = [...measuresOf(names, job.spec?.script != null), ...(hasCards && names.length > 0 ? OF_CARDS : [])];
+  const choices = measuresOf(names, { script: job.spec?.script != null, cards: hasCards });
   const [chosen, setChosen] = useState<string | null>(null);
   const [highest, setHighest] = useState(false);
   const [relative, setRelative] = useState(false);
   const [asTable, setAsTable] = useState(false);
   const [lines, setLines] = useState<Lines>("slowest");
   const [picked, setPicked] = useState<readonly number[]>([]);
-  const name = chosen ?? choices[0]?.value ?? BUSY;
+  const name = chosen ?? choices[0]?.name ?? BUSY;
   const derived = name === BUSY;
   const request = { jobId: job.id, name, highest: highest && !derived, range };
   const query = useQuery({
@@ -76,7 +49,7 @@ export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
   if (choices.length === 0) return null;
   const nodes = new Map((job.ranks ?? []).map((rank) => [rank.rank, rank.node_name]));
   const pick = (row: number) =>
-    setPicked(picked.includes(row) ? picked.filter((each) => each !== row) : [...picked, row].slice(-MOST_PICKED));
+    setPicked(picked.includes(row) ? picked.filter((each) => each !== row) : [...picked, row].slice(-MOST_LINES));
   return (
     <Panel
       title="Heat map"
@@ -96,7 +69,7 @@ export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
             aria-label="Metric of the heat map"
             w={272}
             value={name}
-            data={choices}
+            data={choices.map((one) => ({ value: one.name, label: one.label }))}
             allowDeselect={false}
             onChange={setChosen}
           />
@@ -137,18 +110,6 @@ export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
       </PanelStates>
     </Panel>
   );
-}
-
-/** As many as have a colour of their own beside the band's. */
-const MOST_PICKED = 5;
-
-/** What ranks report for themselves: the parts of a step, memory, and what a user's code logs, of a script its loss too. */
-function measuresOf(names: readonly string[], script: boolean): { value: string; label: string }[] {
-  const own = script && names.includes("loss") ? ["loss", ...ownNames(names)] : ownNames(names);
-  return [
-    ...MEASURES.filter(({ value }) => names.includes(value === BUSY ? "step_seconds" : value)),
-    ...own.map((name) => ({ value: name, label: name })),
-  ];
 }
 
 interface FoundProps {
@@ -212,10 +173,10 @@ function RowTable({
       numeric: true,
     },
     {
-      id: "highest",
-      header: "Highest cell",
-      cell: ({ highest }) => withUnit(highest, unit),
-      value: ({ highest }) => highest,
+      id: "worst",
+      header: grid.worst === "lowest" ? "Lowest cell" : "Highest cell",
+      cell: ({ worst }) => withUnit(worst, unit),
+      value: ({ worst }) => worst,
       numeric: true,
     },
   ];

@@ -1,23 +1,21 @@
 import { SegmentedControl, useComputedColorScheme } from "@mantine/core";
 import { Keyed } from "@/components/ui/StackedBar";
-import { seriesToken } from "@/lib/series";
-import { bandLines, ranksOf, worstRow, type RankGrid, type RowSummary } from "../heatmap";
+import { MEAN_TOKEN, seriesToken } from "@/lib/series";
+import { bandLines, type RankGrid, type RowSummary } from "../heatmap";
 import { PLAIN } from "../lines";
 import { baseOptions, lineData, lineSeries, readPalette, wholeSteps } from "../plot";
+import { chosenRows, MOST_LINES, shownRows, type Lines } from "../rankLines";
 import type { StepRange } from "../stepRange";
 import type { Unit } from "../units";
 import classes from "./Metrics.module.css";
 import { Plot } from "./Plot";
-
-/** Which ranks have a line of their own above the band. */
-export type Lines = "slowest" | "nodes" | "all";
 
 interface Props {
   grid: RankGrid;
   rows: readonly RowSummary[];
   unit: Unit;
   lines: Lines;
-  /** Rows that were clicked on in the map: they have a line whatever `lines` says. */
+  /** Rows that were clicked on in the map: they have a line whatever `lines` says, before those of the choice. */
   picked: readonly number[];
   nodeOf(rank: number): string | null;
   onLines(lines: Lines): void;
@@ -25,14 +23,12 @@ interface Props {
 }
 
 const HEIGHT = 190;
-/** More lines than this hide each other; the band and the map show them all. */
-const MOST_LINES = 16;
 
 /** The band from the lowest to the highest rank, their mean, and the lines of chosen ranks. */
 export function RankLines({ grid, rows, unit, lines, picked, nodeOf, onLines, onZoom }: Props) {
   const scheme = useComputedColorScheme();
-  const shown = [...new Set([...chosen(grid, rows, lines, nodeOf), ...picked])].slice(0, MOST_LINES);
-  const drawn = bandLines(grid, shown, unit);
+  const shown = shownRows(chosenRows(grid, rows, lines, nodeOf), picked, lines);
+  const drawn = bandLines(grid, shown.rows, unit);
   const names = drawn.map(({ label }) => label);
   return (
     <>
@@ -50,10 +46,11 @@ export function RankLines({ grid, rows, unit, lines, picked, nodeOf, onLines, on
         />
         <span className={classes.legend}>
           {names.map((name, index) => (
-            <Keyed key={name} color={seriesToken(index)}>
+            <Keyed key={name} color={index === 0 ? MEAN_TOKEN : seriesToken(index - 1)}>
               {name}
             </Keyed>
           ))}
+          {shown.leftOut !== null && <span>{shown.leftOut}</span>}
         </span>
       </div>
       <Plot
@@ -64,7 +61,7 @@ export function RankLines({ grid, rows, unit, lines, picked, nodeOf, onLines, on
           return {
             options: {
               ...baseOptions(palette, { log: false, units: [unit] }),
-              ...lineSeries(drawn, palette, PLAIN),
+              ...lineSeries(drawn, { ...palette, series: [palette.mean, ...palette.series] }, PLAIN),
             },
           };
         }}
@@ -80,23 +77,4 @@ export function RankLines({ grid, rows, unit, lines, picked, nodeOf, onLines, on
 /** Changes with the newest values, so that a chart of a running job is drawn anew. */
 function signature(grid: RankGrid): string {
   return Array.from({ length: grid.rows }, (_, row) => grid.cells[(row + 1) * grid.columns - 1]).join();
-}
-
-function chosen(
-  grid: RankGrid,
-  rows: readonly RowSummary[],
-  lines: Lines,
-  nodeOf: (rank: number) => string | null,
-): number[] {
-  if (lines === "slowest") {
-    const top = worstRow(grid, rows);
-    return top ? [top.row] : [];
-  }
-  if (lines === "all") return rows.map(({ row }) => row);
-  const firstOf = new Map<string, number>();
-  for (const { row } of rows) {
-    const node = nodeOf(row * grid.ranksPerRow) ?? `rank ${ranksOf(grid, row)}`;
-    if (!firstOf.has(node)) firstOf.set(node, row);
-  }
-  return [...firstOf.values()];
 }

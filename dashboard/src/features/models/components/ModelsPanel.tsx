@@ -10,7 +10,7 @@ import { StateBadge } from "@/components/ui/StateBadge";
 import { age, bytes, count, measured, plural } from "@/lib/format";
 import { useRoleRefusal } from "@/lib/ownership";
 import type { ModelVersion, RegisteredModel } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { modelsQuery, versionUrl } from "../api/models";
 import { AliasDialog, DeleteVersionDialog } from "./VersionDialogs";
 import classes from "./Models.module.css";
@@ -30,8 +30,8 @@ export function ModelsPanel() {
           isEmpty={() => true}
           empty={
             <EmptyState title="No models yet">
-              Register a checkpoint or a file of a job: on its page, or by{" "}
-              <code>paceline models register NAME --checkpoint ID</code>.
+              Register a checkpoint or a file on the page of its job, or with this command:{" "}
+              <code>paceline models register NAME --checkpoint ID</code>
             </EmptyState>
           }
         >
@@ -55,7 +55,7 @@ export function ModelsPanel() {
 }
 
 function ModelPanel({ model }: { model: RegisteredModel }) {
-  const now = useNow(10_000);
+  const now = useServerNow(10_000);
   const [aliasing, setAliasing] = useState<ModelVersion | null>(null);
   const [deleting, setDeleting] = useState<ModelVersion | null>(null);
   const actions = (version: ModelVersion) => (

@@ -113,7 +113,7 @@ interface WhoseProps {
 function WhoseJobs({ rule, mine, onMine }: WhoseProps) {
   const me = useMe();
   const isAdmin = me?.role === "admin";
-  const isAnothers = rule?.owner_id != null && rule.owner_id !== me?.user_id;
+  const isAnothers = rule != null && rule.created_by_id !== me?.user_id;
   return (
     <Checkbox
       label={isAnothers ? `Only jobs of ${rule.created_by}` : "Only jobs that I submitted"}

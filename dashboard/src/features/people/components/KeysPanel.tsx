@@ -10,7 +10,7 @@ import { StateBadge } from "@/components/ui/StateBadge";
 import { dateTime } from "@/lib/format";
 import { useMe } from "@/lib/me";
 import type { ApiKey } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { apiKeysQuery, useRevokeKey } from "../api/people";
 import { ago, keyState, roleLabel } from "../people";
 import { NewKeyDialog } from "./NewKeyDialog";
@@ -18,7 +18,7 @@ import { NewKeyDialog } from "./NewKeyDialog";
 /** The keys of programs and terminals: the caller's own, for an admin those of all users. */
 export function KeysPanel() {
   const query = useQuery(apiKeysQuery);
-  const now = useNow(30_000);
+  const now = useServerNow(30_000);
   const isAdmin = useMe()?.role === "admin";
   const [over, setOver] = useState(false);
   const [creating, setCreating] = useState(false);

@@ -7,7 +7,7 @@ import { DataTable, type Column } from "@/components/ui/DataTable";
 import { DocsLink } from "@/components/ui/DocsLink";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import type { Secret } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { secretsQuery, useDeleteSecret } from "../api/secrets";
 import { ago } from "../people";
 import { SecretDialog } from "./SecretDialog";
@@ -17,7 +17,7 @@ type Chosen = Pick<Secret, "project" | "name">;
 /** The secrets of all projects: their names, never their values. */
 export function SecretsPanel() {
   const query = useQuery(secretsQuery);
-  const now = useNow(30_000);
+  const now = useServerNow(30_000);
   const [setting, setSetting] = useState<Chosen | "new" | null>(null);
   const [deleting, setDeleting] = useState<Secret | null>(null);
   const add = (

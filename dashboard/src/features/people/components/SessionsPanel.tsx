@@ -7,14 +7,14 @@ import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { dateTime, MISSING } from "@/lib/format";
 import { useMe } from "@/lib/me";
 import type { BrowserSession } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { sessionsQuery, useEndSession } from "../api/people";
 import { ago, signedInBy } from "../people";
 
 /** The browsers that are signed in: the caller's own, for an admin those of all users. */
 export function SessionsPanel() {
   const query = useQuery(sessionsQuery);
-  const now = useNow(30_000);
+  const now = useServerNow(30_000);
   const isAdmin = useMe()?.role === "admin";
   const [ending, setEnding] = useState<BrowserSession | null>(null);
   return (

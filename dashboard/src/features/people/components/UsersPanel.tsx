@@ -11,7 +11,7 @@ import { StateBadge } from "@/components/ui/StateBadge";
 import { dateTime } from "@/lib/format";
 import { useMe } from "@/lib/me";
 import type { Role, User } from "@/lib/types";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { usersQuery, useUserChange } from "../api/people";
 import { ago, ROLES } from "../people";
 import { LoginLinkDialog } from "./LoginLinkDialog";
@@ -21,7 +21,7 @@ import classes from "./People.module.css";
 /** Who may sign in, and what each may do. */
 export function UsersPanel() {
   const query = useQuery(usersQuery);
-  const now = useNow(30_000);
+  const now = useServerNow(30_000);
   const [creating, setCreating] = useState(false);
   const [linked, setLinked] = useState<User | null>(null);
   const add = (

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Facts, type Fact } from "@/components/ui/Facts";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
-import { MISSING, bytes, count, percent, plural, shortTime, si } from "@/lib/format";
+import { MISSING, bytes, percent, plural, shortTime, si, siWithUnit } from "@/lib/format";
 import { isTerminal, soFar } from "@/lib/jobs";
 import type { Job, Performance } from "@/lib/types";
 import { performanceQuery } from "../api/performance";
@@ -113,7 +113,7 @@ function factsOf({
     {
       name: "MFU",
       value: mfu.value === null ? "n/a" : percent(mfu.value, 1),
-      hint: mfu.peak_flops === null ? undefined : `of ${count(Math.round(mfu.peak_flops / 1e12))} TFLOP/s`,
+      hint: mfu.peak_flops === null ? undefined : `of ${siWithUnit(mfu.peak_flops, "FLOP/s")}`,
     },
   ];
 }

@@ -1,5 +1,5 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
-import { beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { page } from "@/testing/fixtures";
 import { ok, problem, type Seen } from "@/testing/mockApi";
 import { openForm, sent, unfold } from "@/testing/submitForm";
@@ -19,8 +19,6 @@ const bundle = {
   left_out_count: 2,
 };
 const file = (path: string) => Object.assign(new File(["x"], "f"), { webkitRelativePath: path });
-
-beforeEach(() => localStorage.clear());
 
 async function choose(...paths: string[]) {
   const input = await screen.findByLabelText("Folder with code");

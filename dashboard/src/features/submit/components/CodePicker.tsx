@@ -5,7 +5,7 @@ import { useState } from "react";
 import { Dialog } from "@/components/ui/Dialog";
 import { EmptyState, PanelStates } from "@/components/ui/Panel";
 import { age, bytes, dateTime, plural } from "@/lib/format";
-import { useNow } from "@/lib/useNow";
+import { useServerNow } from "@/lib/useNow";
 import { earlierCodeQuery, type EarlierCode } from "../api/code";
 import { originOf } from "../code";
 import classes from "./CodePicker.module.css";
@@ -69,7 +69,7 @@ export function CodePicker({ onChoose, onClose }: Props) {
 }
 
 function CodeButton({ item, onChoose }: { item: EarlierCode; onChoose: Props["onChoose"] }) {
-  const now = useNow(60_000);
+  const now = useServerNow(60_000);
   const facts = [item.code.folder, originOf(item.code), plural(item.files, "file"), bytes(item.bytes)];
   return (
     <button type="button" className={classes.choice} onClick={() => onChoose(item)}>

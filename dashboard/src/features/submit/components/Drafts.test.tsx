@@ -1,11 +1,9 @@
 import { fireEvent, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { job, me } from "@/testing/fixtures";
 import { ok } from "@/testing/mockApi";
 import { openForm } from "@/testing/submitForm";
-
-beforeEach(() => localStorage.clear());
 
 const name = () => screen.getByLabelText("Name");
 const rename = (to: string) => fireEvent.change(name(), { target: { value: to } });

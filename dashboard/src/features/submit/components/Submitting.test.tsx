@@ -1,12 +1,10 @@
 import { EditorView } from "@codemirror/view";
 import { act, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { job, me } from "@/testing/fixtures";
 import { ok, problem } from "@/testing/mockApi";
 import { openForm, sent } from "@/testing/submitForm";
-
-beforeEach(() => localStorage.clear());
 
 const refusing = (pointer: string, message: string) => ({
   "POST /api/v1/training/plan": () =>

@@ -18,7 +18,8 @@ from paceline.api.services.experiments.report.figures.heat_map import HeatMapCho
 from paceline.api.services.experiments.report.markdown import inline
 from paceline.api.services.experiments.report.raw_data import harmless
 from paceline.api.services.experiments.report.tables import configurations as configurations_table
-from paceline.cluster.experiments.findings import Analysis, Estimate, Pruned
+from paceline.api.services.experiments.report.tables import predictions
+from paceline.cluster.experiments.findings import Analysis, Estimate, Prediction, Pruned
 from tests.api.services.experiments.report.made_up import analysis, configurations, subject
 
 HOSTILE = "<img src=x onerror=alert(1)>|`$x$`\n=cmd()"
@@ -203,3 +204,19 @@ def test_files_have_names_that_every_system_takes() -> None:
     assert file_name('a/b "c"\r\n: d', ExportOrder("svg", "loss")) == "a-b-c-d-loss.svg"
     assert file_name("../..", ExportOrder("html")) == "experiment-report.html"
     assert set(MEDIA_TYPES) == {"html", "md", "csv", "json", "svg", "png"}
+
+
+def test_what_several_predictions_assume_is_told_once() -> None:
+    told = [
+        Prediction(
+            configuration=0,
+            ranks=ranks,
+            step_seconds=1.0,
+            samples_per_second=1.0,
+            efficiency=1.0,
+            assumptions=f"CPU slots; {ranks} machines; memory is that of tensors",
+        )
+        for ranks in (8, 16)
+    ]
+    note = predictions(subject(predictions=told)).note
+    assert note == "Predictions of the cost model. Assumed: CPU slots; 8 machines; memory is that of tensors; 16 machines."

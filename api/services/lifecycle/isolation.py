@@ -18,11 +18,13 @@ from paceline.api.core.troubles import LONGEST_RETRY_SECONDS, Subject
 from paceline.api.services.lifecycle import events
 from paceline.api.services.lifecycle.state_change import StaleStateError
 from paceline.db.errors import DatabaseBusyError
+from paceline.db.repositories import aged
 
 logger = logging.getLogger(__name__)
 #: The database is away or busy: that is no job's fault, and the loop tries all of its step again.
 DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeoutError, DatabaseBusyError, OSError, TimeoutError)
 MOST_CHARACTERS = 500
+TRIED_AGAIN = f"tried again, at least every {LONGEST_RETRY_SECONDS:.0f} s"
 
 #: Subjects that share a turn: their transaction holds the writer's turn for a fraction of the time that a request may take.
 MOST_TOGETHER = 32
@@ -42,11 +44,15 @@ class Look(Generic[T]):
 
 @dataclass(frozen=True)
 class PhaseTurns:
-    """The turns of jobs and nodes in one task within one step of a loop. `task` in words: what cannot be done where it raises."""
+    """The turns of jobs and nodes in one task within one step of a loop. `task` in words: what cannot be done where it raises.
+    `outlook`: what becomes of that. `passes_over`: work that raised is not tried again, so a later success does not make up for it, and each
+    job or node is told of once."""
 
     services: Services
     task: str
     now: datetime
+    outlook: str = TRIED_AGAIN
+    passes_over: bool = False
 
     async def look(self, subject: Subject, work: Callable[[], T]) -> T | None:
         """Take a turn, as `take` does, for work that needs not be awaited."""
@@ -70,8 +76,15 @@ class PhaseTurns:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the others have their turns
             await self._log_failure(subject, error)
             return None
-        self.services.troubles.over(self.task, subject)
+        if not self.passes_over:
+            self.services.troubles.over(self.task, subject)
         return result
+
+    async def forget_ended_jobs(self) -> None:
+        """Forget the jobs that failed and have ended since."""
+        if failed := self.services.troubles.failed(self.task):
+            async with self.services.control.read() as session:
+                self.services.troubles.forget_all_but(self.task, failed - await aged.ended_jobs(session, failed))
 
     def peek(self, subject: Subject, work: Callable[[], T | None]) -> Look[T]:
         """Look whether a subject wants a turn: `work` returns for what, or None. One that wants none is held up by nothing; an exception is
@@ -87,18 +100,22 @@ class PhaseTurns:
         return Look(result is not None, result)
 
     async def take_together(
-        self, items: Sequence[Item], subject_of: Callable[[Item], Subject], work: Callable[[Sequence[Item]], Awaitable[int]]
+        self,
+        items: Sequence[Item],
+        subject_of: Callable[[Item], Subject],
+        work: Callable[[Sequence[Item]], Awaitable[int]],
+        at_once: int = MOST_TOGETHER,
     ) -> int:
-        """Take one turn for many, in groups, and return the sum of what `work` returned. Where it raises for a group, each of the group
-        has a turn of its own, so that only those at fault are held up; what has failed before goes alone at once."""
+        """Take one turn for many, in groups of `at_once`, and return the sum of what `work` returned. Where it raises for a group, each of
+        the group has a turn of its own, so that only those at fault are held up; what has failed before goes alone at once."""
         total, together = 0, list[Item]()
         for item in items:
             if self.services.troubles.has_failed(self.task, subject_of(item)):
                 total += await self.take(subject_of(item), partial(work, [item])) or 0
             else:
                 together.append(item)
-        for first in range(0, len(together), MOST_TOGETHER):
-            total += await self._take_group(together[first : first + MOST_TOGETHER], subject_of, work)
+        for first in range(0, len(together), at_once):
+            total += await self._take_group(together[first : first + at_once], subject_of, work)
         return total
 
     async def _take_group(
@@ -115,12 +132,12 @@ class PhaseTurns:
 
     async def _log_failure(self, subject: Subject, error: Exception) -> None:
         what = _in_one_line(error)
-        if not self.services.troubles.note(self.task, subject, what, self.now):
+        was_told = self.passes_over and self.services.troubles.has_failed(self.task, subject)
+        if not self.services.troubles.note(self.task, subject, what, self.now) or was_told:
             return
         logger.error("%s %s is held up, the others are not: cannot %s", subject.kind, subject.id, self.task, exc_info=error)
-        message = (
-            f"held up: cannot {self.task}: {what}; tried again, at least every {LONGEST_RETRY_SECONDS:.0f} s; nothing else waits for it"
-        )
+        message = f"held up: cannot {self.task}: {what}; {self.outlook}; nothing else waits for it"
+        message = message if subject.kind in ("job", "node") else f"{subject.kind} {subject.id} is {message}"  # no column names it
         async with self.services.write() as session:
             await events.record(
                 session,
@@ -137,16 +154,21 @@ class PhaseTurns:
 
 async def each_phase(phases: Sequence[Phase], now: datetime) -> None:
     """Run all phases; exceptions are raised once the others are done."""
+    await each_part([partial(phase, now) for phase in phases])
+
+
+async def each_part(parts: Sequence[Callable[[], Awaitable[object]]]) -> None:
+    """Run all parts of a step, as `each_phase` does."""
     failures: list[Exception] = []
-    for phase in phases:
+    for part in parts:
         try:
-            await phase(now)
+            await part()
         except Exception as error:  # noqa: BLE001 - raised below
             failures.append(error)
     if len(failures) == 1:
         raise failures[0]
     if failures:
-        raise ExceptionGroup(f"{len(failures)} of {len(phases)} parts of the step failed", failures)
+        raise ExceptionGroup(f"{len(failures)} of {len(parts)} parts of the step failed", failures)
 
 
 def _in_one_line(error: Exception) -> str:

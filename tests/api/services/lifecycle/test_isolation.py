@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from paceline.api.core import troubles
 from paceline.api.core.context import Services
 from paceline.api.core.troubles import MANY_FAILURES, Subject
-from paceline.api.loops import retention, scheduler
-from paceline.api.loops.isolation import MOST_TOGETHER, Look, PhaseTurns, each_phase
+from paceline.api.loops import hangs, retention, scheduler
 from paceline.api.loops.lease_loop import LeaseLoop
 from paceline.api.loops.nodes import NodeWatch
+from paceline.api.loops.placing import Placing
+from paceline.api.services.lifecycle.isolation import MOST_TOGETHER, Look, PhaseTurns, each_phase
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot
 from paceline.cluster.states import JobState, NodeState
 from paceline.db.errors import DatabaseBusyError
 from paceline.db.models.events import EventRow
-from paceline.db.models.jobs import JobRow
+from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
@@ -184,6 +185,51 @@ async def test_a_node_that_raises_keeps_no_other_from_being_lost(
         found = {row.name: row.state for row in await node_rows.present(session)}
     assert found == {"a": NodeState.READY, "b": NodeState.LOST}
     assert [event.node_id for event in await told(services, "node.held_up")] == [bad.id]
+
+
+async def test_a_recovering_job_that_raises_keeps_no_other_from_being_placed(
+    services: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with services.write() as session:
+        await factories.create_node(session)
+        bad = await factories.create_job(session, state=JobState.RECOVERING)
+        good = await factories.create_job(session)
+    was = JobSnapshot.wants_slots
+
+    def wants_slots(known: JobSnapshot, now: datetime) -> bool:
+        if known.job.id == bad.id:
+            raise KeyError("rank")
+        return was(known, now)
+
+    monkeypatch.setattr(JobSnapshot, "wants_slots", wants_slots)
+    placing = Placing(services)
+    with caplog.at_level(logging.CRITICAL):
+        for second in range(3):
+            await placing.step_once(START + second * SECOND)
+    assert await state_of(services, good) is JobState.STARTING
+    assert [event.job_id for event in await told(services, "job.held_up")] == [bad.id]
+
+
+async def test_a_quiet_job_that_raises_keeps_no_other_from_being_looked_at(
+    services: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looked_at: list[str] = []
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        bad, good = [await factories.create_running_job(session, node) for _ in range(2)]
+        await session.execute(update(RankRow).values(quiet_since=START))
+
+    async def next_action(_: object, known: JobSnapshot, __: object) -> None:
+        looked_at.append(known.job.id)
+        if known.job.id == bad.id:
+            raise KeyError("stack")
+
+    monkeypatch.setattr(hangs, "_next", next_action)
+    with caplog.at_level(logging.CRITICAL):
+        for second in range(3):
+            await hangs.step_once(services, START + second * SECOND)
+    assert looked_at.count(good.id) == 3
+    assert [event.job_id for event in await told(services, "job.held_up")] == [bad.id]
 
 
 async def test_retention_goes_on_behind_a_job_that_raises(

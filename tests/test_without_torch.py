@@ -1,0 +1,32 @@
+"""What becomes of a test run without torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+#: As where the package is not installed: its import raises ModuleNotFoundError.
+RUN = "import sys; sys.modules[sys.argv[1]] = None; import pytest; sys.exit(pytest.main(sys.argv[2:]))"
+
+
+def collect_without(package: str, *paths: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", RUN, package, "--collect-only", "-q", "-rs", "-p", "no:cacheprovider", *paths]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110, check=False)
+
+
+def test_modules_that_need_torch_are_skipped_and_named_and_the_others_run() -> None:
+    done = collect_without("torch", "tests/distributed/test_env.py", "tests/distributed/test_store.py", "tests/parallelism/test_tree.py")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "torch is not installed" in done.stdout
+    assert re.search(r"^tests/\S+::", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_a_module_that_needs_another_package_is_an_error_as_ever() -> None:
+    done = collect_without("PIL", "tests/paceline/test_images.py")
+    assert done.returncode == 2
+    assert "ModuleNotFoundError" in done.stdout
