@@ -28,6 +28,12 @@ PATTERNS = (
     "e2e/test_slurm.py::test_a_time_limit*",
     "e2e/test_slurm.py::test_a_job_that_preempts*",
     "e2e/test_slurm_scripts.py::*",
+    # lines of torchrun on real ranks: each option is parsed in every run, and some lines are run
+    *(
+        f"e2e/test_torchrun_lines.py::test_a_line*[[]{name}]"
+        for name in ("underscores", "standalone", "master", "program", "threads", "log-files", "what-is-ours", "preset", "too-few-restarts")
+    ),
+    "e2e/test_torchrun_lines.py::test_a_kind*",
     # stories of faults at further moments and on further stacks; chaos, outages and machines that fall silent
     "e2e/test_close_up.py::test_a_killed_rank_costs_its_survivors_nothing[[]3-*",
     "e2e/test_coordinator_death.py::test_a_rank_that_dies_while_the_coordinator_is_upgraded*",

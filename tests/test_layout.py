@@ -121,7 +121,7 @@ COVERS = {
     "api/websocket/test_streams.py": "api/websocket/sources",
     "cli/commands/test_code.py": "cli/code_bundle cli/job_facts",
     "cli/commands/test_jobs.py": "cli/commands/submit",
-    "cli/local/test_stack.py": "cli/commands/stack cli/live cli/local/layout",
+    "cli/local/test_stack.py": "cli/commands/stack cli/live cli/local/layout cli/local/programs",
     "cli/test_attached.py": "cli/client",
     "paceline/bundles/test_listing.py": "paceline/bundles/ignoring",
     "paceline/test_client.py": "cli/curves",

@@ -1,7 +1,10 @@
-"""How a generation's gradients are summed over its replicas: as the job says, or as is found best while it trains (`communication: auto`)."""
+"""How a generation's gradients are summed over its replicas: as the job says, or as is found best while it trains. `communication: auto` leaves all of it
+open; any job of DDP that does not say `bucket_mb` leaves open the size of its buckets.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.distributed.collectives.options import ALGORITHMS, Algorithm
@@ -11,21 +14,20 @@ from paceline.distributed.compression.remainder import WithRemainder
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
-from paceline.parallelism.communication.choices import BUCKET_SIZES_MB, COMPRESSIONS, ReductionChoice, choices
+from paceline.parallelism.communication.choices import COMPRESSIONS, TORCHS_BUCKET_MB, ReductionChoice, bucket_sizes, choices
 from paceline.parallelism.communication.chosen_reducer import ChosenReducer
 from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.communication.pieces import PieceMaker
 from paceline.parallelism.communication.probes import ELEMENT_BYTES, probe
 from paceline.parallelism.communication.reducers import BackendReducer, BackgroundReducer, Reducer
-from paceline.parallelism.communication.sum_cost import GradientBytes, predicted_sums
+from paceline.parallelism.communication.sum_cost import GradientBytes, Links, predicted_sums
 from paceline.parallelism.communication.trial import CommunicationTrial, Verdict
 from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport, TrainState
 
-#: DDP's buckets, where the job does not say: torch's own.
-BUCKET_BYTES = 25 << 20
+MIB = 1 << 20
 
 
 class FixedSums:
@@ -56,14 +58,18 @@ class ChosenSums:
 
 def gradient_sums(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> FixedSums | ChosenSums:
     """Return what sums the gradients of this generation over its replicas. Collective where there is something to choose."""
-    options, groups = derived.communication_options(spec), group.reduction_groups
-    if groups is None or (options.is_default and not spec.communication.is_auto):  # None: this world has one replica
-        return FixedSums(BackendReducer(group, options.bucket_mb))
-    made = _Reducers(options, state, group, groups)
-    if not spec.communication.is_auto:
-        return FixedSums(made.of(options))
-    state.communication = trial = agreed_trial(spec, world, state, group, groups)
+    made = _Reducers(derived.communication_options(spec), state, group)
+    if group.world_size == 1 or not (_chooses_sums(spec, group) or derived.leaves_buckets_open(spec)):
+        return FixedSums(made.of(made.options))
+    state.communication = trial = agreed_trial(spec, world, state, group)
+    if not trial.has_choice:
+        return FixedSums(made.of(made.options))
     return ChosenSums(ChosenReducer(trial.current, made.by, made.flushing), trial, group)
+
+
+def _chooses_sums(spec: JobSpec, group: Group) -> bool:
+    """Whether there is a choice between ways to sum: the job leaves it open, and this world has several replicas and more than the backend."""
+    return spec.communication.is_auto and group.reduction_groups is not None
 
 
 @dataclass(frozen=True)
@@ -73,19 +79,21 @@ class _Reducers:
     options: CommunicationOptions
     state: TrainState
     group: Group
-    groups: ReductionGroups
 
     def by(self, choice: ReductionChoice) -> Reducer:
         return self.of(choice.of(self.options))
 
     def of(self, options: CommunicationOptions) -> Reducer:
-        if options.is_default:
+        groups = self.group.reduction_groups
+        if groups is None or options.is_default:  # None: this world has one replica, or its backend sums by itself
             return BackendReducer(self.group, options.bucket_mb)
-        return self._in_background(reduction_for(options.algorithm, options.compression, self.groups), options)
+        return self._in_background(reduction_for(options.algorithm, options.compression, groups), options)
 
     def flushing(self, choice: ReductionChoice) -> Reducer:
-        exact = reduction_for(choice.algorithm, CompressionOptions(), self.groups)
-        return self._in_background(WithRemainder(exact), choice.of(self.options))
+        groups = self.group.reduction_groups
+        if groups is None:  # of another job, whose checkpoint this one began with: there is nothing to send it by
+            return self.by(choice)
+        return self._in_background(WithRemainder(reduction_for(choice.algorithm, CompressionOptions(), groups)), choice.of(self.options))
 
     def _in_background(self, reduction: Reduction, options: CommunicationOptions) -> Reducer:
         shards = self.group.axis_groups.get("shard")
@@ -95,32 +103,47 @@ class _Reducers:
         return BackgroundReducer(self.group, reduction, pieces, step, options.bucket_mb)
 
 
-# -- auto
+# -- what is chosen by measurement
 
 
-def agreed_trial(spec: JobSpec, world: RankPlace, state: TrainState, group: Group, groups: ReductionGroups) -> CommunicationTrial:
-    """Return what the ranks of an earlier generation have found out, or probe the links and begin to try. Collective."""
-    kept: CommunicationTrial | None = next((each for each in group.all_gather_object(state.communication) if each is not None), None)
-    if kept is None:
-        return _begin(spec, world, state, group, groups)
-    kept.join_generation(groups.replicas.size)
-    return kept
+def agreed_trial(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> CommunicationTrial:
+    """Return what the ranks of an earlier generation have found out, or begin to try, with a probe of the links where there are several ways to sum.
+    Collective."""
+    groups = group.reduction_groups
+    replicas = groups.replicas.size if groups else group.world_size
+    everyones: list[tuple[CommunicationTrial | None, Sequence[float]]] = group.all_gather_object((state.communication, _sizes(spec, state)))
+    kept = next((trial for trial, _ in everyones if trial is not None), None)
+    if kept is not None:
+        kept.join_generation(replicas)
+        return kept
+    _, sizes = everyones[0]  # a rank that has frozen a part of its model since may count otherwise
+    options = derived.communication_options(spec)
+    if groups is None or not spec.communication.is_auto:
+        default = ReductionChoice(options.algorithm, options.compression.compression)
+        return CommunicationTrial({default: 0.0}, options.compression.dense_steps if default.is_lossy else 0, replicas, bucket_sizes=sizes)
+    sums, links = _predicted(spec, world, state, group, groups)
+    dense_steps = options.compression.dense_steps if any(each.is_lossy for each in sums) else 0
+    return CommunicationTrial(sums, dense_steps, replicas, links, sizes)
 
 
-def _begin(spec: JobSpec, world: RankPlace, state: TrainState, group: Group, groups: ReductionGroups) -> CommunicationTrial:
+def _sizes(spec: JobSpec, state: TrainState) -> tuple[float, ...]:
+    """Return the sizes of DDP's buckets, in MiB, to try beside torch's own; none where the job has no buckets, or says their size."""
+    trained = sum(parameter.numel() for parameter in state.model.parameters() if parameter.requires_grad)
+    return bucket_sizes(ELEMENT_BYTES * trained / MIB) if derived.leaves_buckets_open(spec) else ()
+
+
+def _predicted(
+    spec: JobSpec, world: RankPlace, state: TrainState, group: Group, groups: ReductionGroups
+) -> tuple[dict[ReductionChoice, float], Links]:
+    """Probe the links, and return the seconds that a step's sums will take by each choice. Collective."""
     asked, options = spec.communication, derived.communication_options(spec)
     kinds = tuple(kind for kind in COMPRESSIONS if kind not in LOSSY or (asked.lossy and spec.precision != "fp16"))
     found = choices(asked.algorithm, asked.compression, offered_by(group, groups), kinds)
     gradients = gradient_bytes(state, options, shards=group.axis_groups["shard"].size if "shard" in group.axis_groups else 1)
-    largest = gradients.compressible + gradients.whole
     machines = len(set(group.all_gather_object(world.machine)))
+    largest = gradients.compressible + gradients.whole
     costs, links = probe(group, groups, found, options.compression, state.device, largest=largest, machines=machines)
-    dense_steps = options.compression.dense_steps if any(each.is_lossy for each in found) else 0
-    has_buckets = spec.parallelism.strategy == "ddp" and asked.bucket_mb is None
-    bucket_sizes = [
-        size for size in BUCKET_SIZES_MB if has_buckets and largest > min(size * (1 << 20), BUCKET_BYTES)
-    ]  # else they are the same
-    return CommunicationTrial(predicted_sums(costs, gradients), dense_steps, groups.replicas.size, links, bucket_sizes)
+    return predicted_sums(costs, gradients), links
 
 
 def offered_by(group: Group, groups: ReductionGroups) -> tuple[Algorithm, ...]:
@@ -136,5 +159,5 @@ def gradient_bytes(state: TrainState, options: CommunicationOptions, shards: int
     pieces = PieceMaker(state.model, options.exclude).pieces(trained)
     compressible = ELEMENT_BYTES * sum(piece.length for piece in pieces if piece.compressible) // shards
     whole = ELEMENT_BYTES * sum(piece.length for piece in pieces if not piece.compressible) // shards
-    bucket = BUCKET_BYTES if options.bucket_mb is None else options.bucket_mb * (1 << 20)
+    bucket = MIB * (TORCHS_BUCKET_MB if options.bucket_mb is None else options.bucket_mb)
     return GradientBytes(compressible, whole, buckets=1 if shards > 1 else 1 + int((compressible + whole) / bucket))

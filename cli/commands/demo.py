@@ -30,7 +30,8 @@ from paceline.cli.session import command
 
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient
-    from paceline.cli.local.stack import Stack, StackPlan
+    from paceline.cli.local.programs import StackPlan
+    from paceline.cli.local.stack import Stack
 
 MOST_RANKS = 32  # of the example: the samples of its batch
 PR_SET_PDEATHSIG = 1
@@ -50,7 +51,7 @@ def demo(
 ) -> None:
     """Start a stack, train a small GPT on it, and watch it. The stack stays up until Ctrl-C."""
     from paceline.cli.local.local_agents import local_agents
-    from paceline.cli.local.stack import StackPlan
+    from paceline.cli.local.programs import StackPlan
 
     if die_with_parent:
         _end_with_parent()

@@ -33,8 +33,6 @@ PassEnv = Annotated[
     list[str] | None,
     typer.Option("--pass-env", metavar="NAME[,PREFIX*]", help="further variables of this shell that ranks get; repeatable"),
 ]
-
-
 Host = Annotated[
     str | None,
     typer.Option(
@@ -54,6 +52,7 @@ PublicUrl = Annotated[str | None, typer.Option(metavar="URL", help="https addres
 Insecure = Annotated[
     bool, typer.Option("--insecure-public", help="answer other machines over plain http: keys travel readable; for networks that you trust")
 ]
+Pools = Annotated[Path | None, typer.Option(metavar="FILE", help="create the pools of this file, or replace those of their names")]
 
 
 @command
@@ -71,9 +70,7 @@ def up(
     public_url: PublicUrl = None,
     ports: Ports = None,
     insecure_public: Insecure = False,
-    pools: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="create the pools of this file, or replace those of their names")
-    ] = None,
+    pools: Pools = None,
     json: Json = False,
 ) -> None:
     """Start a coordinator and local agents in the background; print a login link."""
@@ -81,7 +78,8 @@ def up(
     from paceline.cli.local.exposure import requested_exposure
     from paceline.cli.local.layout import Layout
     from paceline.cli.local.local_agents import local_agents
-    from paceline.cli.local.stack import StackPlan, bring_up, join_command, login_link
+    from paceline.cli.local.programs import StackPlan
+    from paceline.cli.local.stack import bring_up, join_command, login_link
 
     exposure = requested_exposure(host, public_url, insecure_public, tls, tls_key)
     wanted = pools_of(pools) if pools else []

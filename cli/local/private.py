@@ -14,7 +14,8 @@ from paceline.cli.interrupts import deferred, finish_or_hurry
 from paceline.cli.local.layout import Layout
 from paceline.cli.local.ports import unused_port
 from paceline.cli.local.processes import kill_marked
-from paceline.cli.local.stack import Stack, StackPlan, bring_up
+from paceline.cli.local.programs import StackPlan
+from paceline.cli.local.stack import Stack, bring_up
 from paceline.cli.local.watchdog import StackWatchdog
 from paceline.cli.output import note
 from paceline.cli.settings import forget_other_coordinators

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import signal
 import socket
 import threading
 import time
@@ -26,44 +25,21 @@ from paceline.cli.local.admin import ask_admin
 from paceline.cli.local.exposure import EVERY_ADDRESS, LOOPBACK, SELF_SIGNED, Exposure, own_address, remember, remembered
 from paceline.cli.local.layout import Layout
 from paceline.cli.local.ports import hold
-from paceline.cli.local.processes import BackgroundProgram, alive, find, log_tail, recorded, start, stop, sweep
+from paceline.cli.local.processes import alive, find, log_tail, recorded, start, stop, sweep
+from paceline.cli.local.programs import COORDINATOR, StackPlan, agent_program, coordinator_program
 from paceline.cli.local.torch_here import require_torch
-from paceline.cli.settings import JOIN_TOKEN, ClientSettings, Setting, store, write_private
+from paceline.cli.settings import ClientSettings, Setting, store, write_private
 from paceline.cluster.states import NodeState
 from paceline.credentials import FirstCredentials
-from paceline.monitoring.files import make_private, write_durably
 from paceline.tls.trust import fingerprint_of
 
-COORDINATOR = "coordinator"
 READY_TIMEOUT_S = 60.0
 AGENTS_TIMEOUT_S = 90.0
 LOCK_TIMEOUT_S = 60.0
 POLL_S = 0.05
-#: What SIGTERM leaves an agent of a stack that outlives it: longer than any script may take to save.
-TERM_SECONDS = 3660
 READY_STATES = ("ready", "cordoned")
 
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class StackPlan:
-    """The wanted processes of a local stack: the coordinator's port, the agents, and the machines that may reach them."""
-
-    port: int = 8000
-    agents: int = 2
-    slots_per_agent: int | None = 1  # with GPUs: so many that are free; None: all of them, or one a CPU
-    pass_environment: tuple[str, ...] = ()  # further variables that ranks get, each NAME or NAME,NAME
-    exposure: Exposure | None = None  # None: as it is, which at first is to this machine alone
-    gpus: str | None = None  # as `paceline worker --gpus` takes it; None: all that CUDA_VISIBLE_DEVICES shows
-    ports: str | None = None  # as `paceline worker --ports` takes it; None: any
-    checkpoints: Path | None = None  # where jobs save; None: in the data folder
-    #: SIGTERM that comes to every process of this machine at once, as Slurm sends it, ends none of the stack: its owner ends it in order.
-    outlives_sigterm: bool = False
-
-    @property
-    def agent_names(self) -> list[str]:
-        return [f"local-{number}" for number in range(1, self.agents + 1)]
 
 
 @dataclass(frozen=True)
@@ -183,8 +159,7 @@ def _ensure_coordinator(layout: Layout, plan: StackPlan, report: Report) -> list
         layout.server.write_text(f"http://{LOOPBACK}:{port}")
         remember(layout, exposure)
         tokens = _make_credentials(layout, plan)
-        coordinator = _coordinator(layout, hosts, port, exposure, sockets)
-        start(layout, _ended_by_its_owner(coordinator, plan, "--ignore-sigterm"))
+        start(layout, coordinator_program(layout, plan, hosts, port, exposure, sockets))
     _await_coordinator(layout, plan, tokens, report)
     return [COORDINATOR, *tokens]
 
@@ -196,7 +171,7 @@ def _await_coordinator(layout: Layout, plan: StackPlan, tokens: Mapping[str, str
         report(_starting(list(tokens)))
     try:
         for name, token in tokens.items():
-            _start_agent(layout, plan, name, token)
+            start(layout, agent_program(layout, plan, _url(layout), name, token))
         with RestClient(_settings(layout, None)) as client:
             _await(layout, COORDINATOR, client.ready, READY_TIMEOUT_S)
     except StackError:
@@ -214,31 +189,6 @@ def _make_credentials(layout: Layout, plan: StackPlan) -> dict[str, str]:
     made.hand_over(layout.data)
     store(layout.credentials, _url(layout), made.key)
     return dict(zip(names, made.join_tokens, strict=True))
-
-
-def _coordinator(
-    layout: Layout, hosts: Sequence[str], port: int, exposure: Exposure | None, sockets: Sequence[socket.socket]
-) -> BackgroundProgram:
-    """The coordinator, which is handed the sockets that hold its port, so that no connection takes it while it loads."""
-    descriptors = tuple(each.fileno() for each in sockets)
-    arguments = ["-m", "paceline.api.serve", "--port", str(port), *(word for host in hosts for word in ("--host", host))]
-    arguments += [word for descriptor in descriptors for word in ("--socket", str(descriptor))]
-    environment = {"PACELINE_DATA": str(layout.data), "PACELINE_PRINT_LOGIN_LINK": "false"}  # `up` prints one that no log keeps
-    if exposure is not None:
-        arguments += exposure.arguments
-        environment |= exposure.environment(port)
-        if exposure.authority:
-            make_private(layout.given_authority.parent)
-            write_durably(layout.given_authority, exposure.authority.encode(), mode=0o600)
-            environment["PACELINE_TLS_CA"] = str(layout.given_authority)
-    return BackgroundProgram(COORDINATOR, arguments, environment, umask=0o077, descriptors=descriptors)
-
-
-def _ended_by_its_owner(program: BackgroundProgram, plan: StackPlan, *words: str) -> BackgroundProgram:
-    """The program, with these words and SIGINT in SIGTERM's place where the stack outlives that."""
-    if not plan.outlives_sigterm:
-        return program
-    return replace(program, arguments=[*program.arguments, *words], ends_on=signal.SIGINT)
 
 
 def _runs_otherwise(kept: Exposure | None) -> StackError:
@@ -286,32 +236,36 @@ def _ensure_agents(layout: Layout, plan: StackPlan, settings: ClientSettings, re
             report(_starting(missing))
         for name in missing:
             _forget_if_removed(layout, client, name, report)
-            known = _follow_coordinator(_credential(layout, name), settings.url)
-            _start_agent(layout, plan, name, None if known else client.create("/cluster/nodes", {})["token"])
+        returning = {name for name in missing if _follow_coordinator(_credential(layout, name), settings.url)}
+        for name in missing:
+            _start_agent(layout, plan, client, name, joins=name not in returning)
         for name in plan.agent_names:
-            _await(layout, name, lambda name=name: _is_ready(layout, client, name), AGENTS_TIMEOUT_S)  # type: ignore[misc]
+            try:
+                _await_agent(layout, client, name)
+            except StackError:
+                if name not in returning or _credential(layout, name).exists():
+                    raise
+                report(_was_removed(name))  # a moment before: its node was still to be told to leave, and has been told now
+                _start_agent(layout, plan, client, name, joins=True)
+                _await_agent(layout, client, name)
     return missing
+
+
+def _start_agent(layout: Layout, plan: StackPlan, client: RestClient, name: str, *, joins: bool) -> None:
+    token = client.create("/cluster/nodes", {})["token"] if joins else None
+    start(layout, agent_program(layout, plan, _url(layout), name, token))
+
+
+def _await_agent(layout: Layout, client: RestClient, name: str) -> None:
+    _await(layout, name, lambda: _is_ready(layout, client, name), AGENTS_TIMEOUT_S)
+
+
+def _was_removed(name: str) -> str:
+    return f"{name} was removed from the cluster; it joins as a new node"
 
 
 def _starting(names: Sequence[str]) -> str:
     return f"starting {count(len(names), 'agent')}: {', '.join(names)}"
-
-
-def _start_agent(layout: Layout, plan: StackPlan, name: str, token: str | None) -> None:
-    start(layout, _ended_by_its_owner(_agent(layout, plan, name, token), plan, "--drain-on-term", str(TERM_SECONDS)))
-
-
-def _agent(layout: Layout, plan: StackPlan, name: str, token: str | None) -> BackgroundProgram:
-    """An agent that has joined before keeps its credential in its data folder; a new one gets a single-use token."""
-    arguments = ["-m", "paceline.cluster.agent.main", "--server", _url(layout), "--name", name]
-    arguments += ["--data", str(layout.agent(name)), "--checkpoints", str(plan.checkpoints or layout.checkpoints)]
-    arguments += ["--slots", str(plan.slots_per_agent)] if plan.slots_per_agent is not None else []
-    arguments += ["--gpus", plan.gpus] if plan.gpus is not None else []
-    arguments += ["--ports", plan.ports] if plan.ports is not None else []
-    arguments += [word for names in plan.pass_environment for word in ("--pass-env", names)]
-    exposure = remembered(layout)
-    arguments += ["--address", exposure.address] if exposure else []  # gangs over several machines meet there
-    return BackgroundProgram(name, arguments, {} if token is None else {JOIN_TOKEN: token})
 
 
 def _credential(layout: Layout, name: str) -> Path:
@@ -331,7 +285,7 @@ def _forget_if_removed(layout: Layout, client: RestClient, name: str, report: Re
             raise
         state = NodeState.GONE
     if state == NodeState.GONE:
-        report(f"{name} was removed from the cluster; it joins as a new node")
+        report(_was_removed(name))
         credential.unlink()
 
 

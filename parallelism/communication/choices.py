@@ -10,8 +10,12 @@ from paceline.distributed.collectives.options import ALGORITHMS, Algorithm
 from paceline.distributed.compression.options import LOSSY, Compression
 from paceline.parallelism.communication.options import CommunicationOptions
 
-#: Sizes of DDP's buckets that are tried beside its own 25 MiB: smaller ones begin earlier, larger ones are fewer messages.
-BUCKET_SIZES_MB = (5.0, 100.0)
+#: MiB of DDP's buckets where nobody says: torch's own, after a first one of 1.
+TORCHS_BUCKET_MB = 25.0
+#: MiB that are tried beside them: smaller ones begin earlier, larger ones are fewer messages. Small models are cut in so many parts instead.
+SMALLER_MB, LARGER_MB, PARTS = 5.0, 100.0, 8
+#: Smaller buckets are not worth their messages.
+LEAST_MB = 0.25
 #: The share of a step that a choice must save, by what it does to the sums: nothing; rounding; what it leaves out comes later, and changes what is learned.
 WORTH: dict[Compression, float] = {"none": 0.02, "bf16": 0.05, "fp16": 0.05, "top_k": 0.2, "power_sgd": 0.2}
 COMPRESSIONS: tuple[Compression, ...] = ("none", "bf16", "top_k", "power_sgd")
@@ -53,6 +57,16 @@ class ReductionChoice:
         compression = replace(asked.compression, compression=self.compression)
         bucket_mb = asked.bucket_mb if self.bucket_mb is None else self.bucket_mb
         return replace(asked, algorithm=self.algorithm, compression=compression, bucket_mb=bucket_mb)
+
+
+def bucket_sizes(gradients_mb: float) -> tuple[float, ...]:
+    """Return the MiB of buckets to try beside torch's own for so many MiB of gradients; none where all of them are one message in any case.
+
+    Of a model that is one bucket of torch's, or a few, nothing or little is sent before backward ends.
+    """
+    smaller = min(SMALLER_MB, gradients_mb / PARTS)
+    larger = (LARGER_MB,) if gradients_mb > TORCHS_BUCKET_MB else ()  # else it is the same as torch's
+    return (float(f"{smaller:.2g}"), *larger) if smaller >= LEAST_MB else larger
 
 
 def choices(

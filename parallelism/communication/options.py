@@ -13,7 +13,7 @@ class CommunicationOptions:
     algorithm: Algorithm = "backend"
     compression: CompressionOptions = field(default_factory=CompressionOptions)
     exclude: tuple[str, ...] = ()  # patterns of names of parameters that are sent as they are
-    bucket_mb: float | None = None  # of DDP's buckets; None: torch's default, 25 with a first one of 1
+    bucket_mb: float | None = None  # of DDP's buckets; None: torch's, 25 after a first one of 1, or what is found best
     static_graph: bool = False  # DDP's own option
 
     @property

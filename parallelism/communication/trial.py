@@ -80,6 +80,11 @@ class CommunicationTrial:
         self.begin_round()
 
     @property
+    def has_choice(self) -> bool:
+        """Whether there is more than one way."""
+        return len(self.sums) > 1 or bool(self.bucket_sizes)
+
+    @property
     def current(self) -> ReductionChoice:
         """How the next step's gradients are summed."""
         if self._to_time:

@@ -17,7 +17,8 @@ def why(verdict: Verdict) -> str:
             return f"{taken.name}: {less}, of which {duration(verdict.waited)} were waited for sums{_price(taken)}"
         case "nothing_to_gain":
             waits = f"{duration(verdict.waited)} of a step of {duration(measured[default])} are waited for sums"
-            return f"{taken.name}: {waits}, and no other way is predicted to save enough of that"
+            others = "no other way is predicted to save enough of that"
+            return f"{taken.name}: {waits}, and {others if len(verdict.options) > 1 else 'other sizes of buckets could save too little of that'}"
         case "not_faster":
             tried = min((each for each in measured if each != default), key=lambda each: measured[each])
             took = f"the best of it ({tried.name}) takes {duration(measured[tried])} a step, this {duration(measured[taken])}"

@@ -22,7 +22,8 @@ from typing import Any
 
 from paceline.cli.client import RestClient
 from paceline.cli.local.layout import Layout
-from paceline.cli.local.stack import StackPlan, bring_up, take_down
+from paceline.cli.local.programs import StackPlan
+from paceline.cli.local.stack import bring_up, take_down
 from scripts.bench.figures import Figure, report, summarize
 from scripts.steps import say
 

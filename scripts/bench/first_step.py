@@ -21,7 +21,8 @@ from paceline.cli.api_types import Job
 from paceline.cli.client import RestClient
 from paceline.cli.documents import read_spec
 from paceline.cli.local.layout import Layout
-from paceline.cli.local.stack import StackPlan, bring_up, take_down
+from paceline.cli.local.programs import StackPlan
+from paceline.cli.local.stack import bring_up, take_down
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.torchrun_script import FIRST_STEP
 from scripts.steps import ROOT, say

@@ -23,7 +23,7 @@ from typing import Any
 from paceline.cli.client import RestClient
 from paceline.cli.job_facts import has_ended
 from paceline.cli.local.processes import find, recorded
-from paceline.cli.local.stack import COORDINATOR
+from paceline.cli.local.programs import COORDINATOR
 from paceline.training.rank_folder import RankFolder
 from scripts.faults.rig import Rig, end_in_order, rig
 from scripts.steps import ROOT, say

@@ -18,7 +18,8 @@ from paceline.cli.client import RestClient
 from paceline.cli.local.layout import MARK, Layout
 from paceline.cli.local.ports import free_port
 from paceline.cli.local.processes import BackgroundProgram, start
-from paceline.cli.local.stack import COORDINATOR, StackPlan, bring_up, take_down
+from paceline.cli.local.programs import COORDINATOR, StackPlan
+from paceline.cli.local.stack import bring_up, take_down
 from paceline.cli.settings import JOIN_TOKEN, child_environment
 from scripts.faults import strikes
 from scripts.faults.gang import Victim

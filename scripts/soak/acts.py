@@ -13,7 +13,7 @@ from paceline.cli.client import RestClient
 from paceline.cli.errors import ApiProblemError
 from paceline.cli.job_facts import has_ended
 from paceline.cli.local.processes import find, recorded
-from paceline.cli.local.stack import COORDINATOR
+from paceline.cli.local.programs import COORDINATOR
 from scripts.faults import strikes
 from scripts.faults.rig import Rig
 from scripts.steps import ROOT

@@ -63,3 +63,34 @@ def test_survivors_keep_what_was_found_out_and_newcomers_learn_of_it(make_job: M
     gang.close_up(0, 2, newcomers=1)
     ends = gang.wait()
     assert [end.exit_code for end in ends] == [0, -9, 0, 0]
+
+
+def buckets_of(make_job: MakeJob, name: str, **changes: Any) -> list[dict[str, Any]]:
+    """What a job of two ranks tells of the choice of its buckets."""
+    spec = tiny_gpt(2, steps=50, dropout=0.0) | {"model": {"kind": "gpt", "layers": 4, "heads": 2, "dim": 128, "context": 16}}
+    spec = spec | {"reproducible": False} | changes
+    ends = make_job(spec, name).run(2)
+    assert [end.exit_code for end in ends] == [0, 0], ends[0].output
+    return ends[0].events_of("communication_chosen")
+
+
+def test_ddp_measures_the_size_of_its_buckets_unless_the_job_says_it(make_job: MakeJob) -> None:
+    told = buckets_of(make_job, "open")
+    names = [option["name"] for option in told[0]["options"]]
+    assert names[0] == "exactly, by the backend"
+    assert all(name.startswith("exactly, by the backend, in buckets of") for name in names[1:]), "the job has asked for no other sum"
+    assert told[0]["why"] in ("faster", "not_faster", "nothing_to_gain")
+    assert told[0]["within"] is told[0]["between"] is None, "no link is probed for it"
+    assert buckets_of(make_job, "given", communication={"bucket_mb": 1}) == []
+    assert buckets_of(make_job, "in-a-tree", reproducible=True) == []
+
+
+def test_a_compression_that_the_job_names_is_kept_whatever_the_size_of_the_buckets(make_job: MakeJob) -> None:
+    told = buckets_of(make_job, "top-k", communication={"compression": "top_k", "dense_steps": 2})
+    assert all(option["name"].startswith("as top_k, by the backend") for option in told[0]["options"])
+
+
+def test_a_model_whose_gradients_are_one_message_in_any_case_has_nothing_to_measure(make_job: MakeJob) -> None:
+    ends = make_job(tiny_gpt(2, steps=20) | {"reproducible": False}).run(2)
+    assert [end.exit_code for end in ends] == [0, 0], ends[0].output
+    assert not ends[0].events_of("communication_chosen")

@@ -59,12 +59,13 @@ class Communication(Part):
         None,
         gt=0,
         le=MOST_BUCKET_MB,
-        description="ddp: MiB of gradients sent together. Default: torch's, 25 after a first bucket of 1.",
+        description="ddp: MiB of gradients sent together. Default: torch's 25 after a first bucket of 1, or a size that is measured to be "
+        "faster in the job's first steps.",
     )
     static_graph: bool = Field(
         False,
         description="ddp: set if every step uses the same parameters, of which some may never be used. DDP finds them once, or in each "
-        "step where a rank has several micro-batches.",
+        "step where a rank has several micro-batches. It is never chosen for you: only the model's author knows.",
     )
 
     @model_validator(mode="before")

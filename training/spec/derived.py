@@ -91,6 +91,12 @@ def sums_in_buckets(spec: JobSpec) -> bool:
     return spec.communication != Communication()
 
 
+def leaves_buckets_open(spec: JobSpec) -> bool:
+    """Whether gradients go in buckets, and the job does not say of what size."""
+    plan = spec.parallelism
+    return plan.strategy == "ddp" and not (plan.in_parts or is_reproducible(spec)) and spec.communication.bucket_mb is None
+
+
 def communication_options(spec: JobSpec) -> CommunicationOptions:
     """Return how the job asks for its gradients to be summed, with the default where it leaves the choice."""
     asked = spec.communication

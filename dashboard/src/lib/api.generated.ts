@@ -3441,7 +3441,7 @@ export interface components {
             algorithm: "backend" | "ring" | "hierarchical" | "auto";
             /**
              * Bucket Mb
-             * @description ddp: MiB of gradients sent together. Default: torch's, 25 after a first bucket of 1.
+             * @description ddp: MiB of gradients sent together. Default: torch's 25 after a first bucket of 1, or a size that is measured to be faster in the job's first steps.
              */
             bucket_mb?: number | null;
             /**
@@ -3483,7 +3483,7 @@ export interface components {
             ratio: number;
             /**
              * Static Graph
-             * @description ddp: set if every step uses the same parameters, of which some may never be used. DDP finds them once, or in each step where a rank has several micro-batches.
+             * @description ddp: set if every step uses the same parameters, of which some may never be used. DDP finds them once, or in each step where a rank has several micro-batches. It is never chosen for you: only the model's author knows.
              * @default false
              */
             static_graph: boolean;

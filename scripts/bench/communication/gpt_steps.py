@@ -34,7 +34,7 @@ class Run:
 
     seconds: list[float]  # of each step after the first
     losses: list[float]  # of the same steps
-    decided: str = ""  # by auto: the last sentence
+    decided: str = ""  # by measurement: the last sentence
     links: str = ""
 
 
@@ -53,7 +53,7 @@ def spec_of(world_size: int, communication: Section, global_batch: int, **traini
 
 
 def steps(world: RankPlace, communication: Section, count: int, global_batch: int, *, after_verdict: bool = False) -> Run:
-    """Run `count` steps after a first one; `after_verdict`: after auto has decided."""
+    """Run `count` steps after a first one; `after_verdict`: after what is chosen by measurement."""
     torch.set_num_threads(1)
     spec = spec_of(world.world_size, communication, global_batch)
     sizes = spec.parallelism.degrees(world.world_size)
@@ -75,6 +75,7 @@ def steps(world: RankPlace, communication: Section, count: int, global_batch: in
         verdict = sums.after_step(report)
         if verdict is not None:
             decided, links = words.why(verdict), words.links(verdict.links)
-            seconds, losses = [], []
+            if after_verdict:
+                seconds, losses = [], []
     group.barrier_and_leave()
     return Run(seconds[1:], losses[1:], decided, links)

@@ -1,7 +1,7 @@
 """How much of the exchange of gradients hides behind backward, on links of several speeds, and what that is worth.
 
 The same step of the same model, on hosts of their own: with gradients exchanged within the last backward, and after it (`early_exchange`), in turns. DDP
-(`reproducible: false`) is beside them, in torch's buckets, one of which holds nearly all of this model, and in eight.
+(`reproducible: false`) is beside them, in torch's buckets, one of which holds nearly all of this model, in eight, and in those that it finds best by itself.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from paceline.parallelism.communication.reducers import BackendReducer
 from paceline.parallelism.plan import Coordinates
 from paceline.parallelism.reproducible import Reproducible
 from paceline.training.elastic import first_assignment
+from paceline.training.gradient_sums import FixedSums, gradient_sums
 from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
@@ -34,7 +35,9 @@ MODEL = {"kind": "gpt", "layers": 8, "heads": 8, "dim": 256, "context": 128}
 GLOBAL_BATCH = 16
 #: MiB of DDP's buckets, by kind; None: torch's own.
 BUCKETS_MB: dict[str, float | None] = {"ddp": None, "ddp_in_eight": 3.0}
-KINDS = ("after", "early", *BUCKETS_MB)
+#: DDP as a job has it that does not say a size.
+MEASURED = "ddp_measured"
+KINDS = ("after", "early", *BUCKETS_MB, MEASURED)
 
 
 class Timed(NamedTuple):
@@ -66,24 +69,28 @@ def spec_of(world: RankPlace, *, reproducible: bool) -> JobSpec:
 
 
 def steps(world: RankPlace, kind: str, count: int) -> list[Timed]:
-    """Step times of one kind, without the first step."""
+    """Step times of one kind, without the first step; by `MEASURED` of those after the decision."""
     torch.set_num_threads(1)
-    spec = spec_of(world, reproducible=kind not in BUCKETS_MB)
+    is_reproducible = kind in ("after", "early")
+    spec = spec_of(world, reproducible=is_reproducible)
     sizes = spec.parallelism.degrees(world.world_size)
     group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes))
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
     coordinates = Coordinates(sizes, group.rank)
-    reducer = BackendReducer(group, BUCKETS_MB.get(kind))
-    wrapped = parallelize(state.task.model, sizes, state.device, group, reproducible=kind not in BUCKETS_MB, reducer=reducer)
+    sums = gradient_sums(spec, world, state, group) if kind == MEASURED else FixedSums(BackendReducer(group, BUCKETS_MB.get(kind)))
+    wrapped = parallelize(state.task.model, sizes, state.device, group, reproducible=is_reproducible, reducer=sums.reducer)
     if isinstance(wrapped, Reproducible):
         wrapped.trial = Always(kind == "early")
     runner = LocalStepRunner(spec, state, group, wrapped, coordinates, first_assignment(derived.micro_batches(spec), coordinates, None))
-    found = []
-    for _ in range(count + 1):
+    found: list[Timed] = []
+    is_decided = kind != MEASURED
+    while len(found) <= count or not is_decided:
         started = time.perf_counter()
         report = runner.run(NobodyAsks())
         found.append(timed(report, time.perf_counter() - started))
         state.pending_step = None
+        if sums.after_step(report) is not None:
+            found, is_decided = [], True
     group.barrier_and_leave()
     return found[1:]
 

@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 
 from paceline.cli.commands import stack as commands
 from paceline.cli.errors import StackError
-from paceline.cli.local import stack as local
 from paceline.cli.local.exposure import addresses
 from paceline.cli.local.layout import Layout
-from paceline.cli.local.processes import BackgroundProgram, find, marked, recorded
-from paceline.cli.local.stack import Report, Stack, StackPlan
+from paceline.cli.local.processes import find, marked, recorded
+from paceline.cli.local.programs import StackPlan, agent_program, coordinator_program
+from paceline.cli.local.stack import Report, Stack
 from tests.cli.conftest import ROOT, Paceline
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -176,24 +176,28 @@ def test_agents_of_up_save_where_they_are_told(tmp_path: Path, monkeypatch: pyte
     """A folder that machines share was for agents of `paceline worker` alone: no job over them and one of `up` could save there."""
     plan = plan_of_up(tmp_path, monkeypatch, "--agents", "1", "--gpus", "none", "--checkpoints", "mnt/shared")
     layout = Layout.at(tmp_path / ".paceline")
-    layout.create()
-    layout.server.write_text("http://127.0.0.1:1")
-    arguments = [local._agent(layout, plan, "local-1", "pj_token").arguments for plan in (plan, StackPlan())]
+    arguments = [agent_program(layout, each, "http://127.0.0.1:1", "local-1", None).arguments for each in (plan, StackPlan())]
     saves_in = [each[each.index("--checkpoints") + 1] for each in arguments]
     assert saves_in == [str(tmp_path / "mnt" / "shared"), str(layout.checkpoints)]
 
 
-@pytest.mark.parametrize(("variables", "number", "words"), [({}, signal.SIGTERM, []), ({"SLURM_JOB_ID": "7"}, signal.SIGINT, ["--deaf"])])
+@pytest.mark.parametrize(("variables", "number"), [({}, signal.SIGTERM), ({"SLURM_JOB_ID": "7"}, signal.SIGINT)])
 def test_a_stack_in_a_job_of_slurm_outlives_the_sigterm_that_all_of_it_gets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], number: signal.Signals, words: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], number: signal.Signals
 ) -> None:
     """It ended at once, while ranks were saving: nobody learned what they printed, and how they ended."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     plan = plan_of_up(tmp_path, monkeypatch, *NO_AGENTS)
-    program = local._ended_by_its_owner(BackgroundProgram("coordinator", [], {}), plan, "--deaf")
-    assert (program.ends_on, program.arguments) == (number, words)
+    layout = Layout.at(tmp_path / ".paceline")
+    programs = (
+        coordinator_program(layout, plan, ["127.0.0.1"], 1, None, []),
+        agent_program(layout, plan, "http://127.0.0.1:1", "local-1", "pj_token"),
+    )
+    assert [each.ends_on for each in programs] == [number, number]
+    is_told = [word in each.arguments for word, each in zip(("--ignore-sigterm", "--drain-on-term"), programs, strict=True)]
+    assert is_told == [number == signal.SIGINT] * 2
 
 
 @pytest.fixture
@@ -274,8 +278,9 @@ def test_agents_that_started_beside_a_coordinator_that_cannot_start_end_with_it(
     assert stranger("up", "--json", "--agents", "1", "--port", str(free_port())).returncode == 0
 
 
-def test_an_agent_whose_node_was_removed_joins_anew_at_the_next_up(stranger: Paceline, layout: Layout) -> None:
-    """`up` failed each time, until its folder was deleted by hand."""
+@pytest.mark.parametrize("is_missed", [True, False], ids=["once_it_is_missed", "before_it_is_missed"])
+def test_an_agent_whose_node_was_removed_joins_anew_at_the_next_up(stranger: Paceline, layout: Layout, is_missed: bool) -> None:
+    """`up` failed each time, until its folder was deleted by hand; and once where the coordinator still waited to tell the dead agent to leave."""
     one_agent = ("up", "--json", "--agents", "1", "--slots-per-agent", "1")
     assert stranger(*one_agent, "--port", str(free_port())).returncode == 0
     (old,) = json.loads(stranger("nodes", "--json").stdout)
@@ -283,7 +288,8 @@ def test_an_agent_whose_node_was_removed_joins_anew_at_the_next_up(stranger: Pac
     assert agent is not None
     agent.kill()  # one that lives when its node is removed forgets its credential by itself
     agent.wait(WAIT_S)
-    wait_until(lambda: state_of_nodes(stranger) == ["unreachable"], "the coordinator to miss the agent", seconds=WAIT_S)
+    if is_missed:
+        wait_until(lambda: state_of_nodes(stranger) == ["unreachable"], "the coordinator to miss the agent", seconds=WAIT_S)
     assert stranger("nodes", "remove", "local-1", "--force").returncode == 0
     again = stranger(*one_agent)
     assert again.returncode == 0, again.stderr

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.parallelism.communication import words
-from paceline.parallelism.communication.choices import ReductionChoice, choices
+from paceline.parallelism.communication.choices import ReductionChoice, bucket_sizes, choices
 from paceline.parallelism.communication.sum_cost import Links, MeasuredLink
 from paceline.parallelism.communication.trial import TIMED, WARM_UP, WINDOW, CommunicationTrial, StepTimes, Verdict
 
@@ -262,3 +262,20 @@ def test_sizes_of_buckets_are_tried_once_with_the_best_way() -> None:
 def test_sizes_of_buckets_matter_only_where_sums_are_waited_for() -> None:
     trial = CommunicationTrial({BACKEND: 1.0}, bucket_sizes=(5.0, 100.0))
     assert set(Job(trial, {BACKEND: COMPUTING + 0.001}).run(40).used) == {BACKEND}
+
+
+@pytest.mark.parametrize(("megabytes", "sizes"), [(1.0, ()), (6.0, (0.75,)), (26.0, (3.2, 100.0)), (400.0, (5.0, 100.0))])
+def test_the_sizes_of_buckets_to_try_go_with_the_size_of_the_gradients(megabytes: float, sizes: tuple[float, ...]) -> None:
+    assert bucket_sizes(megabytes) == sizes
+
+
+def test_a_job_that_leaves_open_the_size_of_its_buckets_alone_tries_no_other_sum_and_says_so() -> None:
+    small = replace(BACKEND, bucket_mb=3.2)
+    trial = CommunicationTrial({BACKEND: 0.0}, bucket_sizes=(3.2,))
+    found = Job(trial, {BACKEND: COMPUTING + 0.2, small: COMPUTING + 0.05}).run(60)
+    (verdict,) = found.told
+    assert words.why(verdict).startswith("exactly, by the backend, in buckets of 3.2 MiB: a step takes 250 ms instead of 400 ms")
+    assert set(found.used) == {BACKEND, small}
+    waits_little = Job(CommunicationTrial({BACKEND: 0.0}, bucket_sizes=(3.2,)), {BACKEND: COMPUTING + 0.001}).run(60)
+    assert words.why(waits_little.told[0]).endswith("and other sizes of buckets could save too little of that")
+    assert not CommunicationTrial({BACKEND: 0.0}).has_choice
