@@ -15,6 +15,7 @@ from typing import Literal
 
 from paceline.parallelism.communication.choices import WORTH, ReductionChoice
 from paceline.parallelism.communication.loss_fall import SlowerFall, slower_fall
+from paceline.parallelism.communication.loss_level import LossLevel
 from paceline.parallelism.communication.sum_cost import Links
 
 #: Steps by one choice: the first ones are not counted, since connections, memory and compiled code are new.
@@ -25,8 +26,6 @@ MOST_TIMED, NEAR = 4, 1.5
 CLEAR = 0.5
 #: Steps of a window in which a choice is watched.
 WINDOW = 32
-#: A window's loss is worse than the best one's if it is above it by its own spread and by this share.
-LOSS_SHARE = 0.05
 
 Why = Literal["nothing_to_gain", "not_faster", "faster", "no_longer_faster", "loss"]
 
@@ -74,9 +73,10 @@ class CommunicationTrial:
         self._is_exact = False  # what leaves something out is given up
         self._watches = False
         self._buckets_tried = self._is_confirmed = False
-        self._best_loss = math.inf
+        self._level = LossLevel()
         self._windows: list[Sequence[float]] = []  # losses that are compared: by the choice, by the default, by the choice again
         self._compared: ReductionChoice | None = None  # what was compared with the default by its loss
+        self._is_suspected = False  # the choice: its loss has fallen more slowly once
         self.begin_round()
 
     @property
@@ -100,7 +100,7 @@ class CommunicationTrial:
         """Count anew in another generation, which may have gone back some steps. Other numbers of replicas take other times: what was chosen stays, and
         the default is timed again; a trial under way, and one that has chosen the default, begin from the start."""
         self.begin_round()
-        self._best_loss, self._windows = math.inf, []
+        self._level, self._windows, self._is_suspected = LossLevel(), [], False
         if replicas != self.replicas:
             self._forget_times()
         self.replicas = replicas
@@ -217,8 +217,11 @@ class CommunicationTrial:
         if len(self._windows) < 3:
             return None
         before, by_default, after = self._windows
-        self._windows, self._compared = [], self.taken
         slower = slower_fall(before, by_default, after)
+        if slower and not self._is_suspected:  # compare once more: what is given up is given up for good
+            self._is_suspected, self._windows = True, [after]
+            return None
+        self._windows, self._compared, self._is_suspected = [], self.taken, False
         return self._give_up(slower) if slower else None
 
     @property
@@ -230,13 +233,8 @@ class CommunicationTrial:
         return choice.is_lossy and not all(each.is_lossy for each in self.sums)
 
     def _loss_holds_up(self, losses: Sequence[float]) -> bool:
-        if not all(map(math.isfinite, losses)):
-            return not self._may_be_given_up
-        found = statistics.median(losses)
-        spread = 1.4826 * statistics.median(abs(loss - found) for loss in losses)  # as a normal distribution's standard deviation
-        worse = found > self._best_loss + max(spread, LOSS_SHARE * abs(self._best_loss))
-        self._best_loss = min(self._best_loss, found)
-        return not (worse and self._may_be_given_up)
+        rises = not all(map(math.isfinite, losses)) or self._level.rises(losses)
+        return not (rises and self._may_be_given_up)
 
     def _give_up(self, slower: SlowerFall | None = None) -> Verdict:
         """Drop a choice whose loss does not hold up, with all others that leave something out. `slower`: it falls, but too slowly."""
