@@ -3,7 +3,9 @@
 Measured are real steps of one process, replicas, shards, tensor parallelism and pipelines on one and two ranks, of several models and batches. Half of
 the plans, drawn at random, fits the model and the other half is told by it, and the other way round, for several such draws.
 
-    python -m scripts.bench.experiment_costs [--quick] [--only PART ...] [--json FILE]
+    python -m scripts.bench.experiment_costs [--quick] [--only PART ...] [--json FILE] [--steps FILE]
+
+`--steps FILE` keeps what was measured of each plan, or takes it from there: a change of the model is judged by the same steps.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from paceline.parallelism.planning.cost.published import published
 from paceline.parallelism.planning.cost.speeds import of_cpu_slots
 from paceline.training.planning.estimates import setup_of
 from paceline.training.spec.derived import known_shape
-from scripts.bench.costs.trials import BATCHES, MODELS, MeasuredTrial, measure, trials
+from scripts.bench.costs.trials import BATCHES, MODELS, MeasuredTrial, keep, measure, read, trials
 from scripts.bench.figures import Figure, report, summarize
 from scripts.scaling_tables.pages import explanation
 from scripts.scaling_tables.predictions import ComparedStep, compare_all
@@ -35,8 +37,10 @@ MEDIAN_GOAL, WORST_GOAL, PUBLISHED_GOAL = 0.10, 0.25, 0.15
 Part = Callable[[], list[Figure]]
 
 
-def measured_here(rounds: int, models: Sequence[str], batches: Sequence[int]) -> list[Figure]:
-    found = measure(trials(models, batches), rounds)
+def measured_here(rounds: int, models: Sequence[str], batches: Sequence[int], kept: Path | None) -> list[Figure]:
+    found = read(kept) if kept and kept.exists() else measure(trials(models, batches), rounds)
+    if kept and not kept.exists():
+        keep(found, kept)
     plans = [plan_of(each) for each in found]
     start = of_cpu_slots({plan.setup.precision for plan in plans})
     draws = [leave_half_out(plans, start, seed) for seed in range(DRAWS)]
@@ -82,9 +86,9 @@ def published_tables_error(compared: Sequence[ComparedStep]) -> Figure:
     return summarize("published_tables_error", "ratio", [abs(each.error) for each in counted], reference)
 
 
-def parts(*, quick: bool) -> dict[str, Part]:
+def parts(*, quick: bool, kept: Path | None = None) -> dict[str, Part]:
     here = (QUICK_ROUNDS, ("usual", "small"), BATCHES) if quick else (ROUNDS, tuple(MODELS), BATCHES)
-    return {"here": partial(measured_here, *here), "published": published_tables}
+    return {"here": partial(measured_here, *here, kept), "published": published_tables}
 
 
 def main() -> None:
@@ -95,9 +99,12 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PART", help=f"of {', '.join(names)}")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument(
+        "--steps", type=Path, metavar="FILE", help="take the measured steps from this file, or write them there if it is new"
+    )
     arguments = parser.parse_args()
     figures = []
-    for name, part in parts(quick=arguments.quick).items():
+    for name, part in parts(quick=arguments.quick, kept=arguments.steps).items():
         if name in arguments.only:
             say(name)
             figures += part()

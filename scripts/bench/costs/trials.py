@@ -6,9 +6,11 @@ rounds the faster half counts: the slower half is other work on the machine.
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -95,6 +97,16 @@ def measure(chosen: Sequence[PlanTrial], rounds: int) -> list[MeasuredTrial]:
 def measured(trial: PlanTrial, rounds: Sequence[float]) -> MeasuredTrial:
     faster = sorted(rounds)[: (len(rounds) + 1) // 2]
     return MeasuredTrial(trial, statistics.median(faster), faster[-1] / faster[0])
+
+
+def keep(found: Sequence[MeasuredTrial], file: Path) -> None:
+    """Write measured steps to a file, as JSON."""
+    file.write_text(json.dumps([asdict(each) for each in found], indent=1))
+
+
+def read(file: Path) -> list[MeasuredTrial]:
+    """Return the measured steps of a file that `keep` has written."""
+    return [MeasuredTrial(PlanTrial(**each.pop("trial")), **each) for each in json.loads(file.read_text())]
 
 
 def step_all(world: RankPlace, chosen: Sequence[PlanTrial], rounds: int) -> list[dict[str, float]]:

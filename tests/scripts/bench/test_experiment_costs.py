@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from paceline.parallelism.planning.cost.fit import ToldStep
 from paceline.parallelism.planning.cost.published import published
+from scripts.bench import experiment_costs
 from scripts.bench.costs import trials
-from scripts.bench.costs.trials import BATCHES, MODELS, PLANS, MeasuredTrial, measure, measured, trial
+from scripts.bench.costs.trials import BATCHES, MODELS, PLANS, MeasuredTrial, measure, measured, read, trial
 from scripts.bench.experiment_costs import cost_model_error, plan_of, published_tables_error
 from scripts.scaling_tables.predictions import compare_all
 
@@ -32,6 +35,16 @@ def test_every_kind_of_plan_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_faster_half_of_the_rounds_counts() -> None:
     found = measured(trial("usual", 8, "ddp"), [5.0, 1.0, 9.0, 1.2, 1.1])
     assert (found.seconds, found.spread) == (1.1, pytest.approx(1.2))
+
+
+def test_kept_steps_are_read_as_they_were_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [MeasuredTrial(trial(model, 8, plan), 0.1 + 0.01 * number, 1.1) for model in MODELS for number, plan in enumerate(PLANS)]
+    monkeypatch.setattr(experiment_costs, "measure", lambda *_: found)
+    (first,) = experiment_costs.measured_here(1, ("usual",), (8,), tmp_path / "steps.json")
+    assert read(tmp_path / "steps.json") == found
+    monkeypatch.setattr(experiment_costs, "measure", lambda *_: pytest.fail("measured again"))
+    (again,) = experiment_costs.measured_here(1, ("usual",), (8,), tmp_path / "steps.json")
+    assert again == first
 
 
 def test_the_figure_is_of_plans_and_names_the_worst() -> None:
