@@ -47,6 +47,8 @@ from paceline.training.spec.workload import BuiltinWorkload, EntrypointWorkload
 from paceline.training.task import Dataset, Task
 
 CACHE = Path("~/.cache/paceline/data")
+#: What stands for a field of the spec where there is none.
+OPTION_OF = {"data.path": "--data-dir", "data.fallback to digits": "--data to digits"}
 #: Samples of a rank in a batch, where neither an option nor a spec says.
 BATCH_SIZE = 32
 BATCHES_BETWEEN_LINES = 50
@@ -82,7 +84,13 @@ def main() -> None:
     try:
         train(options)
     except (TrainingError, ValidationError, YAMLError, OSError) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {error if options.config else in_options(str(error))}")
+
+
+def in_options(message: str) -> str:
+    for field, option in OPTION_OF.items():
+        message = message.replace(field, option)
+    return message
 
 
 def train(options: argparse.Namespace) -> None:

@@ -48,7 +48,7 @@ def _table(metrics: JobMetrics) -> str:
 def _row(name: str, rank: int, points: list[Point], *, with_ranks: bool) -> list[str]:
     values = [value for _, value in points]
     numbers = [value for value in values if value == value] or values
-    shown = [formats.significant(value) for value in (values[-1], min(numbers), max(numbers))]
+    shown = [formats.quantity(value) for value in (values[-1], min(numbers), max(numbers))]
     return [name, *([str(rank)] if with_ranks else []), str(points[-1][0]), *shown, sparkline(values, CURVE_WIDTH)]
 
 

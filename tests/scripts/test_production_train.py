@@ -199,3 +199,18 @@ def test_what_cannot_be_is_one_line(arguments: str, problem: str, tmp_path: Path
     assert done.returncode == 1
     assert problem in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_data_that_cannot_be_fetched_is_told_in_options_of_the_script(tmp_path: Path) -> None:
+    nowhere = {"HOME": str(tmp_path), "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--data", "mnist"],
+        cwd=tmp_path,
+        env=environment() | nowhere,
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "set --data-dir to a folder with MNIST's four files, or --data to digits" in done.stderr.splitlines()[-1]

@@ -66,11 +66,13 @@ NOT_TOLD = ("not_finite", BAD_LOSS, COMMUNICATION, job_lifecycle.SET_BACK)
 
 
 def progress_of(job: JobRow) -> JobProgress:
-    """How far the job is. A completed one has done all its steps, though the metrics of the last ones may still be on their way here.
-    A script may end before the number of steps it announced, so its last report stands."""
+    """How far the job is. A completed one has done all its steps, though the metrics of the last ones may still be on their way here, and
+    of a short one all may have come before its ranks announced their number. A script may end before the number of steps it announced, so
+    its last report stands."""
     told = {name: value for name, value in (job.progress or {}).items() if name not in NOT_TOLD}
-    if job.state is JobState.COMPLETED and not job.spec.is_script and told.get("total_steps") is not None:
-        told |= {"step": told["total_steps"], "eta_seconds": 0.0}
+    if job.state is JobState.COMPLETED and not job.spec.is_script:
+        total = told.get("total_steps") or job.spec.part("training", "steps")
+        told |= {} if total is None else {"step": total, "total_steps": total, "eta_seconds": 0.0}
     not_finite = not_finite_step(job.progress, job.generation)
     return JobProgress.model_validate(told | {"not_finite_step": not_finite, "bad_loss": bad_losses.shown(job)})
 

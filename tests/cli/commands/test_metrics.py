@@ -35,6 +35,12 @@ def test_a_curve_shows_what_counts_of_each_step(paceline: Paceline, coordinator:
     assert json.loads(paceline("metrics", ID, "--json").stdout) == document
 
 
+def test_large_values_have_the_prefix_that_the_job_list_gives_them(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    answered(coordinator, curve(1, (1, 1840.0), (2, 4_330_000.0), name="tokens_per_second"))
+    _, row = paceline("metrics", ID).stdout.splitlines()
+    assert "  4.33 M  1.84 k  4.33 M  " in row
+
+
 def test_ranks_have_a_row_each(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     answered(coordinator, curve(1, (1, 1.0), name="step_seconds"), curve(1, (1, 2.0), name="step_seconds", rank=3))
     done = paceline("metrics", ID, "--ranks", "0,3", "--names", "step_seconds", "--first-step", "1")

@@ -56,3 +56,12 @@ def test_a_chosen_metric_is_read_in_the_middle_of_its_pill(page: Page, simulated
     expect(label).to_be_visible()
     size, line = label.evaluate("label => [getComputedStyle(label).fontSize, getComputedStyle(label).lineHeight]")
     assert (float(size.removesuffix("px")) >= 12, float(line.removesuffix("px"))) == (True, height_of(label))
+
+
+@pytest.mark.parametrize("width", [1360, 390])
+def test_a_chart_with_a_long_legend_keeps_its_buttons_side_by_side(page: Page, simulated: Simulated, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    page.goto(f"/jobs/{simulated.jobs()['gpt-7b-tensor']['id']}")
+    boxes = [page.get_by_role("button", name=name).bounding_box() for name in ("Step time as a table", "Actions for Step time")]
+    tops = {box["y"] for box in boxes if box}
+    assert len(tops) == 1, boxes

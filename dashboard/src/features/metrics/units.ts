@@ -1,6 +1,6 @@
 /** How the values of a chart are written: beside its title, in its sentence, on its axis. */
 import type uPlot from "uplot";
-import { bytes, byteTicks, measured, percent, shortTime, tickLabels, timeTicks } from "@/lib/format";
+import { bytes, byteTicks, measured, percent, shortTime, si, tickLabels, timeTicks } from "@/lib/format";
 
 export type Unit =
   "" | "nats" | "tokens/s" | "samples/s" | "s" | "B" | "B/s" | "share" | "times the median" | ReadingUnit;
@@ -20,17 +20,21 @@ export function besideTitle(unit: Unit): string {
   return unit === "share" ? "%" : unit === "B" || unit === "B/s" || unit === "s" ? "" : unit;
 }
 
+/** From here on rates have an SI prefix, as on their axis and in the page's head. */
+const LARGE_RATE = 1e6;
+
 /** Sizes, times and shares are nothing without theirs. */
 export function withoutUnit(value: number, unit: Unit): string {
   if (unit === "B") return bytes(Math.round(value));
   if (unit === "B/s") return `${bytes(Math.round(value))}/s`;
   if (unit === "s") return shortTime(value);
+  if ((unit === "tokens/s" || unit === "samples/s") && value >= LARGE_RATE) return si(value, 2);
   return unit === "share" ? percent(value, 1) : measured(value);
 }
 
 export function withUnit(value: number, unit: Unit): string {
   const has = unit === "" || unit === "B" || unit === "B/s" || unit === "s" || unit === "share";
-  return has ? withoutUnit(value, unit) : `${measured(value)} ${unit}`;
+  return has ? withoutUnit(value, unit) : `${withoutUnit(value, unit)} ${unit}`;
 }
 
 /** Steps between two ticks of an axis of sizes. */

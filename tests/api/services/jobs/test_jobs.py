@@ -36,6 +36,16 @@ async def test_a_completed_job_has_done_all_its_steps(
         assert (document["progress"]["step"], document["progress"]["eta_seconds"]) == (step, eta)
 
 
+async def test_a_job_that_ended_before_its_ranks_announced_their_steps_has_done_those_of_its_spec(
+    client: httpx.AsyncClient, services: Services
+) -> None:
+    spec = factories.job_spec(training={"steps": 20, "global_batch_size": 8})
+    async with services.write() as session:
+        job = await factories.create_job(session, spec=spec, state=JobState.COMPLETED, progress={"step": 18, "loss": 0.5})
+    progress = (await client.get(f"{JOBS}/{job.id}")).json()["progress"]
+    assert (progress["step"], progress["total_steps"], progress["eta_seconds"]) == (20, 20, 0.0)
+
+
 async def test_nodes_are_told_which_jobs_ended_days_ago(services: Services, connect: Connect) -> None:
     now = services.now()
     async with services.write() as session:

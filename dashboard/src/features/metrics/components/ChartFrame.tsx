@@ -63,8 +63,9 @@ export function ChartFrame(props: Props) {
       </p>
     </>
   );
-  const tools = (
-    <>
+  const head = (
+    <div className={classes.head}>
+      {legend}
       <TableToggle pressed={asTable} onChange={setAsTable} what={title} />
       <ChartMenu
         title={title}
@@ -78,27 +79,13 @@ export function ChartFrame(props: Props) {
       >
         {children}
       </ChartMenu>
-    </>
+    </div>
   );
   return (
-    <Panel
-      title={title}
-      unit={unit}
-      label={`${title} chart`}
-      actions={
-        <>
-          {legend}
-          {tools}
-        </>
-      }
-      flush
-    >
+    <Panel title={title} unit={unit} label={`${title} chart`} actions={head} flush>
       {full ? <p className={classes.summary}>This chart fills the screen.</p> : body(HEIGHT)}
       <Dialog opened={full} onClose={() => setFull(false)} fullScreen title={title} closeLabel="Leave full screen">
-        <div className={classes.full}>
-          {legend}
-          {tools}
-        </div>
+        <div className={classes.full}>{head}</div>
         {full && body(Math.round(window.innerHeight * FULL_SHARE))}
       </Dialog>
       {ranging && (
