@@ -79,7 +79,9 @@ def test_a_flipped_bit_is_found_and_the_next_older_one_restored(make_job: MakeJo
 
 def test_a_job_whose_checkpoints_were_deleted_says_so(make_job: MakeJob) -> None:
     (end,) = make_job(saving()).run(restore_required=True)
-    assert failure_of(end).startswith("checkpoint_failed: no usable checkpoint: those that this job could start from were deleted or are damaged")
+    assert failure_of(end).startswith(
+        "checkpoint_failed: no usable checkpoint: those that this job could start from were deleted or are damaged"
+    )
     assert not end.metrics
 
 
