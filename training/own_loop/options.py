@@ -6,10 +6,9 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from operator import index
 from pathlib import Path
-from typing import Literal, SupportsIndex, get_args
+from typing import Literal, SupportsFloat, SupportsIndex, cast, get_args
 
 import torch
 from pydantic import ValidationError
@@ -147,11 +146,13 @@ def read_accumulation(given: int) -> int:
     return given
 
 
-def read_clip(given: float | None) -> float | None:
+def read_clip(given: object) -> float | None:
     """Return `given` if it is a norm or None. Raises InvalidInputError if it is not positive and finite."""
-    if given is not None and not (isinstance(given, Real) and given > 0 and math.isfinite(given)):
+    if given is None:
+        return None
+    if not (isinstance(given, SupportsFloat) and 0 < float(given) < math.inf):
         raise InvalidInputError(f"gradient_clip_val={given!r} is not a positive number; use None not to clip")
-    return given
+    return cast(float, given)
 
 
 def read_folder(given: str | Path | None) -> Path | None:
