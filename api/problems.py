@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -31,8 +32,17 @@ def from_validation(request: Request, error: RequestValidationError) -> ProblemE
     errors = error.errors()
     if any(item["type"] == "json_invalid" for item in errors):
         return ProblemError("malformed_body", f"the body is not JSON: {errors[0].get('ctx', {}).get('error', 'parse error')}")
+    if _is_unread_body(request, errors[0]):
+        media_type = request.headers.get("content-type", "nothing")
+        detail = f"the body came as {media_type}, which is not read here; send JSON with the header Content-Type: application/json"
+        return ProblemError("unsupported_media_type", detail)
     code = "invalid_request" if errors[0]["loc"][0] == "body" else "invalid_parameter"
     return invalid_body(errors, error.body, _model_of(request), code=code)
+
+
+def _is_unread_body(request: Request, error: dict[str, Any]) -> bool:
+    """Whether the framework has handed a body on as it came, since it does not say that it is JSON: `curl -d` alone sends a form."""
+    return tuple(error["loc"]) == ("body",) and isinstance(error.get("input"), bytes)
 
 
 def _model_of(request: Request) -> type[BaseModel] | None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from torch import nn
 from yaml import YAMLError
 
@@ -43,6 +44,7 @@ from paceline.training.schema.parallelism import OF_SHARDING
 from paceline.training.schema.training import TrainingLength
 from paceline.training.spec import text
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.refusals import in_words
 from paceline.training.spec.workload import BuiltinWorkload, EntrypointWorkload
 from paceline.training.task import Dataset, Task
 
@@ -83,14 +85,23 @@ def main() -> None:
     options = arguments()
     try:
         train(options)
-    except (TrainingError, ValidationError, YAMLError, OSError) as error:
+    except ValidationError as error:
+        sys.exit(f"error: {'; '.join(refusal(each) for each in error.errors(include_url=False))}")
+    except (TrainingError, YAMLError, OSError) as error:
         sys.exit(f"error: {error if options.config else in_options(str(error))}")
 
 
 def in_options(message: str) -> str:
+    """The message with options in the place of the fields of a spec."""
     for field, option in OPTION_OF.items():
         message = message.replace(field, option)
     return message
+
+
+def refusal(error: ErrorDetails) -> str:
+    """One error of a spec in a line, as the coordinator words it."""
+    place = ".".join(map(str, error["loc"])) or "the spec"
+    return in_words(error, JobSpec) or f"{place}: {error['msg']}; got {error['input']!r}"
 
 
 def train(options: argparse.Namespace) -> None:
@@ -298,7 +309,7 @@ def default_document(options: argparse.Namespace) -> dict[str, Any]:
         "name": "production-train",
         "model": {"kind": kind, "preset": options.model},
         "data": data,
-        "optimizer": {"kind": "adamw", "lr": options.lr or 1e-3},
+        "optimizer": {"kind": "adamw", "lr": 1e-3 if options.lr is None else options.lr},
         "training": {"epochs": options.epochs or 5, "gradient_clip_norm": None, "eval_every_steps": None, "eval_samples": None},
         "checkpoint": {"every_steps": None},
     }

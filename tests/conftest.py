@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import asyncpg
 import httpx
+import hypothesis
 import pytest
 import redis
 from fastapi import FastAPI
@@ -38,6 +39,8 @@ BASE_URL = "http://127.0.0.1:8000"
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as `make test &` has it: commands that tests start would ignore Ctrl-C too
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    hypothesis.settings.register_profile("paceline", deadline=None)  # a busy machine takes its time: no test has an absolute one
+    hypothesis.settings.load_profile("paceline")
     published_parity.register(config)
     shared_statements.share()
 

@@ -74,7 +74,11 @@ def restore(
         telemetry.log(f"restored step {state.step} from {folder}")
         return
     if required:
-        tried = ", ".join(map(str, candidates)) or "none was named"
+        if not candidates:
+            raise NoUsableCheckpointError(
+                "no usable checkpoint: those that this job could start from were deleted or are damaged; restore from another one, or start a new job"
+            )
+        tried = ", ".join(map(str, candidates))
         if out_of_reach:
             raise CheckpointUnreachableError(
                 f"no checkpoint can be read here: tried {tried}; make their folder or their store readable on this node, or set checkpoint.directory "

@@ -77,10 +77,10 @@ def page_of(rows: Sequence[Row], limit: int, describe: Callable[[Row], Item], ke
 
 
 def only(page: AnyPage, schema: type[BaseModel], fields: str | None) -> AnyPage | JSONResponse:
-    """The page, each of its `items` with the asked `fields` alone. Raises a problem that names the first one that `schema`, that of the items, has
-    not."""
+    """The page, each of its `items` with the asked `fields` alone; all of them where none is asked for, as `fields=` of an empty variable. Raises
+    a problem that names the first one that `schema`, that of the items, has not."""
     chosen = lists.members("fields", fields, schema.model_fields)
-    if chosen is None:
+    if not chosen:
         return page
     rest = dict.fromkeys(type(page).model_fields, True)
     return JSONResponse(page.model_dump(mode="json", include={**rest, "items": {"__all__": set(chosen)}}))

@@ -263,6 +263,19 @@ async def test_a_list_has_the_asked_fields_alone(saved: Saved) -> None:
     assert "'size' is not one of best, bytes, created_at" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("fields", ["", " , "])
+async def test_fields_of_an_empty_variable_leave_the_items_as_they_are(saved: Saved, fields: str) -> None:
+    assert await saved.list(fields=fields) == await saved.list() != []
+
+
+async def test_a_body_that_curl_sends_as_a_form_is_refused_with_the_header_that_it_needs(saved: Saved) -> None:
+    for headers in ({"Content-Type": "application/x-www-form-urlencoded"}, {}):
+        address = f"{CHECKPOINTS}/{saved.ids[2]}/restore"
+        answer = await saved.client.post(address, content=b'{"in_place": true}', headers=headers)
+        assert code(answer) == (415, "unsupported_media_type")
+        assert "send JSON with the header Content-Type: application/json" in answer.json()["detail"]
+
+
 # --- of all jobs
 
 

@@ -52,11 +52,14 @@ def test_a_job_from_submission_to_a_restore_in_place(client: paceline.Client) ->
     readings.close()
 
 
+def blocks_of_the_page() -> list[str]:
+    page = (ROOT / "docs" / "python_client.md").read_text()
+    return [textwrap.dedent(block) for block in re.findall(r"^    .*\n(?:^    .*(?:\n|\Z)|^\n)+", page, re.MULTILINE)]
+
+
 def test_the_lines_of_the_page_run_as_they_stand(own_stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a small job in the place of the example that they name."""
-    block = re.search(r"^    .*\n(?:^    .*\n|^\n)+", (ROOT / "docs" / "python_client.md").read_text(), re.MULTILINE)
-    assert block is not None
-    lines = textwrap.dedent(block[0])
+    lines, of_an_experiment, _ = blocks_of_the_page()
     assert "examples/gpt_stdlib.yaml" in lines
     spec = tiny_gpt("of-the-page", 30, checkpoint_every=10)
     spec["training"] |= {"eval_every_steps": 10, "eval_samples": 8}
@@ -72,6 +75,10 @@ def test_the_lines_of_the_page_run_as_they_stand(own_stack: Stack, tmp_path: Pat
     assert len(names["losses"]) == 30
     assert client.wait(names["job"].id, "running", timeout=60).generations[-1].restored_checkpoint_id == names["best"].id
     client.cancel(names["job"].id)
+    exec(compile(of_an_experiment, "docs/python_client.md", "exec"), names)
+    assert [trial.state for trial in client.trials("rates")] == ["completed"] * 3
+    assert names["found"].best_trial in (0, 1, 2)
+    assert "<html" in (tmp_path / "rates.html").read_text()
     client.close()
 
 

@@ -84,6 +84,20 @@ async def test_a_restored_job_starts_from_the_checkpoint_of_another(cluster: Clu
     assert restored["id"] in refused.json()["detail"]
 
 
+async def test_a_restored_job_does_not_start_from_a_checkpoint_that_was_deleted_meanwhile(cluster: Cluster) -> None:
+    """Its ranks looked for the folder that was gone, four times, and said that nothing was lost."""
+    a = await cluster.add_agent("a", slots=1)
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    folders = {step: await a.save_checkpoint(job_id, step) for step in (10, 20)}
+    chosen = next(each["id"] for each in await cluster.checkpoints(job_id) if each["step"] == 20)
+    restored = (await cluster.client.post(f"/api/v1/checkpoints/{chosen}/restore", json={})).json()["id"]
+    assert (await cluster.client.delete(f"/api/v1/checkpoints/{chosen}", params={"confirm": True})).is_success
+    await cluster.client.delete(f"/api/v1/training/jobs/{job_id}")
+    await cluster.until_job(restored, "running")
+    assert (a.worlds(restored)[0].restore_from, a.worlds(restored)[0].restore_required) == ((folders[10],), True)
+
+
 async def test_a_restore_from_a_damaged_checkpoint_falls_back_to_that_jobs_older_ones(cluster: Cluster) -> None:
     a = await cluster.add_agent("a")
     job_id = await cluster.submit()

@@ -187,6 +187,7 @@ def test_from_a_file_of_another_program(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         ("--batch-size 0", "--batch-size 0 is less than 1"),
+        ("--lr 0", "optimizer.lr"),
         ("--strategy tensor", "strategy='tensor' is none that fits any model"),
         ("--config none.yaml", "No such file or directory: 'none.yaml'"),
         ("--resume none.pt", "no checkpoint none.pt"),

@@ -81,12 +81,14 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def samples_in(batch: Any) -> int:
-    """Return the number of rows of the first tensor in a batch. Raises InvalidInputError if there is none."""
+    """Return the number of rows of the first tensor in a batch. Raises InvalidInputError if there is none, or all are empty."""
     first = next(tensors_in(batch), None)
     if first is None or first.ndim == 0:
         raise InvalidInputError(
             f"a batch of type {type(batch).__name__} has no tensor with samples on dimension 0; give one, as a DataLoader does"
         )
+    if not any(each.numel() for each in tensors_in(batch)):
+        raise InvalidInputError("the batch has no samples: its loss would be NaN; leave empty batches out, on every rank")
     return len(first)
 
 

@@ -22,7 +22,7 @@ from paceline.training.own_loop.batches import Criterion
 from paceline.training.own_loop.meter import TrainedBatch
 from paceline.training.own_loop.saves import Stateful
 from paceline.training.own_loop.strategy import ChosenStrategy
-from paceline.training.own_loop.trainer import Trainer
+from paceline.training.own_loop.trainer import Trainer, require_fit
 
 COMPUTE_PARTS = ("forward_seconds", "backward_seconds", "optimizer_seconds")
 
@@ -82,6 +82,7 @@ class TrainerFace:
         log_dir: str | Path | None = None,
         **options: Any,
     ) -> None:
+        require_fit(model)
         self._replaced = ReplacedParameters(model)
         self.trainer = Trainer(
             model,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,10 @@ class ForeignCheckpoint:
     epoch: int | None
 
 
+#: What torch.load raises for files that are damaged, or are something else: their first bytes decide how far its unpickler comes.
+UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, ValueError, TypeError, AttributeError, struct.error)
+
+
 def is_foreign(path: Path) -> bool:
     return path.suffix in SUFFIXES and not path.is_dir()
 
@@ -44,9 +49,10 @@ def read_foreign(path: Path) -> ForeignCheckpoint:
         raise InvalidInputError(
             f"no checkpoint {path} ({error.strerror}); give a file of torch.save or a folder that Paceline saved"
         ) from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except UNREADABLE as error:
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InvalidInputError(
-            f"{path} cannot be read as tensors ({str(error).splitlines()[0]}); save state_dicts and numbers in it, not whole objects"
+            f"{path} cannot be read as tensors ({why}); save state_dicts and numbers in it, not whole objects"
         ) from error
     return parse(path, found)
 

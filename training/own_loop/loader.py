@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from paceline.distributed.env import position
 from paceline.training.data.sampler import data_generator, epoch_order
 from paceline.training.errors import InvalidInputError
+from paceline.training.own_loop.options import read_whole
 
 POSITION = "samples"
 #: The first argument of `batch` in Hugging Face's `datasets`, where it groups the whole set.
@@ -41,6 +42,7 @@ class ShardedLoader:
         self, dataset: Any, batch_size: int, *, shuffle: bool, seed: int, num_workers: int, collate_fn: Callable[[list[Any]], Any] | None
     ) -> None:
         self._dataset, self.samples_of_epoch = dataset, size_of(dataset)
+        batch_size = read_whole("batch_size", batch_size)
         if batch_size < 1:
             raise InvalidInputError(f"batch_size={batch_size} is less than 1; give the samples of each rank in a batch")
         place = position()

@@ -22,15 +22,19 @@ class DistributedMonitor:
     def __init__(self, log_dir: str | Path = "./logs") -> None:
         folder = read_folder(log_dir)
         assert folder is not None
-        self._place, self._step = position(), 0
+        self._place, self._step, self._closed = position(), 0, False
         self._files = kept_to_the_end(Recorder(EventFileWriter(run_folder(folder, self._place.rank))))
 
     def log_training_step(self, loss: float, batch_size: int, step_time: float, comm_time: float = 0.0, *, step: int | None = None) -> None:
         """Record one step of this rank: its loss, its samples, and the seconds of the step and of the communication in it.
 
-        `step` counts on by itself if it is not given. Raises InvalidInputError for a time that is not positive, and for communication that
-        takes longer than its step.
+        `step` counts on by itself if it is not given. Raises InvalidInputError for a batch without samples, for a time that is not positive,
+        for communication that takes longer than its step, and after `close`.
         """
+        if self._closed:
+            raise InvalidInputError("the monitor is closed, so that nothing would be written; close it after the last step")
+        if not batch_size > 0:
+            raise InvalidInputError(f"batch_size={batch_size} is less than 1; give the samples of this rank in the step")
         if not step_time > 0:
             raise InvalidInputError(f"step_time={step_time} is not positive; give the seconds that the step took")
         if not 0 <= comm_time <= step_time:
@@ -49,6 +53,7 @@ class DistributedMonitor:
 
     def close(self) -> None:
         """Write what is queued. A second call does nothing."""
+        self._closed = True
         self._files.close()
 
     def __enter__(self) -> DistributedMonitor:

@@ -6,8 +6,9 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, SupportsFloat, SupportsIndex, cast, get_args
 
 import torch
 from pydantic import ValidationError
@@ -75,7 +76,7 @@ def read_options(
         precision=read_precision(mixed_precision),
         accumulation=read_accumulation(gradient_accumulation_steps),
         clip=read_clip(gradient_clip_val),
-        seed=seed,
+        seed=read_whole("seed", seed),
     )
 
 
@@ -130,18 +131,28 @@ def native_half() -> Precision:
     return "fp16" if lacks else "bf16"
 
 
+def read_whole(name: str, given: object) -> int:
+    """Return the argument `name` if it is a whole number. Raises InvalidInputError for anything else, such as a text of a command line."""
+    if not isinstance(given, SupportsIndex) or isinstance(given, bool):
+        raise InvalidInputError(f"{name}={given!r} is of type {type(given).__name__}; give a whole number")
+    return index(given)
+
+
 def read_accumulation(given: int) -> int:
     """Return `given` if it is a number of batches. Raises InvalidInputError if it is less than 1."""
+    given = read_whole("gradient_accumulation_steps", given)
     if given < 1:
         raise InvalidInputError(f"gradient_accumulation_steps={given} is less than 1; use 1 to update after every batch")
     return given
 
 
-def read_clip(given: float | None) -> float | None:
+def read_clip(given: object) -> float | None:
     """Return `given` if it is a norm or None. Raises InvalidInputError if it is not positive and finite."""
-    if given is not None and not (given > 0 and math.isfinite(given)):
-        raise InvalidInputError(f"gradient_clip_val={given} is not a positive number; use None not to clip")
-    return given
+    if given is None:
+        return None
+    if not (isinstance(given, SupportsFloat) and 0 < float(given) < math.inf):
+        raise InvalidInputError(f"gradient_clip_val={given!r} is not a positive number; use None not to clip")
+    return cast(float, given)
 
 
 def read_folder(given: str | Path | None) -> Path | None:

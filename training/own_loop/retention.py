@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from paceline.training.errors import InvalidInputError
+from paceline.training.own_loop.options import read_whole
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.manifest import Manifest
 
@@ -92,8 +93,10 @@ class CheckpointRetention:
 
 def read_retention(keep_last: int | None, keep_best: int, best_metric: str, best_mode: str) -> CheckpointRetention:
     """Check a Trainer's arguments and return them. Raises InvalidInputError."""
+    keep_last = None if keep_last is None else read_whole("keep_last", keep_last)
     if keep_last is not None and keep_last < 1:
         raise InvalidInputError(f"keep_last={keep_last} is less than 1; the newest checkpoint is always kept, and None keeps all of them")
+    keep_best = read_whole("keep_best", keep_best)
     if keep_best < 0:
         raise InvalidInputError(f"keep_best={keep_best} is negative; use 0 to keep none for being good")
     if best_mode not in ("min", "max"):

@@ -85,12 +85,13 @@ class OwnLoopStepRunner:
 
     def _forward(self, batch: Any, criterion: Criterion | None) -> Tensor:
         """This batch's part of the mean over all batches of the update."""
+        samples = samples_in(batch)
         with seeded(self._device, self._options.seed, self.step, self._group.rank), autocast(self._options.precision, self._device):
             loss = loss_of(self.wrapped.module, batch, criterion)
         self.loss = loss.detach()
         part = loss / self._assignment.micro_batches
         self._sums[0] += part.detach()
-        self._sums[1] += samples_in(batch)
+        self._sums[1] += samples
         return part
 
     def update(self, optimizer: torch.optim.Optimizer) -> Update:

@@ -122,6 +122,7 @@ class Trainer:
     @property
     def next_step(self) -> int:
         """Step that `train_step` expects next: the number of batches that every rank has trained on so far."""
+        self._require_open()
         return self._step_runner.step
 
     def train_step(self, batch: Any, optimizer: torch.optim.Optimizer, criterion: Criterion | None, step: int) -> Update | None:
@@ -310,7 +311,12 @@ class Trainer:
                 "where a checkpoint was saved; pass trainer.next_step, and skip the batches that were used"
             )
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError("the Trainer is closed, and its rank has left the group; close it after the last call")
+
     def _require_own(self, optimizer: torch.optim.Optimizer) -> None:
+        self._require_open()
         if optimizer is self._known:
             return
         own = set(self.model.parameters())

@@ -142,13 +142,13 @@ def _usable(own: Sequence[CheckpointRow], generation: int) -> list[CheckpointRow
 
 
 async def _origins(session: AsyncSession, job: JobRow) -> list[CheckpointRow]:
-    """The checkpoint that a restored job was started from, unless it is damaged, and what its job had saved before it."""
+    """The checkpoint that a restored job was started from, unless it is damaged or was deleted, and what its job had saved before it."""
     chosen = await checkpoint_rows.get(session, job.restored_from) if job.restored_from else None
     if chosen is None:
         return []
     siblings = await checkpoint_rows.present_of_job(session, chosen.job_id)
     older = [each for each in siblings if each.state is CheckpointState.COMMITTED and is_older(each, chosen)]
-    return [*([] if chosen.state is CheckpointState.DAMAGED else [chosen]), *older]
+    return [*([chosen] if chosen.state in (CheckpointState.COMMITTED, CheckpointState.SUPERSEDED) else []), *older]
 
 
 async def _gangs(session: AsyncSession, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], AssignedGang]:

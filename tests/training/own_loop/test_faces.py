@@ -175,6 +175,11 @@ def test_a_strategy_that_was_chosen_tells_why() -> None:
         assert trainer.strategy is None
 
 
+def test_what_is_no_model_is_refused_in_words() -> None:
+    with pytest.raises(InvalidInputError, match=r"the model is of type int; give a torch\.nn\.Module"):
+        DistributedTrainer(3)  # type: ignore[arg-type]
+
+
 def test_a_misspelled_option_is_an_error_in_its_line() -> None:
     with pytest.raises(TypeError, match="gradient_clipping"):
         DistributedTrainer(Small(), gradient_clipping=1.0)

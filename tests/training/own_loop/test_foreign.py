@@ -60,6 +60,10 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     with pytest.raises(InvalidInputError, match=r"no checkpoint .* give a file of torch.save"):
         read_foreign(path)
+    for damaged in (b"\x80\x02.", b"", b"not a checkpoint", b"PK\x03\x04 torn"):
+        path.write_bytes(damaged)
+        with pytest.raises(InvalidInputError, match=r"cannot be read as tensors \(.+\); save state_dicts"):
+            read_foreign(path)
     torch.save(Small(), path)
     with pytest.raises(InvalidInputError, match=r"save state_dicts and numbers in it, not whole objects"):
         read_foreign(path)

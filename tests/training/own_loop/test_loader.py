@@ -163,9 +163,10 @@ def test_the_documented_loop_trains_as_much_with_an_interruption_where_a_batch_i
         (iter(()), 2, "cannot be shared out by number"),
         ([], 2, "of type list is empty"),
         ([1], 0, "batch_size=0 is less than 1"),
+        ([1], "8", "batch_size='8' is of type str; give a whole number"),
     ],
 )
-def test_what_cannot_be_shared_out_is_refused(dataset: Any, batch_size: int, problem: str) -> None:
+def test_what_cannot_be_shared_out_is_refused(dataset: Any, batch_size: Any, problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
         loader(dataset, batch_size)
 

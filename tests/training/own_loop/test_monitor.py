@@ -29,3 +29,12 @@ def test_each_rank_has_its_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_times_that_cannot_be_are_refused(seconds: float, waited: float, problem: str, tmp_path: Path) -> None:
     with DistributedMonitor(tmp_path) as monitor, pytest.raises(InvalidInputError, match=problem):
         monitor.log_training_step(0.5, 32, seconds, waited)
+
+
+def test_a_step_without_samples_and_one_after_the_end_are_refused(tmp_path: Path) -> None:
+    monitor = DistributedMonitor(tmp_path)
+    with pytest.raises(InvalidInputError, match="batch_size=-5 is less than 1"):
+        monitor.log_training_step(0.5, -5, 1.0, 0.0)
+    monitor.close()
+    with pytest.raises(InvalidInputError, match="the monitor is closed"):
+        monitor.log_training_step(0.5, 32, 1.0, 0.0)

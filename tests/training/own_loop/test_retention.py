@@ -56,6 +56,8 @@ def test_of_equal_ones_the_newest_is_the_best() -> None:
     [
         ((0, 1, "loss", "min"), "keep_last=0 is less than 1"),
         ((1, -1, "loss", "min"), "keep_best=-1 is negative"),
+        (("2", 1, "loss", "min"), "keep_last='2' is of type str"),
+        ((1, 0.5, "loss", "min"), "keep_best=0.5 is of type float"),
         ((1, 1, "loss", "least"), "best_mode='least' is not known; use min"),
     ],
 )

@@ -139,6 +139,23 @@ def test_a_loss_that_is_none_is_refused(criterion: Any, problem: str) -> None:
         trainer.train_step(own_batch(0, 1), optimizer_of(trainer.model), criterion, 0)
 
 
+def test_a_batch_without_samples_is_refused_before_it_makes_the_loss_nan() -> None:
+    with Trainer(Small()) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        inputs, targets = own_batch(0, 1)
+        with pytest.raises(InvalidInputError, match="the batch has no samples"):
+            trainer.train_step((inputs[:0], targets[:0]), optimizer, F.mse_loss, 0)
+
+
+def test_what_is_asked_of_a_closed_trainer_is_refused_in_words() -> None:
+    trainer = Trainer(Small())
+    optimizer = optimizer_of(trainer.model)
+    trainer.close()
+    for call in (lambda: trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, 0), lambda: trainer.load_checkpoint(optimizer)):
+        with pytest.raises(InvalidInputError, match="the Trainer is closed"):
+            call()
+
+
 def test_a_step_out_of_order_is_refused() -> None:
     with Trainer(Small()) as trainer:
         optimizer = optimizer_of(trainer.model)
@@ -207,7 +224,10 @@ def test_a_world_that_nobody_says_how_to_meet_is_refused(monkeypatch: pytest.Mon
         ({"strategy": {"strategy": "fsdp", "replicate": 2}}, "does not divide world size 1"),
         ({"mixed_precision": "no"}, "mixed_precision='no' is not known; use fp32, bf16 or fp16"),
         ({"gradient_accumulation_steps": 0}, "use 1 to update after every batch"),
+        ({"gradient_accumulation_steps": "4"}, "gradient_accumulation_steps='4' is of type str; give a whole number"),
         ({"gradient_clip_val": 0.0}, "use None not to clip"),
+        ({"gradient_clip_val": "1"}, "gradient_clip_val='1' is not a positive number"),
+        ({"seed": "x"}, "seed='x' is of type str; give a whole number"),
         ({"activation_checkpointing": "some"}, "activation_checkpointing takes none, selective or full; got 'some'"),
     ],
 )

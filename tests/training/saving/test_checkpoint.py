@@ -77,6 +77,14 @@ def test_a_flipped_bit_is_found_and_the_next_older_one_restored(make_job: MakeJo
     assert min(end.curve("loss")) == 9
 
 
+def test_a_job_whose_checkpoints_were_deleted_says_so(make_job: MakeJob) -> None:
+    (end,) = make_job(saving()).run(restore_required=True)
+    assert failure_of(end).startswith(
+        "checkpoint_failed: no usable checkpoint: those that this job could start from were deleted or are damaged"
+    )
+    assert not end.metrics
+
+
 @pytest.mark.parametrize("damage", ["manifest gone", "manifest torn", "shard gone", "shard short"])
 def test_whatever_is_incomplete_is_not_loaded(make_job: MakeJob, damage: str) -> None:
     job = make_job(saving(every=12))
