@@ -121,10 +121,9 @@ def _folder(given: str, folders: Sequence[Path]) -> Path:
 
 def _folder_of_code(spec: Spec, folders: Sequence[Path]) -> Path | None:
     path = script_path(spec)
-    if path is not None:
-        names = [] if os.path.isabs(path) else [path]
-    else:
-        names = _module_files(spec)
+    if path is not None and os.path.isabs(path):
+        return None
+    names = _module_files(spec) if path is None else [path]
     return next((folder for folder in folders if any((folder / name).exists() for name in names)), None)
 
 

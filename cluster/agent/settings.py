@@ -139,9 +139,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="python -m paceline.cluster.agent.main", description="Offer this machine's slots to a Paceline coordinator."
-    )
+    parser = _Parser(prog="python -m paceline.cluster.agent.main", description="Offer this machine's slots to a Paceline coordinator.")
     parser.add_argument("--server", type=_server, required=True, metavar="URL", help="the coordinator, e.g. http://127.0.0.1:8000")
     parser.add_argument("--token", help=f"single-use join token, needed once; or ${TOKEN_VARIABLE}, which ps does not show")
     parser.add_argument("--token-file", type=_file, metavar="FILE", help="the token in a file, read where there is no credential yet")

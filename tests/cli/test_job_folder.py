@@ -41,7 +41,9 @@ def test_a_relative_script_is_found_beside_its_spec_first_then_where_the_command
     assert folder(SCRIPT, "-") == str(here)
 
 
-@pytest.mark.parametrize(("entrypoint", "file"), [("digits:make", "digits.py"), ("own.digits:make", "own/digits.py"), ("own:make", "own/__init__.py")])
+@pytest.mark.parametrize(
+    ("entrypoint", "file"), [("digits:make", "digits.py"), ("own.digits:make", "own/digits.py"), ("own:make", "own/__init__.py")]
+)
 def test_the_module_of_an_entrypoint_is_found_as_a_script_is(places: tuple[Path, Path], entrypoint: str, file: str) -> None:
     """The example of an entrypoint named a folder that no machine has, and was refused as its README has it."""
     beside, here = places

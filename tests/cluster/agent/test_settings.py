@@ -87,9 +87,9 @@ def test_mistakes_are_usage_errors(arguments: list[str], capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "variable", "said"),
     [
-        (["--gpus", "0-2"], None, "--gpus 0-2: '0-2' names no card; "),
+        (["--gpus", "0-2"], None, "--gpus 0-2: '0-2' is a range, "),
         (["--slots", "0"], None, "argument --slots: '0' is not a number of at least 1"),
-        ([], "0-2", "CUDA_VISIBLE_DEVICES=0-2: '0-2' names no card; "),
+        ([], "0-2", "CUDA_VISIBLE_DEVICES=0-2: '0-2' is a range, "),
     ],
 )
 def test_a_mistake_is_told_in_two_lines(
