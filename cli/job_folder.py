@@ -38,7 +38,8 @@ class MissingFile(NamedTuple):
 def in_its_folder(spec: Spec, file: str) -> Spec:
     """The spec that was read from `file` ('-': stdin, or no file), with `environment.working_directory` as an absolute path, and a script in the home too.
 
-    A relative one, and that of a relative script without any, is found from the folder of `file`; from the working directory where it is not there.
+    A relative one, and that of a relative script or an entrypoint's module without any, is found from the folder of `file`; from the working directory
+    where it is not there. A module that is in neither is one that the nodes have installed.
     A script that is in neither is left for `require_files`, and what is no path for the coordinator to refuse."""
     path = script_path(spec)
     if path is not None and path.startswith("~"):
@@ -46,7 +47,7 @@ def in_its_folder(spec: Spec, file: str) -> Spec:
     environment, given = spec.get("environment") or {}, _working_directory(spec)
     if not isinstance(environment, dict) or (given is not None and os.path.isabs(given)) or _has_code(spec):
         return spec
-    found = _folder(given, _folders(file)) if given is not None else _folder_of_script(spec, _folders(file))
+    found = _folder(given, _folders(file)) if given is not None else _folder_of_code(spec, _folders(file))
     if found is None:
         return spec
     note(f"note: environment.working_directory is {found}")
@@ -118,11 +119,19 @@ def _folder(given: str, folders: Sequence[Path]) -> Path:
     return next((place for place in places if place.is_dir()), places[0])
 
 
-def _folder_of_script(spec: Spec, folders: Sequence[Path]) -> Path | None:
+def _folder_of_code(spec: Spec, folders: Sequence[Path]) -> Path | None:
     path = script_path(spec)
-    if path is None or os.path.isabs(path):
+    if path is not None and os.path.isabs(path):
         return None
-    return next((folder for folder in folders if (folder / path).exists()), None)
+    names = _module_files(spec) if path is None else [path]
+    return next((folder for folder in folders if any((folder / name).exists() for name in names)), None)
+
+
+def _module_files(spec: Spec) -> list[str]:
+    """The files of which one is the module of the spec's entrypoint, seen from the folder that has to be on the path."""
+    entrypoint = spec.get("entrypoint")
+    module = entrypoint.partition(":")[0].replace(".", "/") if isinstance(entrypoint, str) and "\0" not in entrypoint else ""
+    return [f"{module}.py", f"{module}/__init__.py"] if module.strip("/") == module != "" else []
 
 
 def _working_directory(spec: Spec) -> str | None:

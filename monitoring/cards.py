@@ -14,6 +14,8 @@ from paceline.monitoring.samples import Gpu
 OPTION, VARIABLE = "--gpus", "CUDA_VISIBLE_DEVICES"
 _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/_-]+")
 _FRACTION = re.compile(r"[0-9]*\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+ *%")
+_RANGE = re.compile(r"([0-9]{1,3})(?:-|:|\.\.)([0-9]{1,3})")
+_MOST_WRITTEN_OUT = 16
 #: The ends of CUDA's list: what comes behind is not visible. Slurm writes NoDevFiles for a task without GPUs.
 _ENDS = ("", "NoDevFiles")
 _WHY_WHOLE = "ranks on parts of one card cannot train together, as NCCL takes one rank a card"
@@ -52,6 +54,8 @@ def read_option(text: str) -> CardChoice:
                 f"--gpus {text}: a card is offered whole, since nothing would keep ranks that share one from each other's memory and time; "
                 "name whole cards, as --gpus 0,2"
             )
+        if (span := _RANGE.fullmatch(name)) is not None:
+            raise CardChoiceError(f"--gpus {text}: {_written_out(span, '--gpus ')}")
         if not name.isdecimal() and not _UUID.fullmatch(name):
             raise CardChoiceError(f"--gpus {text}: {name!r} names no card; {_FORMS}")
     return CardChoice(OPTION, text, names)
@@ -66,6 +70,8 @@ def read_variable(text: str | None) -> CardChoice:
     for name in (word.strip() for word in text.split(",")):
         if name in _ENDS or re.fullmatch(r"-[0-9]+", name):
             break
+        if (span := _RANGE.fullmatch(name)) is not None:
+            raise CardChoiceError(f"CUDA_VISIBLE_DEVICES={text}: {_written_out(span, 'CUDA_VISIBLE_DEVICES=')}")
         if not name.isdecimal() and not _UUID.fullmatch(name):
             raise CardChoiceError(f"CUDA_VISIBLE_DEVICES={text}: {name!r} names no card; use indices or UUIDs (0,2), or unset it")
         names.append(name)
@@ -90,9 +96,13 @@ def choose(cards: Sequence[Gpu], option: CardChoice | None, visible: CardChoice,
 
 
 def left_out(cards: Sequence[Gpu], option: CardChoice | None, visible: CardChoice, unread: str | None = None) -> str | None:
-    """Return why `choose` leaves cards out that the machine has and nobody has hidden, and the way out. `unread`: as in `choose`. None: it leaves
-    out none."""
+    """Return why `choose` leaves cards out that the machine has, and the way out; for cards that were hidden, where none is left. `unread`: as in
+    `choose`. None: it leaves out none, or some as it was told."""
     split = [card for card in cards if card.mig]
+    if cards and visible.names == () and (option is None or option.names is None):
+        return (
+            f"{visible} hides {listed(cards)}: no GPU is offered; unset it and start the agent again, or say --gpus none if that is meant"
+        )
     if visible.names is not None or (option is not None and option.names is not None):
         return None
     reasons = [f"{unread}: offered by no slot, look at nvidia-smi"] if unread is not None else []
@@ -162,12 +172,19 @@ def _one(name: str, choice: CardChoice, cards: Sequence[Gpu], unread: str | None
     why = f"; {unread}" if unread is not None else ""
     if not cards:
         raise CardChoiceError(f"{choice}: there is no {what}, nor any other NVIDIA GPU here{why}; {_without(choice)}")
-    count = "; for a number of cards: --slots" if choice.source == OPTION and name.isdecimal() else ""
+    count = "; for a number of cards: --slots (of 'paceline up': --slots-per-agent)" if choice.source == OPTION and name.isdecimal() else ""
     raise CardChoiceError(f"{choice}: there is no {what}; there {_are(len(cards))}: {listed(cards)}{why}{count}")
 
 
 def _without(choice: CardChoice) -> str:
     return "unset it" if choice.source == VARIABLE else "leave it out for CPU slots, or look at nvidia-smi"
+
+
+def _written_out(span: re.Match[str], before: str) -> str:
+    """What to write in place of a range such as 0-2, which CUDA would pass over in silence."""
+    indices = range(int(span[1]), int(span[2]) + 1)
+    example = ",".join(map(str, indices)) if 0 < len(indices) <= _MOST_WRITTEN_OUT else "0,1,2"
+    return f"{span[0]!r} is a range, and none is read; write each card: {before}{example}"
 
 
 def _are(count: int) -> str:

@@ -17,6 +17,11 @@ class TorchBuild:
     def description(self) -> str:
         return f"torch {self.version} is a build {f'for CUDA {self.cuda}' if self.cuda else 'without CUDA'}"
 
+    @property
+    def reinstall(self) -> str:
+        """The command that puts PyPI's build of this version in its place. Without the option pip takes the one that is there to be right."""
+        return f"pip install --force-reinstall torch=={self.version.partition('+')[0]}"
+
 
 def find_torch() -> TorchBuild | None:
     """Return the build of torch that an import would find, as its own `torch/version.py` states it; None where there is no torch."""

@@ -98,6 +98,12 @@ def test_an_example_that_needs_two_slots_says_what_to_do_with_one_gpu() -> None:
     assert silent == []
 
 
+def test_no_example_names_a_folder_that_only_its_author_has() -> None:
+    """Those with code beside them named one, and were refused on every machine."""
+    named = {path.stem for path in EXAMPLES if "working_directory" in (load(path.read_text()).get("environment") or {})}
+    assert named == set()
+
+
 def test_no_example_names_data_that_only_its_author_has() -> None:
     """`gpt_tokens` says how to make them; of `cifar10_resnet` each node fetches its own."""
     named = {path.stem for path in EXAMPLES if "path" in (load(path.read_text()).get("data") or {})}

@@ -89,7 +89,8 @@ def _cards_here() -> tuple[tuple[Gpu, ...], str | None]:
 
 
 def _note(torch: TorchBuild, cards: Sequence[Gpu]) -> str:
-    return f"note: {torch.description}, beside {listed(cards)}: agents here offer CPU slots; install a build that has it to train there"
+    way_out = f"install a build that has it to train there ({torch.reinstall})"
+    return f"note: {torch.description}, beside {listed(cards)}: agents here offer CPU slots; {way_out}"
 
 
 def _are(cards: Sequence[Gpu]) -> str:

@@ -128,10 +128,11 @@ def choose(
     if found and torch.cuda is None:
         if option is not None and option.names:
             raise CardChoiceError(
-                f"{option}: {torch.description}, so no rank could use {cards.listed(found)}; install one that has it (pip install torch), or "
-                "offer CPU slots with --gpus none"
+                f"{option}: {torch.description}, so no rank could use {cards.listed(found)}; install one that has it "
+                f"({torch.reinstall}), or offer CPU slots with --gpus none"
             )
-        notice = f"{torch.description}, beside {cards.listed(found)}: this node offers CPU slots only; install a build that has it to train there"
+        offered = f"{torch.description}, beside {cards.listed(found)}: this node offers CPU slots only"
+        notice = f"{offered}; install a build that has it to train there ({torch.reinstall})"
         return CardsToOffer((), 0, notice)
     if not found:
         return CardsToOffer((), 0, broken or left_out)

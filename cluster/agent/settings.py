@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from paceline.cluster.agent.confinement import Confinement
@@ -79,7 +80,7 @@ def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        visible = read_variable(os.environ.get(VARIABLE))
+        gpus, visible = None if options.gpus is None else read_option(options.gpus), read_variable(os.environ.get(VARIABLE))
     except CardChoiceError as error:
         parser.error(str(error))
     if travels_readable(options.server) and not options.insecure_http:
@@ -94,7 +95,7 @@ def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
         data=options.data.absolute(),
         # without "..": checkpoints are never deleted by such a path
         checkpoints=Path(os.path.abspath(options.checkpoints or options.data / "checkpoints")),
-        gpus=options.gpus,
+        gpus=gpus,
         visible=visible,
         slots=options.slots,
         address=options.address,
@@ -130,10 +131,15 @@ def forget_token() -> None:
     os.environ.pop(TOKEN_VARIABLE, None)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses in the words of the command line. `paceline worker` becomes this program, whose own usage nobody has typed."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\nhint: 'paceline worker --help' lists options\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m paceline.cluster.agent.main", description="Offer this machine's slots to a Paceline coordinator."
-    )
+    parser = _Parser(prog="python -m paceline.cluster.agent.main", description="Offer this machine's slots to a Paceline coordinator.")
     parser.add_argument("--server", type=_server, required=True, metavar="URL", help="the coordinator, e.g. http://127.0.0.1:8000")
     parser.add_argument("--token", help=f"single-use join token, needed once; or ${TOKEN_VARIABLE}, which ps does not show")
     parser.add_argument("--token-file", type=_file, metavar="FILE", help="the token in a file, read where there is no credential yet")
@@ -203,7 +209,6 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
 def _add_offer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpus",
-        type=_gpus,
         metavar="LIST",
         help="GPUs to offer: indices as in nvidia-smi, UUIDs, all or none (default: all that CUDA_VISIBLE_DEVICES shows)",
     )
@@ -250,13 +255,6 @@ def _names(value: str) -> tuple[str, ...]:
 
 def _default_name() -> str:
     return re.sub(r"[^a-z0-9._-]", "-", platform.node().lower()).strip("._-")[:63] or "node"
-
-
-def _gpus(value: str) -> CardChoice:
-    try:
-        return read_option(value)
-    except CardChoiceError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(value: str) -> int:

@@ -41,6 +41,28 @@ def test_a_relative_script_is_found_beside_its_spec_first_then_where_the_command
     assert folder(SCRIPT, "-") == str(here)
 
 
+@pytest.mark.parametrize(
+    ("entrypoint", "file"), [("digits:make", "digits.py"), ("own.digits:make", "own/digits.py"), ("own:make", "own/__init__.py")]
+)
+def test_the_module_of_an_entrypoint_is_found_as_a_script_is(places: tuple[Path, Path], entrypoint: str, file: str) -> None:
+    """The example of an entrypoint named a folder that no machine has, and was refused as its README has it."""
+    beside, here = places
+    spec = {"entrypoint": entrypoint}
+    assert in_its_folder(spec, f"{beside}/job.yaml") == spec  # the nodes may have it installed
+    for place in (here, beside):
+        (place / file).parent.mkdir(exist_ok=True)
+        (place / file).touch()
+        assert folder(spec, f"{beside}/job.yaml") == str(place)
+    assert folder({**spec, "environment": {"working_directory": str(here)}}, f"{beside}/job.yaml") == str(here)
+    assert in_its_folder({**spec, "environment": {"code": {"bundle": "ab" * 32}}}, f"{beside}/job.yaml")["environment"].keys() == {"code"}
+
+
+@pytest.mark.parametrize("entrypoint", [":make", "/etc:make", "\0:make", 3, None])
+def test_what_is_no_entrypoint_is_left_for_the_coordinator_to_refuse(places: tuple[Path, Path], entrypoint: object) -> None:
+    spec = {"entrypoint": entrypoint}
+    assert in_its_folder(spec, f"{places[0]}/job.yaml") == spec
+
+
 def test_a_relative_folder_and_one_in_the_home_become_absolute(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     beside, here = places
     monkeypatch.setenv("HOME", "/home/ada")

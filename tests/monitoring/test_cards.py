@@ -50,6 +50,9 @@ def test_cards_that_are_meant(option: str | None, variable: str | None, indices:
         ("50%", None, "a card is offered whole"),
         ("two", None, "'two' names no card; use indices or UUIDs"),
         ("-1", None, "'-1' names no card"),
+        ("0-2", None, "--gpus 0-2: '0-2' is a range, and none is read; write each card: --gpus 0,1,2$"),
+        ("3:1", None, "'3:1' is a range, .* --gpus 0,1,2$"),
+        (None, "0-1", "CUDA_VISIBLE_DEVICES=0-1: '0-1' is a range, .* write each card: CUDA_VISIBLE_DEVICES=0,1$"),
         ("0,,1", None, "'' names no card"),
         ("", None, "--gpus is empty"),
         ("0", "1,3", "--gpus 0: CUDA_VISIBLE_DEVICES=1,3 hides GPU 0 .*; unset it, or choose among 1, 3"),
@@ -105,6 +108,18 @@ def test_cards_in_mig_mode_are_left_out_and_it_is_said_why() -> None:
         is left_out(SPLIT, None, read_variable("0"))
         is None
     )
+
+
+@pytest.mark.parametrize("variable", ["", "-1", "NoDevFiles"])
+def test_a_variable_that_hides_all_cards_is_told_with_the_way_out(variable: str) -> None:
+    """A machine with four cards offered CPU slots, also with --gpus all, and said no more than the name of the variable."""
+    visible = read_variable(variable)
+    said = (
+        f"CUDA_VISIBLE_DEVICES={variable} hides GPU 0, GPU 1, GPU 2 and GPU 3 (NVIDIA Test): no GPU is offered; unset it and start the agent again, "
+        "or say --gpus none if that is meant"
+    )
+    assert left_out(CARDS, None, visible) == left_out(CARDS, read_option("all"), visible) == said
+    assert left_out(CARDS, read_option("none"), visible) is left_out((), None, visible) is left_out(CARDS, None, read_variable("0")) is None
 
 
 def test_a_card_in_mig_mode_that_was_named_is_refused() -> None:

@@ -60,10 +60,13 @@ def test_a_torch_without_cuda_offers_no_card_and_says_so() -> None:
     choice = choose(CARDS[:1], NO_GPU, None, UNSET, None, CPU)
     assert (choice.cards, choice.count) == ((), 0)
     assert choice.notice == (
-        "torch 2.13.0+cpu is a build without CUDA, beside GPU 0 (NVIDIA Test): this node offers CPU slots only; install a build that has it "
-        "to train there"
+        "torch 2.13.0+cpu is a build without CUDA, beside GPU 0 (NVIDIA Test): this node offers CPU slots only; install a build that has it to train "
+        "there (pip install --force-reinstall torch==2.13.0)"
     )
-    with pytest.raises(CardChoiceError, match=r"--gpus 0: torch 2.13.0\+cpu is a build without CUDA, so no rank could use GPU 0"):
+    with pytest.raises(
+        CardChoiceError,
+        match=r"--gpus 0: torch 2.13.0\+cpu is a build without CUDA, so no rank could use GPU 0 .*--force-reinstall torch==2.13.0\)",
+    ):
         choose(CARDS, NO_GPU, read_option("0"), UNSET, None, CPU)
     assert choose(CARDS, NO_GPU, read_option("none"), UNSET, None, CPU).notice is None  # it was asked for
 
@@ -150,7 +153,12 @@ async def test_cpu_slots_beside_cards_see_none_of_them(
     await coordinator.until(lambda c: c.hellos and c.heartbeats)
     inventory = coordinator.hellos[0].inventory
     assert (inventory.device, inventory.slots, inventory.gpus) == ("cpu", 2, ())
-    assert coordinator.heartbeats[0].gpu_error == f"no GPU is offered: {'--gpus none' if none else 'CUDA_VISIBLE_DEVICES='}"
+    told = coordinator.heartbeats[0].gpu_error or ""
+    if none:
+        assert told == "no GPU is offered: --gpus none"
+    else:
+        assert told.startswith("CUDA_VISIBLE_DEVICES= hides GPU 0, GPU 1 and GPU 2 (NVIDIA Test 80GB): no GPU is offered; unset it")
+        assert told in gpu_agent.log
     place = world("script", store_port=coordinator.hellos[0].store_port)
     await coordinator.desire(assignment("script", place, spec=script_job(tmp_path / "show.py", SHOW)))
     await coordinator.until(drained("script"))

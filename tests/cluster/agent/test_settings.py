@@ -84,6 +84,27 @@ def test_mistakes_are_usage_errors(arguments: list[str], capsys: pytest.CaptureF
     assert arguments[1] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "variable", "said"),
+    [
+        (["--gpus", "0-2"], None, "--gpus 0-2: '0-2' is a range, "),
+        (["--slots", "0"], None, "argument --slots: '0' is not a number of at least 1"),
+        ([], "0-2", "CUDA_VISIBLE_DEVICES=0-2: '0-2' is a range, "),
+    ],
+)
+def test_a_mistake_is_told_in_two_lines(
+    arguments: list[str], variable: str | None, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`paceline worker --gpus 0-2` wrote 24 lines of another program's usage, and the option twice."""
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    with pytest.raises(SystemExit):
+        read_settings([*REQUIRED, *arguments])
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {said}")
+    assert hint == "hint: 'paceline worker --help' lists options"
+
+
 def test_a_taint_that_is_given_twice_alike_counts_once() -> None:
     assert read_settings([*REQUIRED, "--taint", "new", "--taint", "new"]).taints == {"new": ""}
 
