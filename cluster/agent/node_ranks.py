@@ -356,7 +356,8 @@ class NodeRanks:
             self._curves.update(self.ranks, exited)
         for key in exited:
             self._engines.end(self.ranks[key].order)
-            self._curves.when_read(key, functools.partial(self._written, key))
+            written = functools.partial(self._written, key)
+            self._curves.when_read(key, functools.partial(self._files.look_through, self.ranks[key].birth, written))
         for key, rank in self._table.pending_moves(process_list):
             self._spawners.send(Move(key=key, folder=self.ranks[key].order.folder, order=rank.order), spawner)
         for key in self._table.unknown_ranks(process_list):
@@ -368,7 +369,7 @@ class NodeRanks:
 
     def _written(self, key: RankKey) -> None:
         """Note that this rank's process, and the reader of its files, write nothing more."""
-        for life in (key, *self._table.earlier(key)):
+        for life in (key, *self._table.earlier(key)) if key in self.ranks else ():
             self._uploader.exited(life)
 
     def _confirm(self, spawner: str, *, first: bool) -> None:

@@ -31,6 +31,8 @@ _BLOCK = 1 << 20
 _STREAM = 32 << 10
 #: What zstd may keep in memory to read an archive; ours need 2 MiB.
 _MOST_WINDOW = 8 << 20
+#: Of a file or folder, on every file system of Linux.
+_MOST_NAME_BYTES = 255
 
 
 class PackedBundle(NamedTuple):
@@ -143,6 +145,47 @@ def digest_of(packed: IO[bytes]) -> tuple[str, int]:
     return digest, measured.bytes
 
 
+def verify(packed: IO[bytes], digest: str) -> int:
+    """Return the bytes of the tar archive of a packed bundle. Raises DamagedBundleError for one with another digest, and for one that no node
+    could unpack."""
+    measured, refusal = _Measured(packed), None
+    try:
+        _require_unpackable(measured)
+    except DamagedBundleError as error:
+        refusal = error  # of less weight than another digest: then it is other code, whatever is in it
+    found = measured.finish()
+    if found != digest:
+        raise DamagedBundleError(f"its digest is {found}")
+    if refusal is not None:
+        raise refusal
+    return measured.bytes
+
+
+def _require_unpackable(plain: Any) -> None:
+    """Read a plain tar archive. Raises DamagedBundleError where `unpack_tar` would, whatever the disk."""
+    files, folders, links = set[PurePosixPath](), set[PurePosixPath](), set[PurePosixPath]()
+    try:
+        tar: Any  # whose list of members is no part of its types
+        with tarfile.open(fileobj=plain, mode="r|", bufsize=_STREAM) as tar:
+            for member in tar:
+                path = _path_of(member)
+                if not links.isdisjoint(path.parents):
+                    raise DamagedBundleError(f"{member.name!r} in it leads through a link")
+                if path in files or path in folders or not files.isdisjoint(path.parents):
+                    raise DamagedBundleError(f"{member.name!r} in it has the place of another file or folder")
+                if any(len(os.fsencode(name)) > _MOST_NAME_BYTES for name in path.parts):
+                    raise DamagedBundleError(f"{member.name[:50]!r}... in it has a name of more than {_MOST_NAME_BYTES} bytes")
+                files.add(path)
+                folders.update(path.parents)
+                if member.issym():
+                    links.add(path)
+                if len(files) > MOST_FILES:
+                    raise DamagedBundleError(f"it has more than {MOST_FILES:,} files, the most that a bundle may have")
+                tar.members.clear()  # tarfile keeps each
+    except (tarfile.TarError, ValueError) as error:
+        raise DamagedBundleError(f"it cannot be unpacked: {error}") from error
+
+
 def open_tar(packed: IO[bytes]) -> Any:
     """Open a packed bundle from its beginning, as a stream of members: a TarFile, whose list of members is no part of its types. Raises DamagedBundleError, also while it is read."""
     packed.seek(0)
@@ -198,21 +241,27 @@ def unpack_tar(plain: Any, into: Path) -> int:
     return files
 
 
+def _path_of(member: tarfile.TarInfo) -> PurePosixPath:
+    """The path of a file or link of an archive, below the folder. Raises DamagedBundleError for anything else, and for what would lead out of the folder."""
+    path = PurePosixPath(member.name)
+    is_file_or_link = (member.isreg() and not member.issparse()) or member.issym()
+    if path.is_absolute() or ".." in path.parts or not is_file_or_link:
+        raise DamagedBundleError(f"{member.name!r} in it is no file or link below the folder")
+    if member.issym() and leads_outside(member.name, member.linkname):
+        raise DamagedBundleError(f"{member.name!r} in it is a link to {member.linkname!r}, outside of the folder")
+    return path
+
+
 def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, into: Path) -> None:
     """Write a file or link of an archive below `into`. Raises DamagedBundleError for anything else, and for what would lead out of `into`.
 
     Not by `tar.extract`: its filters came with Python 3.11.4, and that of Debian 12 is 3.11.2."""
-    inner = PurePosixPath(member.name)
-    is_file_or_link = (member.isreg() and not member.issparse()) or member.issym()
-    if inner.is_absolute() or ".." in inner.parts or not is_file_or_link:
-        raise DamagedBundleError(f"{member.name!r} in it is no file or link below the folder")
+    inner = _path_of(member)
     if any((into / folder).is_symlink() for folder in inner.parents):
         raise DamagedBundleError(f"{member.name!r} in it leads through a link")
     path = into / inner
     path.parent.mkdir(parents=True, exist_ok=True)
     if member.issym():
-        if leads_outside(member.name, member.linkname):
-            raise DamagedBundleError(f"{member.name!r} in it is a link to {member.linkname!r}, outside of the folder")
         path.symlink_to(posixpath.normpath(member.linkname))  # '..' only at the start: a chain of such links cannot leave `into` either
         return
     content = tar.extractfile(member)

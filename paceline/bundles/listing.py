@@ -126,11 +126,15 @@ def _file(folder: Path, path: str, entry: os.DirEntry[str]) -> BundleFile | None
 
 
 def _target(folder: Path, path: str, entry: os.DirEntry[str]) -> str:
-    """The target of a link, which must lie in the folder: on a node there is nothing else."""
+    """The target of a link, which must lie in the folder: on a node there is nothing else. One that leads into the folder by way of the folders
+    above it, as absolute links do, becomes one within it."""
     target = os.readlink(entry.path)
-    if leads_outside(path, target):
+    if not leads_outside(path, target):
+        return target
+    place = Path(os.path.realpath(entry.path))
+    if not place.is_relative_to(folder):
         raise UnpackableFileError(f"{path} is a link to {target}, outside of {folder}; put a copy in its place, or {WAY_OUT}")
-    return target
+    return os.path.relpath(place, os.path.dirname(entry.path))
 
 
 def leads_outside(path: str, target: str) -> bool:

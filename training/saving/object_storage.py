@@ -94,7 +94,9 @@ class ObjectStorage:
         try:
             hasty.put(probe, b"")
             hasty.delete([probe])
-        except (ObjectAccessError, ObjectNotFoundError) as error:
+        except ObjectNotFoundError as error:  # its message says to create the bucket: credentials are not what is missing
+            raise InvalidInputError(f"checkpoint.directory={self.place.parent} cannot be written from this node: {error}") from error
+        except ObjectAccessError as error:
             raise InvalidInputError(
                 f"checkpoint.directory={self.place.parent} cannot be written from this node: {error}. {PASS_ON}"
             ) from error

@@ -19,6 +19,11 @@ MOST_SECRETS = 50
 _RESERVED = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
 
 
+def is_set_by_paceline(name: str) -> bool:
+    """Whether each rank gets a variable of this name from Paceline, so that a secret cannot have it."""
+    return name in _RESERVED or name.startswith("PACELINE_")
+
+
 def _is_empty(names: object) -> bool:
     """Whether a list can be left out of a document: nodes of the version before do not know it."""
     return not names
@@ -119,7 +124,7 @@ class Environment(Part):
 
     @model_validator(mode="after")
     def check_secrets(self) -> Environment:
-        ours = sorted(name for name in self.secrets if name in _RESERVED or name.startswith("PACELINE_"))
+        ours = sorted(filter(is_set_by_paceline, self.secrets))
         if ours:
             raise inconsistent("environment.secrets has {names}, which Paceline itself sets for each rank", names=", ".join(ours))
         both = sorted(set(self.secrets) & set(self.variables))

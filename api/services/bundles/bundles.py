@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.bundles import Bundle, BundleChanges, BundleOffer
-from paceline.bundles.archive import CHUNK_BYTES, digest_of
+from paceline.bundles.archive import CHUNK_BYTES, verify
 from paceline.bundles.changes import difference, fingerprints
 from paceline.bundles.errors import DamagedBundleError
 from paceline.db.models.bundles import BundleRow
@@ -136,14 +136,14 @@ async def _note_sender(services: Services, digest: str) -> None:
 
 
 async def _complete(services: Services, row: BundleRow) -> None:
-    """Complete a bundle with its last chunk. One with another digest is thrown away: nobody may put code under the name of other code."""
+    """Complete a bundle with its last chunk. One with another digest is thrown away: nobody may put code under the name of other code. So is
+    one that no node could unpack, whose jobs would fail after their start."""
     with tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) as packed:
         async for data in contents(services, row.digest):
             packed.write(data)
         packed.seek(0)
         try:
-            found, unpacked_bytes = await asyncio.to_thread(digest_of, packed)
-            damage = None if found == row.digest else f"its digest is {found}"
+            unpacked_bytes, damage = await asyncio.to_thread(verify, packed, row.digest), None
         except DamagedBundleError as error:
             unpacked_bytes, damage = 0, str(error)
     if damage is not None:

@@ -29,6 +29,7 @@ from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import rank_marks
 from paceline.db.repositories import secrets as rows
+from paceline.training.schema.environment import is_set_by_paceline
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.stored import StoredSpec
 
@@ -53,6 +54,10 @@ async def put(
     session: AsyncSession, vault: Vault, caller: Caller, project: str, name: str, value: str, settings: Settings, now: datetime
 ) -> Secret:
     """Set a secret. Its former value is retired."""
+    if is_set_by_paceline(name):
+        raise ProblemError(
+            "invalid_request", f"{name} is a variable that Paceline itself sets for each rank; take another name, such as MY_{name}"
+        )
     sealed = await vaults.seal(session, vault, value, *place_of(project, name))
     former = await rows.current(session, project, name)
     if former is not None:

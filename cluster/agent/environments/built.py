@@ -28,6 +28,7 @@ from paceline.cluster.agent.environments.node_python import NodePython
 from paceline.cluster.agent.environments.uv import BuildFailedError, Say, UvBuild
 from paceline.cluster.agent.removal import remove_tree
 from paceline.monitoring.files import UnfitFileError, read_file, write_durably
+from paceline.monitoring.words import plural
 
 #: The most of all environments of a node. Files that uv shares with its cache are counted in full.
 MOST_BYTES = 40 << 30
@@ -97,7 +98,7 @@ class BuiltEnvironments:
             if self._is_ready(place):
                 return
             say(
-                f"installing {len(requirements)} requirements on top of torch {python.torch}"
+                f"installing {plural(len(requirements), 'requirement')} on top of torch {python.torch}"
                 if not own_torch
                 else "installing with a torch of its own"
             )
@@ -107,7 +108,7 @@ class BuiltEnvironments:
             size, seconds = await asyncio.to_thread(_bytes_below, place), time.monotonic() - began
             ready = Ready(requirements, tuple(installed), size, seconds)
             write_durably(place / READY, msgspec.json.encode(ready))
-            say(f"installed {len(installed)} packages in {seconds:.1f} s")
+            say(f"installed {plural(len(installed), 'package')} in {seconds:.1f} s")
         finally:
             held.close()
         try:

@@ -7,12 +7,13 @@ its end too, by this agent or the next one, and removed from the node when its j
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +28,7 @@ from paceline.cluster.agent.upload.left_files import JOURNAL_SUFFIX, FileVersion
 from paceline.cluster.agent.upload.masking import NOTHING, SecretMask
 from paceline.cluster.agent.upload.transfer import REQUEST_TIMEOUT_SECONDS, CoordinatorAwayError, send
 from paceline.cluster.agent.upload.withheld_files import MaskOf, folder_of, has_secret, tell
-from paceline.cluster.protocol import ARTIFACT_FILES_PATH, ARTIFACTS_PATH
+from paceline.cluster.protocol import ARTIFACT_FILES_PATH, ARTIFACTS_PATH, RankKey
 from paceline.monitoring.artifact_files import (
     BATCH_BYTES,
     BATCH_FILES,
@@ -50,6 +51,8 @@ CHECKED_BYTES_PER_SECOND = 20 << 20
 LARGE_AT_ONCE = 2
 #: How often it is looked whether the files that others send have arrived.
 UNDER_WAY_SECONDS = 0.05
+#: For the files of an ended rank to be looked through for secrets, before its output ends.
+LOOK_THROUGH_SECONDS = 60.0
 READ_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -94,6 +97,7 @@ class FileUploader:
         self._under_way: set[tuple[Path, str]] = set()
         self._news = asyncio.Event()
         self._warned: set[Path] = set()
+        self._looks_through: set[asyncio.Task[None]] = set()
         self._looked_seconds = 0.0
 
     async def run(self) -> None:
@@ -149,15 +153,17 @@ class FileUploader:
         if failed is not None:
             raise failed
 
+    async def _files_in(self, folder: Path) -> LeftFiles:
+        known = self._known.get(folder)
+        return known if known is not None else self._known.setdefault(folder, await asyncio.to_thread(LeftFiles.at, folder))
+
     def _folders(self) -> list[Path]:
         found = [path for path in self._jobs.glob(f"*/{FILES}/g*.rank*") if is_place(path)]
         self._known = {folder: files for folder, files in self._known.items() if folder in set(found)}
         return sorted(found)
 
     async def _upload(self, folder: Path, *, settled: bool) -> None:
-        files = self._known.get(folder)
-        if files is None:
-            files = self._known[folder] = await asyncio.to_thread(LeftFiles.at, folder)
+        files = await self._files_in(folder)
         began = time.monotonic()
         mask = self._mask(files)
         if mask is None:
@@ -246,6 +252,34 @@ class FileUploader:
         ready.files.note(ready.name, ready.version, kept=True)
 
     # -- secrets
+
+    def look_through(self, birth: RankKey, then: Callable[[], None]) -> None:
+        """Look at the files that an ended process has left, say in its output which are not sent since a secret is in them, and call `then`: later looks may come
+        when its output is sent, and the process forgotten. Without known secrets `then` is called at once."""
+        folder, mask = (
+            self._jobs / birth.job_id / FILES / f"g{birth.generation}.rank{birth.rank}",
+            self._mask_of(birth.job_id, birth.generation),
+        )
+        if not mask or mask.withheld or not is_place(folder):
+            return then()
+        task = asyncio.create_task(self._look_through(folder, then))
+        self._looks_through.add(task)
+        task.add_done_callback(self._looks_through.discard)
+        return None
+
+    async def _look_through(self, folder: Path, then: Callable[[], None]) -> None:
+        try:
+            async with asyncio.timeout(LOOK_THROUGH_SECONDS):
+                files = await self._files_in(folder)
+                found = await asyncio.to_thread(lambda: files.look(settled=True))
+                for name, version in sorted(found.items()):
+                    if files.handled.get(name) != version:  # which a look meanwhile has told
+                        with contextlib.suppress(FileChangedError):  # a later look finds it again
+                            await asyncio.to_thread(self._withheld_on_disk, ReadyFile(files, name, version))
+        except OSError as error:  # TimeoutError is one; what has a secret in it is found again before it is sent
+            log.warning("%s is not looked through before its rank's output ends: %s", folder, str(error) or type(error).__name__)
+        finally:
+            then()
 
     def _mask(self, files: LeftFiles) -> SecretMask | None:
         job_id, generation, _ = files.place

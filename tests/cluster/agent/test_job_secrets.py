@@ -240,6 +240,31 @@ async def test_files_of_a_job_whose_secrets_are_not_known_any_more_are_neither_s
     assert not model.exists()
 
 
+LEAVE = """
+import os, pathlib
+left = pathlib.Path(os.environ["PACELINE_ARTIFACTS"])
+(left / "small.txt").write_text(os.environ["TOKEN"])
+(left / "large.bin").write_bytes(bytes(3 << 20) + os.environ["TOKEN"].encode())
+(left / "clean.txt").write_text("nothing in here")
+"""
+
+
+async def test_a_file_with_a_secret_that_a_rank_leaves_as_it_ends_is_told_in_its_log(
+    agent: AgentProcess, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    """The log was sent, and the rank forgotten, before anything looked at the file."""
+    coordinator.secrets["job"] = JobSecrets(values={"TOKEN": VALUE})
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    spec = script_job(tmp_path / "leave.py", LEAVE) | {"environment": {"secrets": ["TOKEN"]}}
+    await coordinator.desire(assignment("job", world("job", store_port=coordinator.hellos[0].store_port), spec=spec))
+    await coordinator.until(drained("job"))
+    told = sorted(
+        line.split()[1] for line in coordinator.of("job").text if "is not kept with the job: a secret of the job is in it" in line
+    )
+    assert told == ["large.bin", "small.txt"]
+
+
 async def test_values_are_in_the_rank_and_in_no_file_and_masked_over_a_new_agent(
     agent: AgentProcess, coordinator: Coordinator, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from paceline.bundles import archive
-from paceline.bundles.archive import PackedBundle, digest_of, measure, pack, unpack
+from paceline.bundles.archive import PackedBundle, digest_of, measure, pack, unpack, verify
 from paceline.bundles.errors import DamagedBundleError, UnpackableFileError
 from paceline.bundles.listing import list_files
 from tests.paceline.bundles.test_listing import make
@@ -107,6 +107,44 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, member: tarfile.TarIn
     with pytest.raises(DamagedBundleError, match="through a link"):
         unpack(data, digest, tmp_path / "out")
     assert os.listdir(tmp_path / "out") == ["here"]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        (entry("../up.py"),),
+        (entry("link", tarfile.SYMTYPE, "/etc"),),
+        (entry("device", tarfile.CHRTYPE),),
+        (entry("train.py"),),
+        (entry("train.py/below"),),
+        (entry("a/b.py"), entry("a")),
+        (entry("here", tarfile.SYMTYPE, "."), entry("here/x.py")),
+        (entry("a/" + "n" * 256),),
+    ],
+    ids=lambda members: members[-1].name[:20],
+)
+def test_what_no_node_can_unpack_is_known_by_reading(tmp_path: Path, members: tuple[tarfile.TarInfo, ...]) -> None:
+    digest, data = crafted((entry("train.py"), b"x"), *((member, b"") for member in members))
+    with pytest.raises(DamagedBundleError, match="in it"):
+        verify(data, digest)
+    data.seek(0)
+    with pytest.raises((DamagedBundleError, OSError)):
+        unpack(data, digest, tmp_path / "out")
+
+
+def test_a_folder_is_found_whole_and_another_digest_is_not(tmp_path: Path) -> None:
+    code = make(tmp_path / "code", **{"train.py": "x", "pkg/model.py": "y", "n" * 255: "z"})
+    (code / "link.py").symlink_to("pkg/model.py")
+    bundle, data = packed(code)
+    assert verify(io.BytesIO(data), bundle.digest) == bundle.unpacked_bytes
+    with pytest.raises(DamagedBundleError, match=f"its digest is {bundle.digest}"):
+        verify(io.BytesIO(data), "0" * 64)
+
+
+@pytest.mark.parametrize("plain", [b"no tar archive at all" * 100, b""], ids=["words", "nothing"])
+def test_what_is_no_tar_archive_is_no_bundle(plain: bytes) -> None:
+    with pytest.raises(DamagedBundleError, match="cannot be unpacked"):
+        verify(io.BytesIO(zstandard.compress(plain)), hashlib.sha256(plain).hexdigest())
 
 
 def test_a_chain_of_links_stays_within(tmp_path: Path) -> None:

@@ -151,6 +151,18 @@ def test_links_within_are_kept_and_others_are_named(tmp_path: Path) -> None:
         (tmp_path / name).unlink()
 
 
+@pytest.mark.parametrize("link", ["here.py", "pkg/deep/here.py"])
+def test_a_link_that_leaves_the_folder_and_comes_back_is_one_within_it(tmp_path: Path, link: str) -> None:
+    """It was called a link to outside of the folder."""
+    code = make(tmp_path / "code", **{"pkg/a.py": "x", "pkg/deep/b.py": "y"})
+    (tmp_path / "other-way").symlink_to(code)
+    up = "../" * link.count("/")
+    for target in (code / "pkg" / "a.py", tmp_path / "other-way" / "pkg" / "a.py", f"{up}../code/pkg/a.py"):
+        (code / link).symlink_to(target)
+        assert {file.path: file.link for file in list_files(code).files}[link] == ("pkg/a.py" if not up else "../a.py")
+        (code / link).unlink()
+
+
 def test_what_is_no_file_is_left_out(tmp_path: Path) -> None:
     make(tmp_path, **{"train.py": "x"})
     os.mkfifo(tmp_path / "pipe")

@@ -319,8 +319,9 @@ def test_a_bucket_that_is_not_there_is_refused_before_the_first_step(store: Faul
     storage = ObjectStorage(parse("s3://no-such-bucket/a/job"), store.options, tmp_path, 1, 0, QUICK)
     with pytest.raises(
         InvalidInputError, match=r"checkpoint.directory=s3://no-such-bucket/a cannot be written .* does not exist, create it"
-    ):
+    ) as refusal:
         open_directory(CheckpointDirectory(storage, "job", 1, SPEC, SoloGroup()), ())
+    assert "credentials" not in str(refusal.value)  # which are right
 
 
 def test_without_credentials_the_refusal_names_them(store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

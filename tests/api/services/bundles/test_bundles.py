@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import random
 import tarfile
@@ -12,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+import zstandard
 
 from paceline.api.core.context import Services
 from paceline.api.loops.storage import StorageKeeper
@@ -69,6 +71,14 @@ def sent(client: httpx.AsyncClient, tmp_path: Path) -> Sent:
     (tmp_path / "code" / "noise.bin").write_bytes(random.Random(0).randbytes(2 * CHUNK_BYTES + 500))
     into = io.BytesIO()
     return Sent(client, pack(list_files(tmp_path / "code"), into), into.getvalue())
+
+
+def tar_naming(*names: str) -> bytes:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as tar:
+        for name in names:
+            tar.addfile(tarfile.TarInfo(name))
+    return plain.getvalue()
 
 
 def spec_with(digest: str) -> dict[str, Any]:
@@ -136,6 +146,26 @@ async def test_other_code_under_this_digest_is_refused_and_forgotten(sent: Sent)
     assert f"is not the bundle {sent.packed.digest}" in answer.json()["detail"]
     assert (await sent.client.get(sent.path)).status_code == 404
     await sent.send_all()
+
+
+@pytest.mark.parametrize(
+    ("plain", "words"),
+    [
+        (b"no tar archive at all" * 100, "cannot be unpacked"),
+        (tar_naming("../up.py"), "is no file or link below the folder"),
+        (tar_naming("train.py", "train.py"), "has the place of another file"),
+    ],
+    ids=["words", "outside", "twice"],
+)
+async def test_what_no_node_could_unpack_is_refused_when_it_arrives(client: httpx.AsyncClient, plain: bytes, words: str) -> None:
+    """It was stored: a job with it was started four times in vain, and asking what it changed was an error of the coordinator's."""
+    packed = zstandard.compress(plain)
+    sent = Sent(client, PackedBundle(hashlib.sha256(plain).hexdigest(), len(packed), len(plain), 1), packed)
+    await sent.offer()
+    answer = await sent.send(0)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request"), answer.text
+    assert words in answer.json()["detail"]
+    assert (await client.get(sent.path)).status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,14 @@ async def test_a_name_that_no_variable_has_is_refused(client: httpx.AsyncClient,
     assert "1 to 100 letters, digits" in answer.text
 
 
+@pytest.mark.parametrize("name", ["RANK", "MASTER_ADDR", "PACELINE_CACHE"])
+async def test_a_name_that_no_job_may_have_is_refused_when_it_is_set(client: httpx.AsyncClient, name: str) -> None:
+    """It was set, with the advice to name it in a job, which was then refused."""
+    answer = await put(client, name)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    assert f"{name} is a variable that Paceline itself sets for each rank; take another name" in answer.json()["detail"]
+
+
 async def test_members_use_all_and_replace_their_own_and_viewers_see_none(
     client: httpx.AsyncClient, services: Services, connect: Connect
 ) -> None:
