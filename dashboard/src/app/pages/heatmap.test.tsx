@@ -47,6 +47,14 @@ describe("the heat map of a job", () => {
     expect(rows[2]).toHaveTextContent("0.3 s1.50 ×0.3 s");
   });
 
+  it("stands above the ranks, of which there may be a thousand", async () => {
+    mockApi({ ...ROUTES, [MAP]: () => ok(heatmap([[0.1], [0.3]])) });
+    renderApp("/jobs/job1?tab=ranks");
+    const panel = await screen.findByRole("region", { name: "Heat map" });
+    const ranks = screen.getByRole("region", { name: "Ranks" });
+    expect(panel.compareDocumentPosition(ranks)).toBe(Node.DOCUMENT_POSITION_FOLLOWING);
+  });
+
   it("asks for the highest step of a metric that was measured", async () => {
     const seen = mockApi({ ...ROUTES, [MAP]: () => ok(heatmap([[0.1], [0.3]])) });
     renderApp("/jobs/job1?tab=ranks");
