@@ -17,6 +17,8 @@ from paceline.db.repositories import ingest
 from paceline.db.repositories.ingest import Stream
 
 _READINGS_LOCK = 0x7061_6365_0004
+#: Marks that are kept of a node's spools before its newest: a spool lasts for twenty minutes or more.
+SPOOL_MARKS_BEFORE = 8
 
 
 def spool_stream(node_id: str, spool: int) -> Stream:
@@ -65,10 +67,14 @@ async def add(session: AsyncSession, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 async def forget_spools(session: AsyncSession, newest: Mapping[str, int]) -> None:
-    """Delete the marks of each node's spools before this one: a node sends one to its end, and deletes it, before it begins the next."""
+    """Delete the marks of each node's spools but those of this one and the last few before it: a node sends one to its end before it begins the
+    next, and an upload that another coordinator held up may still come."""
     for node_id, spool in newest.items():
         mine = (StreamMarkRow.job_id == node_id, StreamMarkRow.stream == "readings", StreamMarkRow.generation < spool)
-        await session.execute(delete(StreamMarkRow).where(*mine))
+        before = select(StreamMarkRow.generation).where(*mine).order_by(StreamMarkRow.generation.desc())
+        last = await session.scalar(before.offset(SPOOL_MARKS_BEFORE).limit(1))
+        if last is not None:
+            await session.execute(delete(StreamMarkRow).where(*mine, StreamMarkRow.generation <= last))
 
 
 async def put_rollups(session: AsyncSession, node_id: str, rollups: Sequence[StoredRollup]) -> None:

@@ -79,9 +79,6 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
     case "ranks":
       return (
         <div className="stack">
-          <Panel title="Ranks" flush>
-            <RanksTable ranks={job.ranks ?? []} live={live} script={job.spec?.script != null} />
-          </Panel>
           {job.world_size > 1 && (
             <HeatmapPanel
               job={job}
@@ -91,6 +88,9 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
               onZoom={(range) => change({ from: range?.from, to: range?.to })}
             />
           )}
+          <Panel title="Ranks" flush>
+            <RanksTable ranks={job.ranks ?? []} live={live} script={job.spec?.script != null} />
+          </Panel>
           <StacksPanel job={job} />
           <Panel title="Generations" flush>
             <GenerationsTable generations={job.generations ?? []} live={live} />

@@ -47,6 +47,14 @@ describe("the heat map of a job", () => {
     expect(rows[2]).toHaveTextContent("0.3 s1.50 ×0.3 s");
   });
 
+  it("stands above the ranks, of which there may be a thousand", async () => {
+    mockApi({ ...ROUTES, [MAP]: () => ok(heatmap([[0.1], [0.3]])) });
+    renderApp("/jobs/job1?tab=ranks");
+    const panel = await screen.findByRole("region", { name: "Heat map" });
+    const ranks = screen.getByRole("region", { name: "Ranks" });
+    expect(panel.compareDocumentPosition(ranks)).toBe(Node.DOCUMENT_POSITION_FOLLOWING);
+  });
+
   it("asks for the highest step of a metric that was measured", async () => {
     const seen = mockApi({ ...ROUTES, [MAP]: () => ok(heatmap([[0.1], [0.3]])) });
     renderApp("/jobs/job1?tab=ranks");
@@ -58,6 +66,24 @@ describe("the heat map of a job", () => {
     await within(panel).findByRole("img", { name: /Heat map/ });
     const asked = seen.filter(({ path }) => path.endsWith("/heatmap")).at(-1)!.url.searchParams;
     expect([asked.get("name"), asked.get("statistic")]).toEqual(["forward_seconds", "maximum"]);
+  });
+
+  it("keeps the unit of the map that stands while another one is fetched", async () => {
+    const never = new Promise<never>(() => {});
+    const names = [...NAMES, "tokens_per_second"];
+    mockApi({
+      ...ROUTES,
+      "GET /api/v1/metrics/jobs/job1": () =>
+        ok(metrics({ names, curves: names.map((name) => ({ ...curve(), name })) })),
+      [MAP]: ({ url }) =>
+        url.searchParams.get("name") === "busy_seconds" ? ok(heatmap([[0.1], [0.3], [0.1]])) : never,
+    });
+    renderApp("/jobs/job1?tab=ranks");
+    const panel = await screen.findByRole("region", { name: "Heat map" });
+    await within(panel).findByText("0.3 s and more");
+    await userEvent.click(within(panel).getByRole("combobox", { name: "Metric of the heat map" }));
+    await userEvent.click(await screen.findByRole("option", { name: "Tokens per second", hidden: true }));
+    expect(within(panel).getByText("0.3 s and more")).toBeVisible();
   });
 
   it("colours each cell by its distance from the median of its step where that is wanted", async () => {

@@ -52,6 +52,13 @@ const ELSEWHERE = new Set<string>([
   "flops_per_sample",
 ]);
 
+/** Every curve of Paceline's own that ranks report. */
+export const CURVE_NAMES: readonly string[] = [
+  "other_seconds",
+  "overlapped_communication_seconds",
+  ...KNOWN.flatMap(({ names }) => names),
+];
+
 /** The unit of a job's loss: known of Paceline's own models, whose loss is a cross-entropy, and of no other program. */
 export function lossUnitOf(job: Job | undefined): Unit {
   return job?.spec?.model == null ? "" : "nats";

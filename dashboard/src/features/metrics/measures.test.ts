@@ -6,7 +6,13 @@ const namesOf = (measures: readonly { name: string }[]) => measures.map(({ name 
 
 it("are those that the ranks have reported, the time without waiting first, and readings of cards where there are cards", () => {
   const reported = ["loss", "step_seconds", "data_seconds", "images_seen"];
-  expect(namesOf(measuresOf(reported, PLAIN))).toEqual(["busy_seconds", "step_seconds", "data_seconds", "images_seen"]);
+  expect(namesOf(measuresOf(reported, PLAIN))).toEqual([
+    "busy_seconds",
+    "step_seconds",
+    "data_seconds",
+    "images_seen",
+    "loss",
+  ]);
   expect(namesOf(measuresOf(reported, { script: true, cards: false }))).toContain("loss");
   const cards = namesOf(measuresOf(reported, { script: false, cards: true })).filter((name) =>
     name.startsWith("card/"),
@@ -14,6 +20,21 @@ it("are those that the ranks have reported, the time without waiting first, and 
   expect(cards).toContain("card/sm_clock_mhz");
   expect(cards).not.toContain("card/ecc_corrected");
   expect(measuresOf([], { script: false, cards: true })).toEqual([]);
+});
+
+it("are every curve that ranks report, after the parts of a step and a user's own metrics", () => {
+  const reported = ["step_seconds", "other_seconds", "loss", "tokens_per_second", "shard_sent_bytes", "mfu", "mine"];
+  const found = measuresOf(reported, PLAIN);
+  expect(new Set(namesOf(found))).toEqual(new Set(["busy_seconds", ...reported]));
+  expect(namesOf(found).slice(0, 3)).toEqual(["busy_seconds", "step_seconds", "mine"]);
+  expect(found.find(({ name }) => name === "other_seconds")?.label).toBe("Other");
+  expect(found.filter(({ worst }) => worst === "lowest").map(({ label }) => label)).toEqual([
+    "Tokens per second",
+    "MFU",
+  ]);
+  expect(namesOf(measuresOf(reported, { script: true, cards: false })).filter((name) => name === "loss")).toEqual([
+    "loss",
+  ]);
 });
 
 it.each([

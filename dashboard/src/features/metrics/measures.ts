@@ -1,5 +1,6 @@
 /** What the ranks of a job are compared by: names, labels, and which end of the values is the bad one. The one list. Pure. */
-import { ownNames } from "./catalog";
+import { title } from "@/lib/format";
+import { CURVE_NAMES, ownNames } from "./catalog";
 import { isRate } from "./lines";
 import { CARD_READINGS, readingTitle, type CardReading } from "./readings";
 
@@ -56,22 +57,33 @@ const OF_CARDS: readonly Measure[] = CARD_READINGS.filter((name) => !name.starts
   worst: WORST_OF_CARD[name],
 }));
 
-const KNOWN = new Map([...OF_RANKS, ...OF_CARDS].map((measure) => [measure.name, measure]));
-
 /** Names that users give to what is better the more there is of it. */
 const GOOD = /(^|[_/.])(throughput|goodput|mfu|utili[sz]ation|accuracy|clock)([_/.]|$)|_per_s(ec)?$/i;
+
+/** The other curves of the page, where ranks may differ too: in bytes sent, in throughput, in a norm that is off. */
+const OF_CURVES: readonly Measure[] = CURVE_NAMES.filter(
+  (name) => !OF_RANKS.some((measure) => measure.name === name),
+).map((name) => ({ name, label: labelOf(name), worst: isRate(name) || GOOD.test(name) ? "lowest" : "highest" }));
+
+function labelOf(name: string): string {
+  return name === "mfu" ? "MFU" : title(name.replace(/_seconds$/, ""));
+}
+
+const KNOWN = new Map([...OF_RANKS, ...OF_CURVES, ...OF_CARDS].map((measure) => [measure.name, measure]));
 
 /** Of a user's own metric its name tells. */
 export function worstOf(name: string): Worst {
   return KNOWN.get(name)?.worst ?? (isRate(name) || GOOD.test(name) ? "lowest" : "highest");
 }
 
-/** What a job's ranks can be compared by: parts of a step, memory, what a user's code logs, of a script its loss too, and readings of their cards. */
+/** What a job's ranks can be compared by: parts of a step, memory, what a user's code logs, of a script its loss before that, every other curve, and
+ * readings of their cards. */
 export function measuresOf(reported: readonly string[], { script, cards }: { script: boolean; cards: boolean }) {
   const own = script && reported.includes("loss") ? ["loss", ...ownNames(reported)] : ownNames(reported);
   return [
     ...OF_RANKS.filter(({ name }) => reported.includes(name === BUSY ? "step_seconds" : name)),
     ...own.map((name): Measure => ({ name, label: name, worst: worstOf(name) })),
+    ...OF_CURVES.filter(({ name }) => reported.includes(name) && !own.includes(name)),
     ...(cards && reported.length > 0 ? OF_CARDS : []),
   ];
 }

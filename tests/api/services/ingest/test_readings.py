@@ -17,6 +17,7 @@ from paceline.db.models.metrics import StreamMarkRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.readings import NodeReadingRow
 from paceline.db.repositories import storage
+from paceline.db.repositories.readings import SPOOL_MARKS_BEFORE
 from paceline.monitoring.points import Upload, UploadReply
 from paceline.monitoring.readings import NodeReadings, ReadingRecord
 from tests.api.conftest import count
@@ -65,11 +66,21 @@ async def test_uploads_of_one_moment_are_stored_once_each(services: Services, ag
     assert await count(services, NodeReadingRow) == 2
 
 
-async def test_a_new_spool_begins_anew_and_the_marks_of_older_ones_go(services: Services, agent: httpx.AsyncClient) -> None:
+async def test_a_new_spool_begins_anew_and_the_marks_of_long_gone_ones_go(services: Services, agent: httpx.AsyncClient) -> None:
     await held(agent, sent(record(1), record(2), spool=7))
     assert await held(agent, sent(record(1, START + 10), record(2, START + 10), spool=8)) == 2
     assert await count(services, NodeReadingRow) == 4
-    assert await count(services, StreamMarkRow) == 1
+    for spool in range(9, 30):
+        await held(agent, sent(record(1, START + 10 * spool), spool=spool))
+    assert await count(services, StreamMarkRow) == 1 + SPOOL_MARKS_BEFORE
+
+
+async def test_an_upload_of_the_spool_before_that_was_held_up_is_not_stored_again(services: Services, agent: httpx.AsyncClient) -> None:
+    held_up = sent(record(1), record(2), spool=7)
+    await held(agent, held_up)
+    await held(agent, sent(record(1, START + 10), spool=8))
+    assert await held(agent, held_up) == 2
+    assert await count(services, NodeReadingRow) == 3
 
 
 async def test_records_after_one_that_the_agent_passed_over_are_taken(services: Services, agent: httpx.AsyncClient) -> None:

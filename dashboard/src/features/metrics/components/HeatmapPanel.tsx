@@ -102,7 +102,7 @@ export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
         {(grid) => (
           <Found
             {...{ grid, relative, asTable, lines, picked, nodes, onZoom }}
-            unit={name.startsWith(CARD_PREFIX) ? readingUnit(grid.unit) : derived ? "s" : unitOf(name, "")}
+            unit={shownUnit(grid)}
             onLines={setLines}
             onPick={pick}
           />
@@ -110,6 +110,11 @@ export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
       </PanelStates>
     </Panel>
   );
+}
+
+/** By the grid's own name: while another metric is fetched, the map before it stands. */
+function shownUnit({ name, unit }: RankGrid): Unit {
+  return name.startsWith(CARD_PREFIX) ? readingUnit(unit) : name === BUSY ? "s" : unitOf(name, "");
 }
 
 interface FoundProps {
