@@ -65,8 +65,8 @@ def _host_key(path: Path, kind: str) -> HostKey:
 
 
 @contextmanager
-def ssh_server(folder: Path, address: str, kinds: Sequence[str] = HOST_KEY_KINDS) -> Iterator[SshServer]:
-    """A context in which a server with a host key of each kind runs."""
+def ssh_server(folder: Path, address: str, kinds: Sequence[str] = HOST_KEY_KINDS, within: Sequence[str] = ()) -> Iterator[SshServer]:
+    """A context in which a server with a host key of each kind runs; `within` is a command that runs it, in a network namespace for example."""
     home = folder / "home"
     home.mkdir(parents=True)
     make_key(folder / "user_key")
@@ -79,7 +79,7 @@ def ssh_server(folder: Path, address: str, kinds: Sequence[str] = HOST_KEY_KINDS
     lines += ["StrictModes no", "UsePAM no", "PasswordAuthentication no", "PermitRootLogin yes", "PidFile none", f"SetEnv HOME={home}"]
     (folder / "sshd_config").write_text("\n".join(lines) + "\n")
     log = folder / "sshd.log"
-    server = subprocess.Popen([SSHD, "-D", "-f", str(folder / "sshd_config"), "-E", str(log)])
+    server = subprocess.Popen([*within, SSHD, "-D", "-f", str(folder / "sshd_config"), "-E", str(log)])
     try:
         wait_until(lambda: log.exists() and "listening" in log.read_text(), "the SSH server listens", seconds=20)
         yield SshServer(address, port, host_keys, folder / "user_key", home)

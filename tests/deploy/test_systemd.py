@@ -58,6 +58,15 @@ def test_ranks_do_not_run_as_the_coordinators_user_and_each_has_a_home() -> None
     assert "--uid " in users["paceline-agent"], "on a shared file system one agent could not write what another has made"
 
 
+def test_ranks_of_another_user_reach_the_folders_of_their_jobs() -> None:
+    """The drop-in of the page left the agent's folder to its owner: the agent ended with "that user cannot enter" and was started for ever."""
+    assert dict(settings_of("paceline-agent.service"))["StateDirectoryMode"] == "0700", "so the drop-in has to open it"
+    page = (ROOT / "docs" / "deploy" / "systemd.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("| ranks as another user |"))
+    (mode,) = re.findall(r"`StateDirectoryMode=(\d+)`", line)
+    assert int(mode, 8) & 0o001
+
+
 def test_no_folder_is_taken_from_ranks_that_outlive_their_agent() -> None:
     """systemd removes a private /tmp when the agent ends: adopted ranks could write no temporary file."""
     given = dict(settings_of("paceline-agent.service"))

@@ -50,7 +50,10 @@ async def _connect(settings: SshSettings, target: SshTarget, password: str | Non
         how = "the key or password" if settings.key_file or settings.password_secret else "every key of the coordinator"
         remedy = f"put the coordinator's public key into ~/.ssh/authorized_keys there (ssh-copy-id {target.user or ''}{'@' if target.user else ''}{target.host})"
         raise ProvisionerError(f"{target} refuses {how}", f"{remedy}, or name another key_file or user") from error
-    except (OSError, asyncssh.Error) as error:
+    except asyncssh.Error as error:  # somebody answers there: a server says of an account that is locked no more than this
+        remedy = "check that an SSH server runs there, and that the account may sign in: the server's log on the machine has the reason"
+        raise ProvisionerError(f"no connection to {target}: {error}", remedy) from error
+    except OSError as error:
         raise ProvisionerError(
             f"no connection to {target}: {error}", "check the name, the port, and that an SSH server runs there"
         ) from error

@@ -109,6 +109,30 @@ async def test_a_key_that_is_not_let_in_and_a_file_that_is_none_are_told_apart(t
         assert str(unset) == "the coordinator has no variable PACELINE_SSH_LAB"
 
 
+class HangsUp(asyncssh.SSHServer):
+    """Ends the connection while somebody signs in, as OpenSSH does with an account that may not."""
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self.connection = conn
+
+    def begin_auth(self, username: str) -> bool:
+        self.connection.abort()
+        return True
+
+
+async def test_a_server_that_hangs_up_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
+    """Of an account that was locked, people were told that no SSH server runs there."""
+    async with server(tmp_path) as (settings, target):
+        pass
+    absent = await refusal(settings, target)
+    assert "account" not in absent.remedy
+    host_key = asyncssh.generate_private_key("ssh-ed25519")
+    async with await asyncssh.listen("127.0.0.1", 0, server_host_keys=[host_key], server_factory=HangsUp) as listener:
+        target = SshTarget("127.0.0.1", listener.get_port(), "ada", host_key.get_fingerprint("sha256"))
+        hung_up = await refusal(settings, target)
+    assert "the account may sign in" in hung_up.remedy
+
+
 async def test_a_node_of_the_same_name_waits_until_the_one_before_is_cleared_away(tmp_path: Path) -> None:
     """A pool that shrank and grew again at once: the host took the agent that was just ending for the new one, or swept the new one away."""
     order: dict[str, object] = {
