@@ -49,6 +49,16 @@ async def rolled_range(session: AsyncSession, job_id: str, rank: int, names: Seq
     return None if lowest is None else StepRange(lowest * level, last)
 
 
+async def lowest_rank(session: AsyncSession, job_id: str, name: str) -> int | None:
+    """The lowest rank with a point of any metric, or with roll-ups of this one; None: there is none."""
+    of_points = select(func.min(MetricRecordRow.rank)).where(MetricRecordRow.job_id == job_id).scalar_subquery()
+    of_rollups = (
+        select(func.min(MetricRollupRow.rank)).where(MetricRollupRow.job_id == job_id, MetricRollupRow.name == name).scalar_subquery()
+    )
+    found = (await session.execute(select(of_points, of_rollups))).one()
+    return min((rank for rank in found if rank is not None), default=None)
+
+
 async def raw(session: AsyncSession, job_id: str, rank: int, steps: StepRange, limit: int) -> list[RecordColumns]:
     """Records of one rank in the order of their steps; one more than `limit` at most, which tells that they do not fit."""
     mine = (MetricRecordRow.job_id == job_id, MetricRecordRow.rank == rank, MetricRecordRow.step.between(*steps))

@@ -205,12 +205,14 @@ async def shown_steps(
     *,
     metrics: int = 1,
 ) -> ShownSteps | None:
-    """The grid of the asked steps, as far as rank 0 has reported the metric; None: it has not.
+    """The grid of the asked steps, as far as rank 0 has reported the metric, or the lowest rank that has; None: none has.
 
     `asked`: the first and the last step, None: all. `metrics`: how many will be read, 1 or 2.
     """
     gone_to = await storage.gone_to_steps(points, job.id)
     found = await rank_reach(points, job.id, [reported], 0, gone_to)
+    if found is None and (rank := await repository.lowest_rank(points, job.id, reported)) is not None:
+        found = await rank_reach(points, job.id, [reported], rank, gone_to)
     ranks = await job_rows.largest_world(session, job.id)
     first, last = asked
     steps = found and StepRange(max(found.first, first or 0), found.last if last is None else min(found.last, last))

@@ -1,4 +1,4 @@
-import { screen, within } from "@testing-library/react";
+import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it } from "vitest";
 import { learnServerTime } from "@/lib/serverTime";
@@ -99,6 +99,33 @@ describe("the cards of a job", () => {
     expect(ranks.split(",")).toHaveLength(each.asked);
     if (each.text === null) expect(panel).not.toHaveTextContent("not drawn");
     else expect(panel).toHaveTextContent(each.text);
+  });
+
+  it("draw the ranks that are chosen, or one of each node", async () => {
+    const [use] = jobUsage().cards;
+    const cards = Array.from({ length: 64 }, (_, rank) => ({
+      ...use!,
+      rank,
+      node_name: `node-${Math.floor(rank / 16)}`,
+    }));
+    const seen = mockApi({
+      ...CARDS,
+      "GET /api/v1/training/jobs/job1": () => ok(job({ world_size: 64 })),
+      "GET /api/v1/training/jobs/job1/usage": () => ok(jobUsage({ cards })),
+    });
+    const asked = () =>
+      seen
+        .filter(({ url }) => url.searchParams.has("cards"))
+        .at(-1)!
+        .url.searchParams.get("ranks");
+    renderApp("/jobs/job1?tab=performance&card=power_watts");
+    const panel = await screen.findByRole("region", { name: "Cards" });
+    await userEvent.click(await within(panel).findByRole("button", { name: "One per node" }));
+    await waitFor(() => expect(asked()).toBe("0,16,32,48"));
+    expect(panel).not.toHaveTextContent("not drawn");
+    await userEvent.type(within(panel).getByRole("combobox", { name: "Ranks" }), "Rank 37");
+    await userEvent.click(await screen.findByRole("option", { name: "Rank 37, node-2", hidden: true }));
+    await waitFor(() => expect(asked()).toBe("0,16,32,48,37"));
   });
 
   it("say that the energy is unknown where no power was read", async () => {

@@ -122,6 +122,18 @@ async def test_what_is_not_a_number_is_no_value(maps: Maps) -> None:
     assert [math.isnan(value) for value in cells[0]] == [True, True, False]
 
 
+@pytest.mark.parametrize("rolled", [False, True])
+async def test_what_rank_0_does_not_report_is_drawn_for_those_that_do(maps: Maps, rolled: bool) -> None:
+    """As of a script of which one rank logs alone. The map said that nobody had reported the metric."""
+    await maps.store(2, [MetricRecord(seq=n, step=n, time=1.0, values={"mine": float(n)}) for n in range(1, 4)])
+    if rolled:
+        await maps.roll_up()
+    found, cells = await maps.get(name="mine")
+    assert (found["first_step"], found["last_step"]) == (1, 3)
+    assert cells[2] == [1.0, 2.0, 3.0]
+    assert all(math.isnan(value) for rank in (0, 1, 3) for value in cells[rank])
+
+
 async def test_a_job_without_steps_has_an_empty_map(maps: Maps) -> None:
     found, cells = await maps.get()
     assert (found["rows"], found["columns"], found["first_step"], cells) == (0, 0, None, [])

@@ -7,11 +7,12 @@ import { Notice } from "@/components/ui/Notice";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { TableToggle } from "@/components/ui/TableToggle";
 import { measured, percent, plural } from "@/lib/format";
-import { SERIES_COLORS } from "@/lib/series";
 import type { JobUsage } from "@/lib/types";
 import { cardCurvesQuery, usageQuery } from "../api/readings";
+import { firstRanks, MOST_RANKS } from "../cardRanks";
 import { CARD_READINGS, cardLines, readingTitle, readingWords, type CardReading } from "../readings";
 import { besideTitle, readingUnit } from "../units";
+import { CardRanks } from "./CardRanks";
 import { namesOf } from "./IdleCards";
 import classes from "./Metrics.module.css";
 import { ReadingChart } from "./ReadingChart";
@@ -24,16 +25,15 @@ interface Props {
   onMetric(metric: CardReading): void;
 }
 
-/** As many as there are colours to tell them apart. */
-const MOST_RANKS = SERIES_COLORS;
 const JOULES_PER_KWH = 3.6e6;
 
 /** What the ranks' cards were doing at each step, what they drew, and which of them do nothing. */
 export function CardPanel({ jobId, world, live, metric = "utilization_percent", onMetric }: Props) {
   const [asTable, setAsTable] = useState(false);
-  const ranks = Array.from({ length: Math.min(world, MOST_RANKS) }, (_, rank) => rank).join();
+  const [picked, setPicked] = useState<number[]>([]);
+  const ranks = picked.length > 0 ? picked : firstRanks(world);
   const usage = useQuery(usageQuery(jobId, live));
-  const query = useQuery(cardCurvesQuery(jobId, metric, ranks, live));
+  const query = useQuery(cardCurvesQuery(jobId, metric, ranks.join(), live));
   const cards = query.data?.cards ?? [];
   const unit = readingUnit(cards[0]?.unit ?? "");
   return (
@@ -57,6 +57,9 @@ export function CardPanel({ jobId, world, live, metric = "utilization_percent", 
     >
       {usage.data && <IdleNotice usage={usage.data} />}
       {usage.data && <Facts facts={factsOf(usage.data)} size="sm" />}
+      {world > MOST_RANKS && (
+        <CardRanks world={world} cards={usage.data?.cards ?? []} chosen={ranks} onChosen={setPicked} />
+      )}
       <PanelStates
         source={query}
         what="the readings of the cards"
@@ -80,7 +83,7 @@ export function CardPanel({ jobId, world, live, metric = "utilization_percent", 
               asTable={asTable}
               drawn={String(query.dataUpdatedAt)}
             />
-            {world > MOST_RANKS && (
+            {world > MOST_RANKS && picked.length === 0 && (
               <p className={classes.summary}>
                 Shown are ranks 0–{MOST_RANKS - 1}, as many as there are colours;{" "}
                 {plural(world - MOST_RANKS, "more rank")} {world - MOST_RANKS === 1 ? "is" : "are"} not drawn.
