@@ -11,6 +11,7 @@ import {
   type JobListView,
   type Sort,
 } from "@/features/jobs/view";
+import type { NodesView } from "@/features/cluster/components/NodesTable";
 import { EVENT_KIND_NAMES, type EventKind } from "@/features/events/kinds";
 import { SORTS as EXPERIMENT_SORTS, type ExperimentFilter } from "@/features/experiments/api/experiments";
 import type { ResultsView } from "@/features/experiments/components/Results";
@@ -82,7 +83,7 @@ export interface ModelsSearch {
   path?: string;
 }
 
-export interface ClusterSearch extends HistoryView {
+export interface ClusterSearch extends HistoryView, NodesView {
   add?: boolean;
 }
 
@@ -206,6 +207,9 @@ export function clusterSearch(raw: Raw): ClusterSearch {
     node: text(raw.node),
     metric: text(raw.metric),
     window: oneOf(raw.window, Object.keys(WINDOWS) as Window[]),
+    find: text(raw.find),
+    state: text(raw.state),
+    card: text(raw.card),
   };
 }
 

@@ -7,12 +7,15 @@ import { PoolsPanel } from "@/features/cluster/components/PoolsPanel";
 import { SummaryTiles } from "@/features/cluster/components/SummaryTiles";
 import { IdleCards } from "@/features/metrics/components/IdleCards";
 import { NodeHistory } from "@/features/metrics/components/NodeHistory";
+import type { ClusterSearch } from "../search";
 
 const route = getRouteApi("/shell/cluster");
 
 export function ClusterPage() {
-  const { add = false, ...view } = route.useSearch();
+  const { add = false, find, state, card, ...history } = route.useSearch();
   const navigate = route.useNavigate();
+  const change = (part: Partial<ClusterSearch>, { replace = true } = {}) =>
+    void navigate({ search: (before) => ({ ...before, ...part }), replace });
   const { data: nodes } = useQuery(nodesQuery);
   const shown = nodes?.filter((node) => node.state !== "gone") ?? [];
   return (
@@ -21,16 +24,12 @@ export function ClusterPage() {
       <div className="stack">
         <SummaryTiles />
         <IdleCards />
-        {shown.length > 0 && (
-          <NodeHistory
-            nodes={shown}
-            view={view}
-            onView={(chosen) => void navigate({ search: { ...chosen, add: add || undefined }, replace: true })}
-          />
-        )}
+        {shown.length > 0 && <NodeHistory nodes={shown} view={history} onView={change} />}
         <NodesPanel
           adding={add}
-          onAdding={(adding) => void navigate({ search: { ...view, add: adding || undefined } })}
+          onAdding={(adding) => change({ add: adding || undefined }, { replace: false })}
+          view={{ find, state, card }}
+          onView={change}
         />
         <PoolsPanel />
       </div>

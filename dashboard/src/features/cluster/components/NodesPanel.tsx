@@ -6,17 +6,22 @@ import { Guarded } from "@/components/ui/Guarded";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { useRoleRefusal } from "@/lib/ownership";
 import { nodesQuery } from "../api/cluster";
+import { MOST_CARDS } from "../nodeList";
 import { AddNode } from "./AddNode";
 import classes from "./Cluster.module.css";
 import { ComingNodes } from "./ComingNodes";
 import { NodeCard } from "./NodeCard";
+import { NodesTable, type NodesView } from "./NodesTable";
 
 interface Props {
   adding: boolean;
   onAdding(adding: boolean): void;
+  /** Of many nodes. */
+  view: NodesView;
+  onView(view: NodesView): void;
 }
 
-export function NodesPanel({ adding, onAdding }: Props) {
+export function NodesPanel({ adding, onAdding, view, onView }: Props) {
   const query = useQuery(nodesQuery);
   const refused = useRoleRefusal("admin");
   const add = (
@@ -42,13 +47,17 @@ export function NodesPanel({ adding, onAdding }: Props) {
           </EmptyState>
         }
       >
-        {() => (
-          <div className={classes.grid}>
-            {shown.map((node) => (
-              <NodeCard key={node.id} node={node} />
-            ))}
-          </div>
-        )}
+        {() =>
+          shown.length > MOST_CARDS ? (
+            <NodesTable nodes={shown} view={view} onView={onView} />
+          ) : (
+            <div className={classes.grid}>
+              {shown.map((node) => (
+                <NodeCard key={node.id} node={node} />
+              ))}
+            </div>
+          )
+        }
       </PanelStates>
       {adding && refused === null && query.data && <AddNode known={query.data} onClose={() => onAdding(false)} />}
     </Panel>
