@@ -28,8 +28,8 @@ def shortened(name: str) -> dict[str, Any]:
         length = {key: value for key, value in spec["training"].items() if key != "epochs"}
         spec["training"] = length | {"steps": STEPS, "eval_every_steps": None, "generate_tokens": 0}
         spec["schedule"] = {"kind": "constant"}
-    if "environment" in spec:
-        spec["environment"]["working_directory"] = str(EXAMPLES)
+    if "entrypoint" in spec:  # as `paceline submit` finds it, beside the spec
+        spec["environment"] = {"working_directory": str(EXAMPLES)}
     return spec
 
 

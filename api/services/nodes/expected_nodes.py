@@ -37,7 +37,7 @@ async def read(session: AsyncSession, pool: PoolRow, nodes: Sequence[NodeRow]) -
     said = AutoscaleSettings.model_validate(pool.autoscale)
     said_tools = frozenset({CONTAINER_ENGINE.facet}) if said.containers else frozenset[str]()
     known = [node for node in nodes if node.pool == pool.name and node.inventory]
-    newest = max(known, key=lambda node: node.joined_at) if known else await node_rows.newest_of_pool(session, pool.name)
+    newest = max(known, key=lambda node: (node.joined_at, node.id)) if known else await node_rows.newest_of_pool(session, pool.name)
     if newest is None:
         return ExpectedNode(said.device, said_tools | {UV.facet}, no_engine="" if said_tools else _why_unknown_engine(pool.name))
     devices = {node.device for node in known or [newest]}
