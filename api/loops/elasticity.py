@@ -23,7 +23,7 @@ from paceline.cluster.policy.growth import GangPlan, plan_gangs
 from paceline.cluster.policy.placement import NodeView
 from paceline.cluster.policy.script_worlds import RECENT_SECONDS
 from paceline.cluster.states import RankState
-from paceline.db.models.jobs import JobRow
+from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.repositories import earlier_generations as generation_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
@@ -129,7 +129,8 @@ async def _carry_out(services: Services, known: JobSnapshot, plan: GangPlan, now
             await gang_lifecycle.give_up_parked(session, job, plan.given_up, plan.why, now)
         if plan.released:
             await gang_lifecycle.release_parked(session, job, plan.released, now)
-        if plan.new_slots and await still_free(session, plan.new_slots):
+        # A slot may be free because a member has ended on it, with which the job ends, too.
+        if plan.new_slots and await still_free(session, plan.new_slots) and await _still_run(session, job, known.members):
             await gang_lifecycle.park(session, job, plan.new_slots, plan.why, now)
         if pending != known.job.pending:
             await job_lifecycle.set_pending(session, job, plan.lacks, now)
@@ -148,6 +149,20 @@ async def _change(session: AsyncSession, job: JobRow, change: GangChange, now: d
 
 async def _still_so(session: AsyncSession, job: JobRow, members: Members) -> bool:
     """Whether the snapshot still holds. A rank may have ended since, or lost a peer; then there is something else to decide first."""
-    ranks = {rank.rank: rank for rank in (await job_rows.ranks(session, [(job.id, job.generation)]))[job.id, job.generation]}
-    staying = all(ranks[rank].state is RankState.RUNNING and ranks[rank].failure is None for rank in members.survivors)
+    ranks = await _ranks(session, job)
+    staying = all(_runs(ranks[rank]) for rank in members.survivors)
     return staying and all(ranks[rank].state is RankState.PARKED for rank in members.joining)
+
+
+async def _still_run(session: AsyncSession, job: JobRow, members: Sequence[RankRow]) -> bool:
+    ranks = await _ranks(session, job)
+    return all(_runs(ranks[member.rank]) for member in members)
+
+
+async def _ranks(session: AsyncSession, job: JobRow) -> dict[int, RankRow]:
+    """The ranks of the job's generation as they are now, by number."""
+    return {rank.rank: rank for rank in (await job_rows.ranks(session, [(job.id, job.generation)]))[job.id, job.generation]}
+
+
+def _runs(rank: RankRow) -> bool:
+    return rank.state is RankState.RUNNING and rank.failure is None

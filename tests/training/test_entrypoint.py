@@ -286,7 +286,7 @@ def test_a_loss_that_computes_past_the_forward_pass_is_refused_before_replicas_d
 
 def test_the_example_learns_digits_with_its_own_optimizer_and_a_frozen_layer(make_job: MakeJob) -> None:
     spec = yaml.safe_load((EXAMPLES / "digits_entrypoint.yaml").read_text())
-    spec["environment"]["working_directory"] = str(EXAMPLES)
+    spec["environment"] = {"working_directory": str(EXAMPLES)}
     spec["training"] |= {"epochs": 2, "eval_every_steps": 1000}
     first, _ = make_job(spec).run(2)
     assert first.exit_code == 0, first.output
