@@ -170,7 +170,6 @@ COVERS = {
     "api/services/history/test_card_curves.py": "api/services/history/card_usage",
     "api/services/jobs/test_listing.py": "db/models/jobs api/routes/job_filters",
     "api/services/storage/test_readings.py": "db/repositories/readings",
-    "integration/test_elastic.py": "api/loops/elasticity",
     "integration/test_hangs.py": "api/loops/hangs",
     "integration/test_incidents.py": "api/services/lifecycle/incidents",
     "integration/test_jobs.py": "api/loops/placing",
