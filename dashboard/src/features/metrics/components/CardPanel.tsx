@@ -9,7 +9,8 @@ import { TableToggle } from "@/components/ui/TableToggle";
 import { measured, percent, plural } from "@/lib/format";
 import type { JobUsage } from "@/lib/types";
 import { cardCurvesQuery, usageQuery } from "../api/readings";
-import { firstRanks, MOST_RANKS } from "../cardRanks";
+import { firstRanks } from "../cardRanks";
+import { MOST_LINES } from "../rankLines";
 import { CARD_READINGS, cardLines, readingTitle, readingWords, type CardReading } from "../readings";
 import { besideTitle, readingUnit } from "../units";
 import { CardRanks } from "./CardRanks";
@@ -57,7 +58,7 @@ export function CardPanel({ jobId, world, live, metric = "utilization_percent", 
     >
       {usage.data && <IdleNotice usage={usage.data} />}
       {usage.data && <Facts facts={factsOf(usage.data)} size="sm" />}
-      {world > MOST_RANKS && (
+      {world > MOST_LINES && (
         <CardRanks world={world} cards={usage.data?.cards ?? []} chosen={ranks} onChosen={setPicked} />
       )}
       <PanelStates
@@ -83,10 +84,10 @@ export function CardPanel({ jobId, world, live, metric = "utilization_percent", 
               asTable={asTable}
               drawn={String(query.dataUpdatedAt)}
             />
-            {world > MOST_RANKS && picked.length === 0 && (
+            {world > MOST_LINES && picked.length === 0 && (
               <p className={classes.summary}>
-                Shown are ranks 0–{MOST_RANKS - 1}, as many as there are colours;{" "}
-                {plural(world - MOST_RANKS, "more rank")} {world - MOST_RANKS === 1 ? "is" : "are"} not drawn.
+                Shown are ranks 0–{MOST_LINES - 1}, as many as there are colours;{" "}
+                {plural(world - MOST_LINES, "more rank")} {world - MOST_LINES === 1 ? "is" : "are"} not drawn.
               </p>
             )}
           </>

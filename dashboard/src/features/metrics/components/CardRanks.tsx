@@ -1,6 +1,7 @@
 import { Button, Group, MultiSelect } from "@mantine/core";
 import type { JobUsage } from "@/lib/types";
-import { firstOfNodes, MOST_RANKS } from "../cardRanks";
+import { firstOfNodes } from "../cardRanks";
+import { MOST_LINES } from "../rankLines";
 
 interface Props {
   world: number;
@@ -29,7 +30,7 @@ export function CardRanks({ world, cards, chosen, onChosen }: Props) {
         }))}
         value={chosen.map(String)}
         onChange={(values) => onChosen(values.map(Number))}
-        maxValues={MOST_RANKS}
+        maxValues={MOST_LINES}
         limit={MOST_LISTED}
         searchable
       />
