@@ -51,6 +51,8 @@ class Machines:
         1.0  # how many times as long a rank computes while other ranks of its node do: they share caches and memory
     )
     step_overhead_seconds: float = 0.0  # of a step, whatever is in it: reading a batch, clipping, reports
+    tensor_overhead_seconds: float = 0.0  # of a sum of tensor parallelism, besides its messages: sharded tensors are dispatched in Python
+    gather_overhead_seconds: float = 0.0  # of a unit that FSDP gathers, besides its messages: hooks in Python
     shares: tuple[int, ...] = ()  # the slots of each node, where they are not alike
 
     @property

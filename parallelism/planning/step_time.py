@@ -149,11 +149,14 @@ class _Work:
 
     def compute(self) -> float:
         arithmetic = self._seconds((1 + BACKWARD_OF_FORWARD) * self.load.flops)
-        overhead = self._beside * self.load.layers * self.machines.layer_overhead_seconds
-        return arithmetic + overhead + self._weights() + self._activations(self.load.saved)
+        return arithmetic + self._overhead(self.load.layers) + self._weights() + self._activations(self.load.saved)
 
     def recompute(self) -> float:
-        return self._again * self._seconds(self.load.block_flops) + self._activations_again()
+        forward = self._seconds(self.load.block_flops) + self._overhead(self.load.blocks) / (1 + BACKWARD_OF_FORWARD)
+        return self._again * forward + self._activations_again()
+
+    def _overhead(self, layers: int) -> float:
+        return self._beside * layers * self.machines.layer_overhead_seconds
 
     def memory(self) -> float:
         """Return the seconds of `compute` and `recompute` in which weights, gradients and activations are written and read."""
@@ -199,7 +202,8 @@ class _Work:
         link, sharers = axis_link("tensor", self.setup.degrees, self.machines)
         sums = 6 if self.setup.activation_checkpointing == "full" else 4
         whole = self.setup.micro_batch_size * self.load.block_messages
-        return sums * 2 * link.ring(ranks, whole, sharers, self.load.blocks)
+        dispatch = self.load.blocks * self.machines.tensor_overhead_seconds
+        return sums * (2 * link.ring(ranks, whole, sharers, self.load.blocks) + dispatch)
 
     def _context(self) -> float:
         ranks = self.setup.degrees.context
@@ -231,10 +235,11 @@ class _Work:
         return self.load.unit_parameters if self.setup.reshard_after_forward else 0
 
     def _unpacking(self) -> float:
-        """Return the seconds of copying gathered parameters out of messages and gradients into them, while nothing is sent."""
+        """Return the seconds of copying gathered parameters out of messages and gradients into them, and of what gathers them, while nothing is sent."""
         if self.setup.degrees.shard == 1:
             return 0.0
-        return self.machines.passes(SHARDING_PASSES, 2 * self.load.parameters + self._gathered_again)
+        gathering = (self.load.units + 1) * self.machines.gather_overhead_seconds
+        return gathering + self.machines.passes(SHARDING_PASSES, 2 * self.load.parameters + self._gathered_again)
 
     def exposed_gradients(self) -> float:
         """Return the seconds of the all-reduce over replicas and context ranks, once a step.

@@ -24,8 +24,8 @@ Vector = NDArray[np.float64]
 LEAST_TRIALS = 4
 #: Errors beyond this count less, in proportion: what a trial is off by for reasons that are not in the model.
 HUBER = 0.1
-#: The prior's standard deviation, in units of log parameter over log error: a factor of 20 off the default weighs as much as an error of 0.15.
-PRIOR = 20.0
+#: The prior's standard deviation, in units of log parameter over log error: a factor of 20 off the default weighs as much as an error of 0.05.
+PRIOR = 60.0
 ITERATIONS = 40
 #: The fit has converged when a step changes its loss by less than this.
 CONVERGED = 1e-4

@@ -74,6 +74,18 @@ LAYER_OVERHEAD = of_machines(
 STEP_OVERHEAD = of_machines(
     "overhead of a step", lambda on: on.step_overhead_seconds, lambda on, value: replace(on, step_overhead_seconds=value)
 )
+TENSOR_OVERHEAD = of_machines(
+    "overhead of a sum of tensor parallelism",
+    lambda on: on.tensor_overhead_seconds,
+    lambda on, value: replace(on, tensor_overhead_seconds=value),
+    lambda plan: plan.setup.degrees.tensor > 1,
+)
+GATHER_OVERHEAD = of_machines(
+    "overhead of a unit of FSDP",
+    lambda on: on.gather_overhead_seconds,
+    lambda on, value: replace(on, gather_overhead_seconds=value),
+    lambda plan: plan.setup.degrees.shard > 1,
+)
 WEIGHTS = of_machines(
     "memory bandwidth of weights", lambda on: on.memory_bytes_per_second, lambda on, value: replace(on, memory_bytes_per_second=value)
 )
@@ -112,9 +124,21 @@ NETWORK_LATENCY = of_machines(
     lambda on, value: replace(on, between=replace(on.between, latency_seconds=value)),
     lambda plan: plan.spans_machines,
 )
-#: After the rates of products: the most important first. Links before overheads: few trials are mostly of one model under several plans, of which
-#: overheads take the same part as products do, while plans differ in what they send.
-IN_ORDER = (BANDWIDTH, NETWORK_BANDWIDTH, SLOWDOWN, LAYER_OVERHEAD, ACTIVATIONS, LATENCY, NETWORK_LATENCY, WEIGHTS, STEP_OVERHEAD)
+#: After the rates of products: the most important first. Links, and what sharding takes besides messages, come before the overheads of layers and steps:
+#: few trials are mostly of one model under several plans, of which these take the same part as products do, while plans differ in what they send.
+IN_ORDER = (
+    BANDWIDTH,
+    NETWORK_BANDWIDTH,
+    SLOWDOWN,
+    TENSOR_OVERHEAD,
+    GATHER_OVERHEAD,
+    LAYER_OVERHEAD,
+    ACTIVATIONS,
+    LATENCY,
+    NETWORK_LATENCY,
+    WEIGHTS,
+    STEP_OVERHEAD,
+)
 
 
 def parameters_for(plans: Sequence[MeasuredPlan]) -> list[Parameter]:

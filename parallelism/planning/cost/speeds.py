@@ -65,4 +65,6 @@ def _machines(defaults: HardwareDefaults, memory_bytes: int, memory_rate: float)
         memory_bytes_per_second=memory_rate,
         activation_bytes_per_second=memory_rate,
         step_overhead_seconds=STEP_OVERHEAD_SECONDS,
+        tensor_overhead_seconds=defaults.sharding_overhead_seconds,
+        gather_overhead_seconds=defaults.sharding_overhead_seconds,
     )

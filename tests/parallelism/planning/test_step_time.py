@@ -104,3 +104,18 @@ def test_messages_of_a_tensor_axis_have_a_sequence_once() -> None:
     shape, setup = decoder(), Setup(Degrees(tensor=2))
     whole = replace(shape, layers=tuple(replace(layer, whole_input=layer.is_block) for layer in shape.layers))
     assert loads_of(shape, setup)[0].block_messages == loads_of(whole, setup)[0].block_messages == 4 * 20
+
+
+def test_what_shards_a_model_takes_time_besides_its_messages() -> None:
+    shape, unit = decoder(blocks=4), Setup(Degrees(shard=2), micro_batches=2, least_in_unit=100)
+    slow = replace(MACHINES, tensor_overhead_seconds=1.0, gather_overhead_seconds=1.0)
+    gathered, free = (step_time(shape, unit, machines).by_axis.get("shard", 0.0) for machines in (slow, MACHINES))
+    assert gathered - free == pytest.approx(4 + 1)  # four blocks, and the layers in no unit; one micro-batch a rank
+    summed, free = (step_time(shape, Setup(Degrees(tensor=2)), machines).by_axis["tensor"] for machines in (slow, MACHINES))
+    assert summed - free == pytest.approx(4 * 4)  # four sums in each of four blocks
+
+
+def test_what_is_computed_again_is_launched_again() -> None:
+    shape, setup = decoder(blocks=6), Setup(Degrees(), activation_checkpointing="full")
+    slow = replace(MACHINES, layer_overhead_seconds=3.0)
+    assert step_time(shape, setup, slow).recompute - step_time(shape, setup, MACHINES).recompute == pytest.approx(6 * 1.0)

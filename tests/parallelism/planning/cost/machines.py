@@ -23,6 +23,8 @@ TRUTH = Speeds(
         slowdown_beside_others=1.2,
         activation_bytes_per_second=3e9,
         step_overhead_seconds=4e-3,
+        tensor_overhead_seconds=9e-3,
+        gather_overhead_seconds=2e-3,
     ),
 )
 
