@@ -16,7 +16,7 @@ from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Reason
 from paceline.api.schemas.experiments import Experiment, ExperimentSummary, Trial, TrialCounts, TrialJob
 from paceline.api.services.experiments.trial_jobs import owner_of
-from paceline.api.services.experiments.trial_states import state_of, state_of_tally
+from paceline.api.services.experiments.trial_states import shown_state, shown_state_of_tally, state_of
 from paceline.cluster.experiments.draws import most_draws
 from paceline.cluster.experiments.findings import Sentence
 from paceline.cluster.experiments.rungs import rung_steps
@@ -52,7 +52,7 @@ class TrialSums:
         found = Counter[str]()
         for tally in self.tallies:
             if tally.in_grid:
-                found[state_of_tally(tally)] += tally.trials
+                found[shown_state_of_tally(tally)] += tally.trials
         states = ("refused", "waiting", "running", "paused", "completed", "failed", "cancelled", "pruned")
         return TrialCounts(total=found.total(), **{state: found[state] for state in states})
 
@@ -67,7 +67,7 @@ class TrialSums:
         times = [
             TrialTime(each.world_size, each.trials, each.ran_seconds, state == "completed")
             for each in self.tallies
-            if each.in_grid and not each.holds_slots and (state := state_of_tally(each)) in _LEFT | {"completed"}
+            if each.in_grid and not each.holds_slots and (state := shown_state_of_tally(each)) in _LEFT | {"completed"}
         ]
         running = [each for each in self.holding if each.is_left]
         times += [TrialTime(each.world_size, 1, each.ran_seconds + self._held_for(each), has_ended=False) for each in running]
@@ -188,7 +188,7 @@ def describe_trial(known: TrialWithJob) -> Trial:
         values=trial.values,
         repeat=trial.repeat,
         baseline=trial.baseline,
-        state=state_of(known),
+        state=shown_state(known),
         refusal=trial.refusal,
         job=_job(job, trial.samples_per_second) if job else None,
         metric=trial.metric,
