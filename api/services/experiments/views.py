@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError
@@ -56,6 +56,17 @@ class TrialSums:
         states = ("refused", "waiting", "running", "paused", "completed", "failed", "cancelled", "pruned")
         return TrialCounts(total=found.total(), **{state: found[state] for state in states})
 
+    def not_drawn(self, spec: Mapping[str, Any]) -> int:
+        """Return how many trials a search may still draw; 0 for a grid. `spec`: the experiment's, as it is stored."""
+        if not (search := spec.get("search")):
+            return 0
+        try:
+            most = most_draws(Search.model_validate(search))
+        except ValidationError:  # another version has stored it, which is told where it is posted again; lists go on
+            return 0
+        repeats: int = spec.get("repeats", 1)
+        return max(0, most * repeats - self.counts.total)
+
     @property
     def slot_seconds(self) -> float:
         held = sum(each.ranks * self._held_for(each) for each in self.holding)
@@ -71,8 +82,7 @@ class TrialSums:
         ]
         running = [each for each in self.holding if each.is_left]
         times += [TrialTime(each.world_size, 1, each.ran_seconds + self._held_for(each), has_ended=False) for each in running]
-        if search := spec.get("search"):
-            times += still_to_draw(times, most_draws(Search.model_validate(search)) * spec.get("repeats", 1) - self.counts.total)
+        times += still_to_draw(times, self.not_drawn(spec))
         places = len(self.holding)
         return seconds_left(times, min(spec.get("at_once") or places, max(1, places)))
 
@@ -107,13 +117,22 @@ def _summary(row: ExperimentRow, sums: TrialSums) -> dict[str, Any]:
         "created_at": row.created_at,
         "ended_at": row.ended_at,
         "axes": row.axes,
-        "trials": sums.counts,
+        "trials": _progress(row, sums),
         "seconds_left": sums.seconds_left(row.spec) if row.state == "running" else None,
         "slot_hours": (row.former_slot_seconds + sums.slot_seconds) / 3600,
         "best_trial": row.best_trial,
         "best_metric": row.best_metric,
         "revision": row.version,
     }
+
+
+def _progress(row: ExperimentRow, sums: TrialSums) -> TrialCounts:
+    """The trials by their states. Those that a search has still to draw wait as others do: else it were nearly through from its first trial on."""
+    counts = sums.counts
+    if row.state in ("completed", "cancelled"):
+        return counts
+    coming = sums.not_drawn(row.spec)
+    return counts.model_copy(update={"total": counts.total + coming, "waiting": counts.waiting + coming})
 
 
 async def describe(session: AsyncSession, row: ExperimentRow, now: datetime) -> Experiment:
