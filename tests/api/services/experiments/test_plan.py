@@ -29,3 +29,12 @@ async def test_the_plan_of_a_search_has_an_estimate_by_earlier_jobs(client: http
     ]
     assert (search["trials"], search["by_earlier_jobs"]) == (3, True)
     assert (search["seconds"], search["slot_hours"]) == (grid["seconds"], grid["slot_hours"]) == (180, pytest.approx(180 / 3600))
+
+
+@pytest.mark.parametrize("path", ["optimizer..lr", "", "optimizer lr", "1.lr"])
+async def test_a_path_that_is_none_is_refused_in_words(client: httpx.AsyncClient, path: str) -> None:
+    """It was told the regular expression that paths match."""
+    answer = (await client.post(f"{EXPERIMENTS}/plan", json=document(grid={path: [1, 2]}))).json()
+    (error,) = answer["errors"]
+    assert (error["pointer"], error["hint"]) == (f"/grid/{path}", "for example optimizer.lr")
+    assert "use the names of fields of a job spec, with dots between them" in error["message"]
