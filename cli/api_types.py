@@ -1094,6 +1094,7 @@ class TimePart(Struct, frozen=True, kw_only=True):
 
 class TrialCounts(Struct, frozen=True, kw_only=True):
     total: int
+    """those included that a search has not drawn yet"""
     cancelled: int = 0
     completed: int = 0
     failed: int = 0
@@ -1104,6 +1105,7 @@ class TrialCounts(Struct, frozen=True, kw_only=True):
     """configurations that the planner does not take; never run"""
     running: int = 0
     waiting: int = 0
+    """their jobs are queued, or not submitted yet, or not drawn yet by the search"""
 
 
 class TrialJob(Struct, frozen=True, kw_only=True):

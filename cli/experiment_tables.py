@@ -109,7 +109,7 @@ def trials_table(trials: Sequence[Trial]) -> str:
 
 def _state(trial: Trial) -> str:
     """Return the state of a trial; of one whose job waits for slots, that it does."""
-    if trial.state == "running" and trial.job is not None and trial.job.state == "queued":
+    if trial.state in ("running", "waiting") and trial.job is not None and trial.job.state == "queued":
         return "queued"
     reason = trial.job.end_reason if trial.job else None
     return f"{trial.state} ({reason})" if trial.state == "failed" and reason else trial.state

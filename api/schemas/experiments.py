@@ -16,9 +16,9 @@ ExperimentState = Literal["running", "paused", "completed", "stopped", "cancelle
 
 
 class TrialCounts(Schema):
-    total: int
+    total: int = Field(description="those included that a search has not drawn yet")
     refused: int = Field(description="configurations that the planner does not take; never run")
-    waiting: int
+    waiting: int = Field(description="their jobs are queued, or not submitted yet, or not drawn yet by the search")
     running: int
     paused: int
     completed: int

@@ -70,15 +70,25 @@ def configurations(spec: ExperimentSpec) -> Iterator[Combination]:
 
 def probe(spec: ExperimentSpec) -> None:
     """Raise ExperimentRefusedError where neither the first nor the last of all values that a search may draw makes a job."""
-    assert spec.search is not None
-    ends = [{path: _ends_of(axis)[end] for path, axis in spec.search.parameters.items()} for end in (0, 1)]
+    ends = _ends_of_search(spec)
     try:
-        errors = [cells_of(spec, Combination(values), 0)[1] for values in ends]
+        errors = [cells_of(spec, each, 0)[1] for each in ends]
     except NoFieldsError as wrong:
-        raise ExperimentRefusedError([_no_fields(spec, Combination(ends[0]), wrong)]) from None
+        raise ExperimentRefusedError([_no_fields(spec, ends[0], wrong)]) from None
     found = [error for error in errors if error is not None]
     if len(found) == len(ends):
         raise ExperimentRefusedError(_common(spec, found))
+
+
+def samples_of_search(spec: ExperimentSpec) -> list[Cell]:
+    """Return trials like those that a search will draw: of the first and of the last of all values, where they make a job."""
+    cells = [cells_of(spec, each, 0)[0][0] for each in _ends_of_search(spec)]
+    return [cell for cell in cells if cell.refusal is None]
+
+
+def _ends_of_search(spec: ExperimentSpec) -> list[Combination]:
+    assert spec.search is not None
+    return [Combination({path: _ends_of(axis)[end] for path, axis in spec.search.parameters.items()}) for end in (0, 1)]
 
 
 def _ends_of(axis: Sequence[Any] | Span) -> tuple[Any, Any]:

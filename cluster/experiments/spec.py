@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from paceline.monitoring.words import plural
 from paceline.training.schema.amounts import TimeLimit
 from paceline.training.schema.parts import Part, Real, Text, Whole, at_most, inconsistent
+from paceline.training.schema.spelling import Spelling
 from paceline.training.spec.job import LabelName, Name
 
 #: Trials of one experiment, repeats included: more than anybody looks at, and few enough for one answer.
@@ -17,7 +18,8 @@ MOST_TRIALS = 5_000
 MOST_VALUES = 1_000
 MOST_AXES = 16
 #: A dotted path into a job spec, as `paceline submit --set` takes it.
-FieldPath = Annotated[Text, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)]
+_PATH = Spelling(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "the names of fields of a job spec, with dots between them", "optimizer.lr")
+FieldPath = Annotated[Text, AfterValidator(_PATH.check), Field(max_length=200)]
 
 
 class Range(Part):

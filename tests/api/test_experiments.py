@@ -193,7 +193,7 @@ async def test_what_the_planner_refuses_is_refused_in_the_plan_and_in_its_turn(c
     assert refusals[0].startswith("strategy auto plans for machines that are here")
     experiment = await post(client, grid=grid)
     await step(services)
-    assert [(each["state"], each["refusal"]) for each in await trials(client, experiment)] == [("refused", refusals[0]), ("running", None)]
+    assert [(each["state"], each["refusal"]) for each in await trials(client, experiment)] == [("refused", refusals[0]), ("waiting", None)]
 
 
 # --- run
@@ -207,7 +207,7 @@ async def test_trials_are_jobs_of_the_experiments_owner_with_its_name_and_labels
     assert job["labels"] == {"team": "a", "experiment": "lr", "trial": "0"}
     assert job["created_by_id"] == experiment["created_by"]["id"]
     (first, second) = await trials(client, experiment)
-    assert (first["state"], first["job"]["id"], first["job"]["state"], second["job"]) == ("running", job["id"], "queued", None)
+    assert (first["state"], first["job"]["id"], first["job"]["state"], second["job"]) == ("waiting", job["id"], "queued", None)
 
 
 async def test_an_experiment_runs_to_its_end(client: httpx.AsyncClient, services: Services) -> None:
@@ -244,7 +244,7 @@ async def test_a_trial_that_is_cancelled_or_fails_is_over_and_the_others_go_on(c
     await step(services)
     await end(services, "lr-2", state=JobState.FAILED)
     await step(services)
-    assert await states(client, experiment) == ["cancelled", "waiting", "failed", "running"]
+    assert await states(client, experiment) == ["cancelled", "waiting", "failed", "waiting"]
 
 
 async def test_why_nothing_runs_is_told(client: httpx.AsyncClient, services: Services) -> None:
@@ -270,7 +270,7 @@ async def test_a_budget_stops_it_and_a_larger_one_lets_it_go_on(client: httpx.As
     answer = await client.post(EXPERIMENTS, json=document(at_once=1, budget={"trials": 2}))
     assert (answer.status_code, answer.json()["state"]) == (200, "running")
     await step(services)
-    assert [(each["state"], each["reused"]) for each in await trials(client, experiment)] == [("completed", True), ("running", False)]
+    assert [(each["state"], each["reused"]) for each in await trials(client, experiment)] == [("completed", True), ("waiting", False)]
 
 
 # --- again

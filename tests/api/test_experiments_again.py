@@ -54,10 +54,10 @@ async def run_trials(client: httpx.AsyncClient, services: Services, experiment: 
     for _ in range(6):
         await step(services)
         await step(services)
-        running = [each["job"]["name"] for each in await trials(client, experiment) if each["state"] == "running"]
-        if not running:
+        queued = [each["job"]["name"] for each in await trials(client, experiment) if each["job"] and each["job"]["state"] == "queued"]
+        if not queued:
             return
-        await end(services, *running, state=state)
+        await end(services, *queued, state=state)
 
 
 async def results(client: httpx.AsyncClient, experiment: Found) -> list[tuple[float, str, bool]]:
@@ -170,7 +170,7 @@ async def test_what_is_to_be_new_leaves_the_experiment_of_its_name_alone(client:
     assert code(refused) == (409, "already_exists")
     assert "'lr' of admin in project 'default'" in refused.json()["detail"]
     found = await read(client, experiment)
-    assert (found["revision"], found["spec"]["grid"], found["trials"]["running"]) == (experiment["revision"], {RATE: [0.1, 0.01]}, 1)
+    assert (found["revision"], found["spec"]["grid"], found["trials"]["waiting"]) == (experiment["revision"], {RATE: [0.1, 0.01]}, 1)
     assert [job["desired"] for job in await jobs(client)] == ["run"]
     again = await client.post(EXPERIMENTS, json=other, headers={"Idempotency-Key": "k"})
     assert (again.status_code, again.json()["id"]) == (200, experiment["id"]), "the refusal has not used up the key"

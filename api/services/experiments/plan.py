@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from paceline.api.core.context import Services
@@ -16,7 +16,7 @@ from paceline.api.services.planning import plan, plan_auto
 from paceline.cluster.experiments.draws import most_draws
 from paceline.cluster.experiments.errors import ExperimentRefusedError
 from paceline.cluster.experiments.facts import Cell
-from paceline.cluster.experiments.grid import TrialGrid, axes_of
+from paceline.cluster.experiments.grid import TrialGrid, axes_of, samples_of_search
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.cluster.experiments.time_left import TrialTime, seconds_left, slot_seconds_left, still_to_draw
 from paceline.cluster.states import JobState, NodeState
@@ -81,12 +81,17 @@ async def _times(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> t
                 missing.pop(known.trial.key, None)
                 times.append(TrialTime(known.trial.world_size, 1, known.job.held_seconds(now), has_ended=True))
         slots = sum(node.slots for node in await node_rows.present(session) if node.state is NodeState.READY)
-        others = [] if times else await earlier_times(session, [*missing.values()][: MOST_PLANNED * spec.repeats : spec.repeats])
-    times += [TrialTime(cell.world_size, 1, 0.0, has_ended=False) for cell in missing.values()]
+        alike = samples_of_search(spec) if spec.search else [*missing.values()][: MOST_PLANNED * spec.repeats : spec.repeats]
+        others = [] if times else await earlier_times(session, alike)
+    times += _not_begun(missing.values())
     if spec.search is not None:
-        times += still_to_draw(times, most_draws(spec.search) * spec.repeats - len(times))
+        times += still_to_draw(times or _not_begun(alike), most_draws(spec.search) * spec.repeats - len(times))
     largest = max((each.world_size for each in times if not each.has_ended), default=1)
     return [*times, *others], min(spec.at_once or slots, max(1, slots // largest)), bool(others)
+
+
+def _not_begun(cells: Iterable[Cell]) -> list[TrialTime]:
+    return [TrialTime(cell.world_size, 1, 0.0, has_ended=False) for cell in cells]
 
 
 async def _replaced(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> ReplacedExperiment | None:

@@ -39,8 +39,15 @@ def state_of(known: TrialWithJob) -> TrialState:
     return _state(refused=refused, pruned=trial.pruned, cancelled=trial.cancelled, job=job.state if job else None)
 
 
-def state_of_tally(tally: TrialTally) -> TrialState:
-    return _state(refused=tally.is_refused, pruned=tally.is_pruned, cancelled=tally.is_cancelled, job=tally.job_state)
+def shown_state(known: TrialWithJob) -> TrialState:
+    """The state as clients see it: a trial whose job is queued waits for slots as one without a job does. For the schedule it is on its way."""
+    state, job = state_of(known), known.job
+    return "waiting" if state == "running" and job is not None and job.state is JobState.QUEUED else state
+
+
+def shown_state_of_tally(tally: TrialTally) -> TrialState:
+    state = _state(refused=tally.is_refused, pruned=tally.is_pruned, cancelled=tally.is_cancelled, job=tally.job_state)
+    return "waiting" if state == "running" and tally.job_state is JobState.QUEUED else state
 
 
 def former_trial(known: TrialWithJob) -> FormerTrial:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Reason
 from paceline.api.schemas.experiments import Experiment, ExperimentSummary, Trial, TrialCounts, TrialJob
 from paceline.api.services.experiments.trial_jobs import owner_of
-from paceline.api.services.experiments.trial_states import state_of, state_of_tally
+from paceline.api.services.experiments.trial_states import shown_state, shown_state_of_tally, state_of
 from paceline.cluster.experiments.draws import most_draws
 from paceline.cluster.experiments.findings import Sentence
 from paceline.cluster.experiments.rungs import rung_steps
@@ -52,9 +52,20 @@ class TrialSums:
         found = Counter[str]()
         for tally in self.tallies:
             if tally.in_grid:
-                found[state_of_tally(tally)] += tally.trials
+                found[shown_state_of_tally(tally)] += tally.trials
         states = ("refused", "waiting", "running", "paused", "completed", "failed", "cancelled", "pruned")
         return TrialCounts(total=found.total(), **{state: found[state] for state in states})
+
+    def not_drawn(self, spec: Mapping[str, Any]) -> int:
+        """Return how many trials a search may still draw; 0 for a grid. `spec`: the experiment's, as it is stored."""
+        if not (search := spec.get("search")):
+            return 0
+        try:
+            most = most_draws(Search.model_validate(search))
+        except ValidationError:  # another version has stored it, which is told where it is posted again; lists go on
+            return 0
+        repeats: int = spec.get("repeats", 1)
+        return max(0, most * repeats - self.counts.total)
 
     @property
     def slot_seconds(self) -> float:
@@ -67,12 +78,11 @@ class TrialSums:
         times = [
             TrialTime(each.world_size, each.trials, each.ran_seconds, state == "completed")
             for each in self.tallies
-            if each.in_grid and not each.holds_slots and (state := state_of_tally(each)) in _LEFT | {"completed"}
+            if each.in_grid and not each.holds_slots and (state := shown_state_of_tally(each)) in _LEFT | {"completed"}
         ]
         running = [each for each in self.holding if each.is_left]
         times += [TrialTime(each.world_size, 1, each.ran_seconds + self._held_for(each), has_ended=False) for each in running]
-        if search := spec.get("search"):
-            times += still_to_draw(times, most_draws(Search.model_validate(search)) * spec.get("repeats", 1) - self.counts.total)
+        times += still_to_draw(times, self.not_drawn(spec))
         places = len(self.holding)
         return seconds_left(times, min(spec.get("at_once") or places, max(1, places)))
 
@@ -107,13 +117,22 @@ def _summary(row: ExperimentRow, sums: TrialSums) -> dict[str, Any]:
         "created_at": row.created_at,
         "ended_at": row.ended_at,
         "axes": row.axes,
-        "trials": sums.counts,
+        "trials": _progress(row, sums),
         "seconds_left": sums.seconds_left(row.spec) if row.state == "running" else None,
         "slot_hours": (row.former_slot_seconds + sums.slot_seconds) / 3600,
         "best_trial": row.best_trial,
         "best_metric": row.best_metric,
         "revision": row.version,
     }
+
+
+def _progress(row: ExperimentRow, sums: TrialSums) -> TrialCounts:
+    """The trials by their states. Those that a search has still to draw wait as others do: else it were nearly through from its first trial on."""
+    counts = sums.counts
+    if row.state in ("completed", "cancelled"):
+        return counts
+    coming = sums.not_drawn(row.spec)
+    return counts.model_copy(update={"total": counts.total + coming, "waiting": counts.waiting + coming})
 
 
 async def describe(session: AsyncSession, row: ExperimentRow, now: datetime) -> Experiment:
@@ -188,7 +207,7 @@ def describe_trial(known: TrialWithJob) -> Trial:
         values=trial.values,
         repeat=trial.repeat,
         baseline=trial.baseline,
-        state=state_of(known),
+        state=shown_state(known),
         refusal=trial.refusal,
         job=_job(job, trial.samples_per_second) if job else None,
         metric=trial.metric,

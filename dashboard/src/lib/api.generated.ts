@@ -9695,9 +9695,15 @@ export interface components {
             refused: number;
             /** Running */
             running: number;
-            /** Total */
+            /**
+             * Total
+             * @description those included that a search has not drawn yet
+             */
             total: number;
-            /** Waiting */
+            /**
+             * Waiting
+             * @description their jobs are queued, or not submitted yet, or not drawn yet by the search
+             */
             waiting: number;
         };
         /**

@@ -64,7 +64,8 @@ export const keys = {
   experimentList: (filter: object) => ["experiments", "list", filter] as const,
   experiment: (id: string) => ["experiments", "one", id] as const,
   trials: (experimentId: string) => ["experiments", "trials", experimentId] as const,
-  analysis: (experimentId: string) => ["experiments", "analysis", experimentId] as const,
+  /** Not of `experiments`, which every event of a job marks as stale: an analysis never changes, a newer one has another time. */
+  analysis: (experimentId: string) => ["experiment-analysis", experimentId] as const,
   experimentSchema: ["experiment-schema"] as const,
   experimentPlan: (spec: string) => ["experiment-plan", spec] as const,
 };

@@ -67,7 +67,10 @@ async def test_the_time_left_of_a_search_has_the_trials_that_are_not_drawn_yet(
     await end(services, "lr-0")
     for _ in range(2):
         await step(services)
-    assert (await read(client, experiment))["seconds_left"] == pytest.approx((draws - 1) * 60)
+    found = await read(client, experiment)
+    assert found["seconds_left"] == pytest.approx((draws - 1) * 60)
+    counts = found["trials"]
+    assert (counts["total"], counts["completed"], counts["waiting"]) == (draws, 1, draws - 1), "it was 1 of 2"
     plan = (await client.post(f"{EXPERIMENTS}/plan", json=document(**search))).json()
     assert (plan["seconds"], plan["slot_hours"]) == (pytest.approx((draws - 1) * 60), pytest.approx((draws - 1) / 60))
 
