@@ -125,7 +125,7 @@ export function sentenceOf(
   const alone = grid.ranksPerRow === 1;
   const top = worstRow(grid, rows)!;
   if (rows.length === 1 && grid.rows > 1)
-    return `Only ${alone ? "rank" : "ranks"} ${ranksOf(grid, top.row)} ${alone ? "has" : "have"} values in these steps: there is nothing to compare.`;
+    return `Nothing to compare: only ${alone ? "rank" : "ranks"} ${ranksOf(grid, top.row)} ${alone ? "has" : "have"} values in these steps.${top.row === 0 ? OF_THE_JOB : ""}`;
   const middle = median(rows.map(({ mean }) => mean));
   const compared = rows.length === grid.rows ? grid.ranks : rows.length * grid.ranksPerRow;
   const among = `the median of ${plural(compared, "rank")}, ${withUnit(middle, unit)}`;
@@ -156,6 +156,8 @@ function ratioOf(ratio: number): string {
 }
 
 const NOTABLE = 0.1;
+/** Loss, throughput and norms are of all ranks together. */
+const OF_THE_JOB = " What is measured of the whole job, rank 0 reports.";
 
 function times(ratio: number): string {
   return `${ratio < 10 ? ratio.toFixed(1) : count(Math.round(ratio))} times`;
