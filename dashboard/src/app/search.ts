@@ -21,6 +21,7 @@ import { LOSS_AXES } from "@/features/experiments/losses";
 import { CONTEXTS, LEVELS, type Level } from "@/features/logs/api/logs";
 import { AXES, type Axis } from "@/features/metrics/axes";
 import type { HistoryView } from "@/features/metrics/components/NodeHistory";
+import { LINES, type Lines } from "@/features/metrics/rankLines";
 import { CARD_READINGS, WINDOWS, type CardReading, type Window } from "@/features/metrics/readings";
 import { SMOOTHINGS, smoothingOf, type SmoothingKind } from "@/features/metrics/smoothing";
 import type { AuditFilter } from "@/features/people/api/people";
@@ -68,6 +69,9 @@ export interface JobSearch extends DrawSearch {
   card?: CardReading;
   /** The step whose gradients are shown. */
   gradientStep?: number;
+  /** The metric by which the heat map compares ranks, and which of them have a line beneath it. */
+  measure?: string;
+  lines?: Lines;
   /** The kind of events that the timeline shows. */
   events?: EventKind;
   /** The folder of files that is shown. */
@@ -191,6 +195,8 @@ export function jobSearch(raw: Raw): JobSearch {
     line: whole(raw.line),
     card: oneOf(raw.card, CARD_READINGS),
     gradientStep: whole(raw.gradientStep),
+    measure: text(raw.measure),
+    lines: oneOf(raw.lines, LINES),
     events: oneOf(raw.events, EVENT_KIND_NAMES),
     folder: text(raw.folder),
     mediaStep: whole(raw.mediaStep),

@@ -15,7 +15,7 @@ export function ClusterPage() {
   const { add = false, find, state, card, ...history } = route.useSearch();
   const navigate = route.useNavigate();
   const change = (part: Partial<ClusterSearch>, { replace = true } = {}) =>
-    void navigate({ search: (before) => ({ ...before, ...part }), replace });
+    void navigate({ search: (before) => ({ ...before, ...part }), replace, resetScroll: false });
   const { data: nodes } = useQuery(nodesQuery);
   const shown = nodes?.filter((node) => node.state !== "gone") ?? [];
   return (

@@ -23,7 +23,7 @@ export function ComparePage() {
   const { jobs = [] } = search;
   const navigate = route.useNavigate();
   const change = (part: Partial<CompareSearch>) =>
-    void navigate({ search: (before) => ({ ...before, ...part }), replace: true });
+    void navigate({ search: (before) => ({ ...before, ...part }), replace: true, resetScroll: false });
   const named = useNamedJobs(jobs);
   return (
     <>

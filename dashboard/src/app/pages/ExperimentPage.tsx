@@ -49,7 +49,8 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
   const { name: metric = "loss", goal = "minimize" } = (spec.metric ?? {}) as Metric;
   const trials = useQuery(trialsQuery(id, live));
   const { source: analysis, analyze } = useFreshAnalysis(experiment);
-  const change = (part: Partial<ExperimentSearch>) => void navigate({ search: { ...search, ...part }, replace: true });
+  const change = (part: Partial<ExperimentSearch>) =>
+    void navigate({ search: { ...search, ...part }, replace: true, resetScroll: false });
   const tab = search.tab ?? "results";
   return (
     <>

@@ -59,7 +59,8 @@ function JobView({ job, readAt }: { job: Job; readAt: number }) {
   const feed = useMetricsFeed({ jobId: job.id, range, rank }, live && job.state !== "paused");
   // What arrives after the end changes the job's numbers too.
   useQuery({ ...jobQuery(job.id), refetchInterval: feed.arriving && !live && PROGRESS_INTERVAL_MS });
-  const change = (part: Partial<JobSearch>) => void navigate({ search: { ...search, ...part }, replace: true });
+  const change = (part: Partial<JobSearch>, { replace = true } = {}) =>
+    void navigate({ search: { ...search, ...part }, replace, resetScroll: false });
   const ledger = useQuery(incidentsQuery(job.id));
   const incidents = ledger.data ?? NONE;
   return (

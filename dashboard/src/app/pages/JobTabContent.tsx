@@ -17,6 +17,7 @@ import { lossUnitOf } from "@/features/metrics/catalog";
 import { CardPanel } from "@/features/metrics/components/CardPanel";
 import { Charts } from "@/features/metrics/components/Charts";
 import { HeatmapPanel } from "@/features/metrics/components/HeatmapPanel";
+import { measuresOf, type Measure } from "@/features/metrics/measures";
 import type { MetricsFeed } from "@/features/metrics/useMetricsFeed";
 import { CommunicationPanel } from "@/features/performance/components/CommunicationPanel";
 import { PerformancePanel } from "@/features/performance/components/PerformancePanel";
@@ -37,7 +38,8 @@ interface ContentProps {
   incidents: readonly Incident[];
   feed: MetricsFeed;
   search: JobSearch;
-  change(part: Partial<JobSearch>): void;
+  /** `replace: false`: the browser's "back" leads to what was shown before. */
+  change(part: Partial<JobSearch>, options?: { replace?: boolean }): void;
   live: boolean;
 }
 
@@ -56,6 +58,10 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
           {...{ project: job.project, jobId: job.id }}
           startedAt={startOf(job)}
           marking={{ marks, onOpen: ({ kind }) => change({ tab: kind === "incident" ? "incidents" : "ranks" }) }}
+          byRank={{
+            measures: measuresOfRanks(job, feed),
+            onOpen: (measure) => change({ tab: "ranks", measure }, { replace: false }),
+          }}
           live={live}
           waitingFor={waitingFor(job, live)}
           note={job.printed_curves ? PRINTED : undefined}
@@ -77,26 +83,7 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
     case "logs":
       return <JobLog {...{ job, live, search, change }} />;
     case "ranks":
-      return (
-        <div className="stack">
-          {job.world_size > 1 && (
-            <HeatmapPanel
-              job={job}
-              names={feed.query.data?.names ?? []}
-              live={live}
-              range={feed.query.data?.range ?? null}
-              onZoom={(range) => change({ from: range?.from, to: range?.to })}
-            />
-          )}
-          <Panel title="Ranks" flush>
-            <RanksTable ranks={job.ranks ?? []} live={live} script={job.spec?.script != null} />
-          </Panel>
-          <StacksPanel job={job} />
-          <Panel title="Generations" flush>
-            <GenerationsTable generations={job.generations ?? []} live={live} />
-          </Panel>
-        </div>
-      );
+      return <RanksTab {...{ job, feed, search, change, live }} />;
     case "terminal":
       return <TerminalPanel job={job} />;
     case "checkpoints":
@@ -119,6 +106,38 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
     case "spec":
       return <SpecView job={job} />;
   }
+}
+
+/** What the job's ranks can be compared by, as far as its curves are there; nothing where there was only ever one rank. */
+function measuresOfRanks(job: Job, { query }: MetricsFeed): Measure[] {
+  if (mostRanks(job) === 1 || !query.data) return [];
+  const cards = (job.ranks ?? []).some(({ card }) => card != null);
+  return measuresOf(query.data.names, { script: job.spec?.script != null, cards });
+}
+
+function RanksTab({ job, feed, search, change, live }: Omit<ContentProps, "tab" | "incidents">) {
+  return (
+    <div className="stack">
+      {mostRanks(job) > 1 && feed.query.data && (
+        <HeatmapPanel
+          job={job}
+          measures={measuresOfRanks(job, feed)}
+          view={search}
+          live={live}
+          range={feed.query.data.range}
+          onView={change}
+          onZoom={(range) => change({ from: range?.from, to: range?.to })}
+        />
+      )}
+      <Panel title="Ranks" flush>
+        <RanksTable ranks={job.ranks ?? []} live={live} script={job.spec?.script != null} />
+      </Panel>
+      <StacksPanel job={job} />
+      <Panel title="Generations" flush>
+        <GenerationsTable generations={job.generations ?? []} live={live} />
+      </Panel>
+    </div>
+  );
 }
 
 function JobLog({ job, live, search, change }: Pick<ContentProps, "job" | "live" | "search" | "change">) {

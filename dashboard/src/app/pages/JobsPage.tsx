@@ -42,7 +42,7 @@ export function JobsPage() {
       replace: part.q !== undefined,
     });
   const choose = (picked: string[]) =>
-    void navigate({ search: { ...filter, columns, pick: orNone(picked) }, replace: true });
+    void navigate({ search: { ...filter, columns, pick: orNone(picked) }, replace: true, resetScroll: false });
   const chooseColumns = (chosen: ColumnId[] | undefined) => {
     setOwn(chosen ?? null);
     change({ columns: chosen, cursor: filter.cursor });

@@ -17,7 +17,7 @@ export function NotificationsPage() {
         <RulesPanel />
         <DeliveriesPanel
           channel={channel}
-          onChannel={(next) => void navigate({ search: { channel: next }, replace: true })}
+          onChannel={(next) => void navigate({ search: { channel: next }, replace: true, resetScroll: false })}
         />
       </div>
     </>

@@ -44,7 +44,7 @@ export function PeoplePage() {
         {chosen === "audit" && (
           <AuditPanel
             filter={filter}
-            onFilter={(next) => void navigate({ search: { tab: "audit", ...next }, replace: true })}
+            onFilter={(next) => void navigate({ search: { tab: "audit", ...next }, replace: true, resetScroll: false })}
           />
         )}
       </Tabs>

@@ -28,6 +28,12 @@ export function Tabs<Name extends string>({ tabs, chosen, label, counts = {}, on
     const block = !isFirst && window.matchMedia(PHONE).matches ? "start" : "nearest";
     if (!isFirst) list.current?.querySelector(`#tab-${opened}`)?.scrollIntoView?.({ inline: "nearest", block });
   }, []);
+  const before = useRef(chosen);
+  useEffect(() => {
+    if (before.current === chosen) return;
+    before.current = chosen;
+    comeTo(list.current, chosen);
+  }, [chosen]);
   useChosenInView(list, `#tab-${chosen}`, JSON.stringify(counts));
   const onKey = (event: KeyboardEvent) => {
     const at = tabs.indexOf(chosen);
@@ -69,4 +75,12 @@ export function Tabs<Name extends string>({ tabs, chosen, label, counts = {}, on
       </div>
     </>
   );
+}
+
+/** Of a tab that was chosen from elsewhere, such as a chart's menu, what was clicked on is gone: the tab has the focus then, and is in view. */
+function comeTo(list: HTMLElement | null, chosen: string) {
+  const focused = document.activeElement;
+  if (focused === document.body || list?.contains(focused))
+    list?.querySelector<HTMLElement>(`#tab-${chosen}`)?.focus({ preventScroll: true });
+  list?.scrollIntoView({ block: "nearest" });
 }

@@ -54,6 +54,16 @@ describe("a heat map", () => {
     expect(sentenceOf(zero, summarizeRows(zero), "s", nodeOf)).toContain(
       "No rank stands out: the highest mean is 0.0% above",
     );
+    const ofJob = decode(heatmap([[0.1], [NaN], [NaN]]));
+    expect(sentenceOf(ofJob, summarizeRows(ofJob), "s", nodeOf)).toBe(
+      "Nothing to compare: only rank 0 has values in these steps. What is measured of the whole job, rank 0 reports.",
+    );
+    const single = decode(heatmap([[NaN], [0.1], [NaN]]));
+    expect(sentenceOf(single, summarizeRows(single), "s", nodeOf)).toBe(
+      "Nothing to compare: only rank 1 has values in these steps.",
+    );
+    const some = decode(heatmap([[0.1], [NaN], [0.3]]));
+    expect(sentenceOf(some, summarizeRows(some), "s", nodeOf)).toContain("1.5 times the median of 2 ranks");
     const none = decode(heatmap([[NaN]]));
     expect(sentenceOf(none, summarizeRows(none), "s", nodeOf)).toBe("No rank has reported a value in these steps.");
   });

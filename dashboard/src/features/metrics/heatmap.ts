@@ -122,13 +122,16 @@ export function sentenceOf(
   nodeOf: (rank: number) => string | null,
 ): string {
   if (rows.length === 0) return "No rank has reported a value in these steps.";
+  const alone = grid.ranksPerRow === 1;
   const top = worstRow(grid, rows)!;
+  if (rows.length === 1 && grid.rows > 1)
+    return `Nothing to compare: only ${alone ? "rank" : "ranks"} ${ranksOf(grid, top.row)} ${alone ? "has" : "have"} values in these steps.${top.row === 0 ? OF_THE_JOB : ""}`;
   const middle = median(rows.map(({ mean }) => mean));
-  const among = `the median of ${plural(grid.ranks, "rank")}, ${withUnit(middle, unit)}`;
+  const compared = rows.length === grid.rows ? grid.ranks : rows.length * grid.ranksPerRow;
+  const among = `the median of ${plural(compared, "rank")}, ${withUnit(middle, unit)}`;
   const low = grid.worst === "lowest";
   if (!(distance(grid, top) > NOTABLE))
     return `No rank stands out: the ${grid.worst} mean is ${percent(distance(grid, top), 1)} ${low ? "below" : "above"} ${among}.`;
-  const alone = grid.ranksPerRow === 1;
   const node = alone ? nodeOf(top.row) : null;
   const name = `${alone ? "Rank" : "Ranks"} ${ranksOf(grid, top.row)}${node === null ? "" : ` on ${node}`}`;
   return `${name} ${alone ? "has" : "have"} the ${grid.worst} mean: ${withUnit(top.mean, unit)}, ${low ? ratioOf(top.ratio) : times(top.ratio)} ${among}.`;
@@ -153,6 +156,8 @@ function ratioOf(ratio: number): string {
 }
 
 const NOTABLE = 0.1;
+/** Loss, throughput and norms are of all ranks together. */
+const OF_THE_JOB = " What is measured of the whole job, rank 0 reports.";
 
 function times(ratio: number): string {
   return `${ratio < 10 ? ratio.toFixed(1) : count(Math.round(ratio))} times`;

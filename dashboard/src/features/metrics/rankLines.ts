@@ -2,7 +2,8 @@ import { SERIES_COLORS } from "@/lib/series";
 import { ranksOf, worstRow, type RankGrid, type RowSummary } from "./heatmap";
 
 /** Which ranks have a line of their own above the band. */
-export type Lines = "slowest" | "nodes" | "all";
+export const LINES = ["slowest", "nodes", "all"] as const;
+export type Lines = (typeof LINES)[number];
 
 /** As many as there are colours to tell them apart; the band and the map show all ranks. */
 export const MOST_LINES = SERIES_COLORS;

@@ -1,6 +1,6 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { node, page } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
@@ -33,6 +33,25 @@ describe("the nodes of a large cluster", () => {
     const table = await screen.findByRole("table", { name: "Nodes" });
     expect(within(table).getByRole("button", { name: "node-40" })).toBeVisible();
     expect(screen.getByText("1 of 64 nodes")).toBeVisible();
+  });
+
+  it("are the first twelve on a phone, until all are asked for; the search finds any of them", async () => {
+    const wide = window.matchMedia;
+    const spy = vi.spyOn(window, "matchMedia").mockImplementation((query) => ({
+      ...wide(query),
+      matches: query.includes("560px"),
+    }));
+    onTestFinished(() => spy.mockRestore());
+    serving(64);
+    renderApp("/cluster");
+    const table = await screen.findByRole("table", { name: "Nodes" });
+    expect(within(table).getAllByRole("row")).toHaveLength(13);
+    expect(screen.getByText("64 nodes")).toBeVisible();
+    await userEvent.type(screen.getByRole("textbox", { name: "Find nodes" }), "node-63");
+    expect(await within(table).findByRole("button", { name: "node-63" })).toBeVisible();
+    await userEvent.clear(screen.getByRole("textbox", { name: "Find nodes" }));
+    await userEvent.click(await screen.findByRole("button", { name: "Show all 64" }));
+    expect(within(table).getAllByRole("row")).toHaveLength(65);
   });
 
   it("are cards where they are few", async () => {

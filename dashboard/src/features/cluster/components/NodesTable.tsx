@@ -1,4 +1,5 @@
 import { Anchor, Select, TextInput } from "@mantine/core";
+import { useMediaQuery } from "@mantine/hooks";
 import { Link } from "@tanstack/react-router";
 import { IconSearch } from "@tabler/icons-react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
@@ -23,9 +24,13 @@ interface Props {
 }
 
 const MOST_JOBS = 3;
+/** Where each row is a block of lines, so that 64 of them are twenty screens. */
+const STACKED = "(max-width: 560px)";
+const FIRST_STACKED = 12;
 
 /** Many nodes, a row each; a click on a name opens the node's card. */
 export function NodesTable({ nodes, view, onView }: Props) {
+  const stacked = useMediaQuery(STACKED);
   const shown = filtered(nodes, view);
   const opened = nodes.find(({ id }) => id === view.card);
   const close = () => onView({ ...view, card: undefined });
@@ -57,6 +62,7 @@ export function NodesTable({ nodes, view, onView }: Props) {
         rows={shown}
         columns={columns((card) => onView({ ...view, card }))}
         rowId={({ id }) => id}
+        first={stacked ? FIRST_STACKED : undefined}
         stacks
       />
       {opened && (

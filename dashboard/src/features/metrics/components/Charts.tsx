@@ -16,6 +16,7 @@ import { useStoreVersion } from "../useStoreVersion";
 import { settingsOf, type ChartView } from "../view";
 import classes from "./Metrics.module.css";
 import { BrowserCharts } from "./BrowserCharts";
+import type { RankComparison } from "./ByRank";
 import { ChartToolbar } from "./ChartToolbar";
 import { CurveChart } from "./CurveChart";
 import { OwnChartDialog } from "./OwnChartDialog";
@@ -34,6 +35,7 @@ interface Props {
   /** Seconds since the epoch. */
   startedAt: number;
   marking: Marking;
+  byRank: RankComparison;
   /** Of a job that has not ended. */
   live: boolean;
   waitingFor: string;
@@ -110,18 +112,18 @@ export function Charts(props: Props) {
 
 interface GridProps extends Pick<
   Props,
-  "jobId" | "project" | "view" | "lossUnit" | "startedAt" | "marking" | "onView"
+  "jobId" | "project" | "view" | "lossUnit" | "startedAt" | "marking" | "byRank" | "onView"
 > {
   store: MetricsStore;
   onEdit(chart: OwnChart): void;
 }
 
 /** The project's own charts, those of the metrics that are known, and one for each other metric. */
-function Grid({ jobId, project, store, view, lossUnit, startedAt, marking, onView, onEdit }: GridProps) {
+function Grid({ jobId, project, store, view, lossUnit, startedAt, marking, byRank, onView, onEdit }: GridProps) {
   useStoreVersion(store);
   const onZoom = (range: StepRange | null) => onView({ from: range?.from, to: range?.to });
   const settings = settingsOf(view);
-  const shared = { store, startedAt, settings, marking, onZoom };
+  const shared = { store, startedAt, settings, marking, byRank, onZoom };
   const charts = chartsFor(store.names, lossUnit);
   const taken = [...charts.map(({ title }) => title), SPLIT_TITLE];
   return (

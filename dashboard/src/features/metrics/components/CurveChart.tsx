@@ -5,6 +5,7 @@ import type { DrawSettings } from "../lines";
 import type { StepRange } from "../stepRange";
 import type { MetricsStore } from "../store";
 import { useStoreVersion } from "../useStoreVersion";
+import { ByRank, type RankComparison } from "./ByRank";
 import { CurveTable } from "./CurveTable";
 import { LineChart } from "./LineChart";
 import type { Marking } from "./Plot";
@@ -17,6 +18,7 @@ interface Props {
   startedAt: number;
   settings: DrawSettings;
   marking: Marking;
+  byRank: RankComparison;
   /** The sentence tells every metric, not only the first. */
   tellAll?: boolean;
   onZoom(range: StepRange | null): void;
@@ -25,7 +27,8 @@ interface Props {
 }
 
 /** Metrics of one run, as they come in. */
-export function CurveChart({ jobId, chart, store, startedAt, settings, marking, tellAll, onZoom, children }: Props) {
+export function CurveChart(props: Props) {
+  const { jobId, chart, store, startedAt, settings, marking, byRank, tellAll, onZoom, children } = props;
   useStoreVersion(store);
   const { axis } = settings;
   const run: Run = { startedAt, series: (name) => store.series(name), jobId };
@@ -43,6 +46,7 @@ export function CurveChart({ jobId, chart, store, startedAt, settings, marking, 
       onZoom={onZoom}
       table={(shown) => <CurveTable title={chart.title} lines={shown} marks={marking.marks} />}
     >
+      <ByRank names={chart.names} {...byRank} />
       {children}
     </LineChart>
   );

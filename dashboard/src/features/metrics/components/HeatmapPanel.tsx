@@ -11,7 +11,7 @@ import type { Job } from "@/lib/types";
 import { heatmapQuery } from "../api/heatmap";
 import { unitOf } from "../catalog";
 import { overMedian, ranksOf, sentenceOf, summarizeRows, type RankGrid, type RowSummary } from "../heatmap";
-import { BUSY, CARD_PREFIX, measuresOf } from "../measures";
+import { BUSY, CARD_PREFIX, type Measure } from "../measures";
 import { MOST_LINES, type Lines } from "../rankLines";
 import type { StepRange } from "../stepRange";
 import { readingUnit, withUnit, type Unit } from "../units";
@@ -19,37 +19,42 @@ import classes from "./Metrics.module.css";
 import { HeatmapCanvas } from "./HeatmapCanvas";
 import { RankLines } from "./RankLines";
 
+/** The metric by which ranks are compared, and which of them have a line, as the URL says it. */
+export interface HeatmapView {
+  measure?: string;
+  lines?: Lines;
+}
+
 interface Props {
   job: Job;
-  /** Every metric that the job has reported. */
-  names: readonly string[];
+  measures: readonly Measure[];
+  view: HeatmapView;
   live: boolean;
   range: StepRange | null;
+  onView(change: HeatmapView): void;
   onZoom(range: StepRange | null): void;
 }
 
 /** One metric of every rank at every step: a straggler is a row that stands out, a stall a column. */
-export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
-  const hasCards = (job.ranks ?? []).some(({ card }) => card != null);
-  const choices = measuresOf(names, { script: job.spec?.script != null, cards: hasCards });
-  const [chosen, setChosen] = useState<string | null>(null);
+export function HeatmapPanel({ job, measures, view, live, range, onView, onZoom }: Props) {
   const [highest, setHighest] = useState(false);
   const [relative, setRelative] = useState(false);
   const [asTable, setAsTable] = useState(false);
-  const [lines, setLines] = useState<Lines>("slowest");
   const [picked, setPicked] = useState<readonly number[]>([]);
-  const name = chosen ?? choices[0]?.name ?? BUSY;
+  const name = view.measure ?? measures[0]?.name;
   const derived = name === BUSY;
-  const request = { jobId: job.id, name, highest: highest && !derived, range };
-  const query = useQuery({
-    ...heatmapQuery(request, live),
-    enabled: choices.length > 0,
-    placeholderData: keepPreviousData,
-  });
-  if (choices.length === 0) return null;
+  const isKnown = measures.some((measure) => measure.name === name);
+  const request = { jobId: job.id, name: name ?? BUSY, highest: highest && !derived, range };
+  const query = useQuery({ ...heatmapQuery(request, live), enabled: isKnown, placeholderData: keepPreviousData });
+  if (name === undefined) return null;
   const nodes = new Map((job.ranks ?? []).map((rank) => [rank.rank, rank.node_name]));
   const pick = (row: number) =>
     setPicked(picked.includes(row) ? picked.filter((each) => each !== row) : [...picked, row].slice(-MOST_LINES));
+  const unreported = (
+    <EmptyState title={soFar("No values", live)}>
+      No rank has reported this metric{range && " in these steps"}.{measures.length > 0 && " Choose another one above."}
+    </EmptyState>
+  );
   return (
     <Panel
       title="Heat map"
@@ -69,9 +74,9 @@ export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
             aria-label="Metric of the heat map"
             w={272}
             value={name}
-            data={choices.map((one) => ({ value: one.name, label: one.label }))}
+            data={choicesOf(measures, name)}
             allowDeselect={false}
-            onChange={setChosen}
+            onChange={(measure) => onView({ measure: measure ?? undefined })}
           />
           <Switch
             label="Highest step"
@@ -90,26 +95,29 @@ export function HeatmapPanel({ job, names, live, range, onZoom }: Props) {
       }
       flush
     >
-      <PanelStates
-        source={query}
-        what="the heat map"
-        rows={6}
-        isEmpty={({ rows }) => rows === 0}
-        empty={
-          <EmptyState title={soFar("No values", live)}>No rank has reported this metric in these steps.</EmptyState>
-        }
-      >
-        {(grid) => (
-          <Found
-            {...{ grid, relative, asTable, lines, picked, nodes, onZoom }}
-            unit={shownUnit(grid)}
-            onLines={setLines}
-            onPick={pick}
-          />
-        )}
-      </PanelStates>
+      {isKnown ? (
+        <PanelStates source={query} what="the heat map" rows={6} isEmpty={({ rows }) => rows === 0} empty={unreported}>
+          {(grid) => (
+            <Found
+              {...{ grid, relative, asTable, picked, nodes, onZoom }}
+              unit={shownUnit(grid)}
+              lines={view.lines ?? "slowest"}
+              onLines={(lines) => onView({ lines: lines === "slowest" ? undefined : lines })}
+              onPick={pick}
+            />
+          )}
+        </PanelStates>
+      ) : (
+        unreported
+      )}
     </Panel>
   );
+}
+
+/** A metric of the URL that is not among the measures is a choice too, so that the panel says what it has no values of. */
+function choicesOf(measures: readonly Measure[], chosen: string) {
+  const choices = measures.map(({ name, label }) => ({ value: name, label }));
+  return choices.some(({ value }) => value === chosen) ? choices : [...choices, { value: chosen, label: chosen }];
 }
 
 /** By the grid's own name: while another metric is fetched, the map before it stands. */

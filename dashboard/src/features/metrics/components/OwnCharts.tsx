@@ -15,6 +15,7 @@ import type { MetricsStore } from "../store";
 import type { Unit } from "../units";
 import { useDrawnRuns } from "../useDrawnRuns";
 import { useStoreVersion } from "../useStoreVersion";
+import { ByRank, type RankComparison } from "./ByRank";
 import { CurveChart } from "./CurveChart";
 import { LineChart } from "./LineChart";
 import type { Marking } from "./Plot";
@@ -29,6 +30,7 @@ interface Props {
   startedAt: number;
   settings: DrawSettings;
   marking: Marking;
+  byRank: RankComparison;
   /** Titles of the other charts of the page. */
   taken: readonly string[];
   onZoom(range: StepRange | null): void;
@@ -126,16 +128,12 @@ function OneChart({ chart, ...props }: OneChartProps) {
   useStoreVersion(props.store);
   const settings = drawnBy(chart, props.settings, axesOf(props.store.names));
   if (chart.runs.some((id) => id !== props.jobId)) return <ChartOfRuns chart={chart} {...props} settings={settings} />;
-  const { jobId, store, startedAt, marking, lossUnit, onZoom, children } = props;
-  return (
-    <CurveChart chart={specOf(chart, lossUnit)} tellAll {...{ jobId, store, startedAt, settings, marking, onZoom }}>
-      {children}
-    </CurveChart>
-  );
+  return <CurveChart {...props} chart={specOf(chart, props.lossUnit)} tellAll settings={settings} />;
 }
 
 /** The job of the page and others in one chart, each line named by its run. */
-function ChartOfRuns({ chart, jobId, store, lossUnit, startedAt, settings, marking, onZoom, children }: OneChartProps) {
+function ChartOfRuns(props: OneChartProps) {
+  const { chart, jobId, store, lossUnit, startedAt, settings, marking, byRank, onZoom, children } = props;
   const ids = chart.runs.filter((id) => id !== jobId);
   const asked = [...new Set([...chart.names, ...SOURCES[settings.axis]])];
   const { runs, version } = useDrawnRuns(ids, asked, store.range);
@@ -165,6 +163,7 @@ function ChartOfRuns({ chart, jobId, store, lossUnit, startedAt, settings, marki
       onZoom={onZoom}
       table={(shown) => <RunTable lines={shown} />}
     >
+      <ByRank names={chart.names} {...byRank} />
       {children}
     </LineChart>
   );

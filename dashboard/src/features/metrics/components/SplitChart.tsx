@@ -7,12 +7,14 @@ import { placing, type Placing } from "../axes";
 import { stack, type Series } from "../curves";
 import { csvOf } from "../exports";
 import { lineOf, stepsBetween, type DrawSettings, type Line } from "../lines";
+import { BUSY } from "../measures";
 import { baseOptions, fade, readPalette } from "../plot";
 import { smoothed } from "../smoothing";
 import type { StepRange } from "../stepRange";
 import type { MetricsStore } from "../store";
 import { useStoreVersion } from "../useStoreVersion";
 import classes from "./Metrics.module.css";
+import { ByRank, type RankComparison } from "./ByRank";
 import { ChartFrame } from "./ChartFrame";
 import { Plot, type Marking } from "./Plot";
 
@@ -22,6 +24,7 @@ interface Props {
   startedAt: number;
   settings: DrawSettings;
   marking: Marking;
+  byRank: RankComparison;
   onZoom(range: StepRange | null): void;
 }
 
@@ -45,7 +48,7 @@ const COLUMNS: readonly Column<Part>[] = [
 const NEWEST = 50;
 
 /** Where a step's time goes, stacked; measured on one rank. */
-export function SplitChart({ store, rank, startedAt, settings, marking, onZoom }: Props) {
+export function SplitChart({ store, rank, startedAt, settings, marking, byRank, onZoom }: Props) {
   const scheme = useComputedColorScheme();
   useStoreVersion(store);
   const { axis } = settings;
@@ -77,7 +80,9 @@ export function SplitChart({ store, rank, startedAt, settings, marking, onZoom }
           data={() => stackedData(lines(), settings)}
         />
       )}
-    />
+    >
+      <ByRank names={[BUSY]} {...byRank} />
+    </ChartFrame>
   );
 }
 
