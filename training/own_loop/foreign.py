@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class ForeignCheckpoint:
 
 #: What torch.load raises for files that are damaged, or are something else: their first bytes decide how far its unpickler comes.
 UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, ValueError, TypeError, AttributeError, struct.error)
+#: Names the class that torch's reader of tensors does not build.
+REFUSED_OBJECT = re.compile(r"Unsupported global: GLOBAL ([\w.]+)")
 
 
 def is_foreign(path: Path) -> bool:
@@ -52,6 +55,10 @@ def read_foreign(path: Path) -> ForeignCheckpoint:
             f"no checkpoint {path} ({error.strerror}); give a file of torch.save or a folder that Paceline saved"
         ) from error
     except UNREADABLE as error:
+        if refused := REFUSED_OBJECT.search(str(error)):
+            raise InvalidInputError(
+                f"{path} holds a {refused[1]}, which is read by running code; save state_dicts and numbers in it, not whole objects"
+            ) from error
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InvalidInputError(
             f"{path} cannot be read as tensors ({why}); save state_dicts and numbers in it, not whole objects"
