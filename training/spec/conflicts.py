@@ -14,6 +14,7 @@ from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.hf import limits as hf
 from paceline.training.models.hf.config import HfModel
 from paceline.training.models.hf.shape import FAMILIES
+from paceline.training.models.resnet.config import ResnetModel
 from paceline.training.schema.bad_loss import NEED_A_TRAINER
 from paceline.training.schema.communication import Communication
 from paceline.training.schema.data import Mnist
@@ -76,6 +77,22 @@ def why_not_other_digits(spec: JobSpec) -> str | None:
     if isinstance(spec.data, Mnist) and spec.data.fallback is not None and max(spec.resources.nodes, spec.resources.max_nodes or 1) > 1:
         return "data.fallback=digits is for jobs on one node, since another node may have MNIST; leave it out, or use data.kind=digits"
     return None
+
+
+def why_not_normed(spec: JobSpec) -> str | None:
+    """Return why batch norm cannot train on a micro-batch of one sample, with the way out, or None. Images of all data have at most 32 pixels a
+    side, of which the five halvings of the ImageNet form leave one value per channel and sample."""
+    if not isinstance(spec.model, ResnetModel) or spec.model.form != "imagenet" or spec.training is None or spec.parallelism.is_auto:
+        return None
+    total, asked = spec.training.global_batch_size, derived.micro_batch_size(spec)
+    if derived.searches_micro_batch(spec) or (total % asked or asked) > 1:
+        return None
+    fitting = next((size for size in range(max(2, asked), total + 1) if total % size != 1), None)
+    way_out = f"set training.micro_batch_size={fitting}" if fitting else "use training.global_batch_size=2 or more"
+    return (
+        f"global_batch_size={total} in micro-batches of {asked} has one of 1 sample, of which batch norm has a single value per channel at the end "
+        f"of a resnet of the ImageNet form; {way_out}"
+    )
 
 
 def why_not_these_packages(spec: JobSpec) -> str | None:
@@ -347,6 +364,7 @@ _CHECKS: tuple[Callable[[JobSpec], str | None], ...] = (
     why_not_this_optimizer,
     why_not_with_servers,
     why_not_other_digits,
+    why_not_normed,
     why_not_rolled_back,
     why_not_reproducible,
     why_not_communicated,

@@ -63,7 +63,7 @@ def _world_size(spec: JobSpec) -> Iterator[str]:
         yield misfit
     for name, blocks in ((f"min_{asked.unit}", asked.min_blocks), (f"max_{asked.unit}", asked.max_blocks)):
         if blocks is not None and (misfit := plan.misfit(blocks * asked.slots_per_block)):
-            yield f"resources.{name}={blocks}: {misfit}"
+            yield f"resources.{name}={blocks}: {misfit}; or leave {name} out"
     if reason := too_many_micro_batches(spec):
         yield reason
     if reason := too_few_micro_batches(spec, asked.most_ranks):

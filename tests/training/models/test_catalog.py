@@ -71,7 +71,11 @@ def test_layers_of_six_n_plus_two_are_the_cifar_form_as_ever() -> None:
     ("fields", "problem"),
     [
         ({"depth": 18}, "depth=18 is not 6n . 2; use 14 or 20, or num_layers=18, which is the ImageNet form"),
-        ({"num_layers": 19}, "depth=19 is not 6n . 2; use 14 or 20"),
+        (
+            {"num_layers": 19},
+            "num_layers=19 is not known; use 18, 34 or 50, the ImageNet form, or 6n . 2, such as 14 or 20, the form for CIFAR",
+        ),
+        ({"num_layers": 20, "form": "imagenet"}, "num_layers=20 has no ImageNet form; use 18, 34 or 50"),
         ({"form": "imagenet", "depth": 20}, "depth=20 has no ImageNet form; use 18, 34 or 50"),
         ({"num_layers": 18, "depth": 20}, "num_layers=18 and depth=20 are the same thing; give one of them"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from paceline.training.errors import InvalidInputError
@@ -65,7 +66,9 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match=r"cannot be read as tensors \(.+\); save state_dicts"):
             read_foreign(path)
     torch.save(Small(), path)
-    with pytest.raises(InvalidInputError, match=r"save state_dicts and numbers in it, not whole objects"):
+    with pytest.raises(
+        InvalidInputError, match=r"model.pt holds a [\w.]+\.Small, which is read by running code; save state_dicts and numbers"
+    ):
         read_foreign(path)
     torch.save({"epoch": 3}, path)
     with pytest.raises(InvalidInputError, match=r"holds no model: .* it has .'epoch'"):
@@ -77,3 +80,54 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     torch.save(found, path)
     with Trainer(Small()) as trainer, pytest.raises(InvalidInputError, match=r"optimizer's state does not fit this optimizer"):
         trainer.load_checkpoint(optimizer_of(trainer.model), path)
+
+
+def two_groups(model: torch.nn.Module) -> torch.optim.Optimizer:
+    """Weight decay for matrices alone, as jobs and `scripts/production_train.py` have it."""
+    weights, biases = [p for p in model.parameters() if p.ndim >= 2], [p for p in model.parameters() if p.ndim < 2]
+    groups = [{"params": weights, "weight_decay": 0.1}, {"params": biases, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=1e-3)
+
+
+def averages(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> dict[str, list[float]]:
+    """The optimizer's first moments of the parameters that were updated, whole, by name."""
+    found = dict[str, list[float]]()
+    for name, parameter in model.named_parameters():
+        if value := optimizer.state.get(parameter):
+            whole_value = value["exp_avg"].full_tensor() if isinstance(value["exp_avg"], DTensor) else value["exp_avg"]
+            found[name.removeprefix("module.")] = whole_value.flatten().tolist()
+    return found
+
+
+def moments(strategy: str, path: str) -> dict[str, list[float]]:
+    with Trainer(Small(), strategy=strategy) as trainer:
+        optimizer = two_groups(trainer.model)
+        trainer.load_checkpoint(optimizer, path)
+        assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+        return averages(optimizer, trainer.model)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_an_optimizer_over_all_parameters_fits_one_that_has_groups_of_them(strategy: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    model = build()
+    optimizer = torch.optim.AdamW(model.parameters())
+    inputs, targets = rows(0)
+    F.mse_loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    expected = averages(optimizer, model)
+    assert len(expected) > 2
+    for found in run_launched(moments, 2, strategy, str(path)):
+        assert found == expected
+
+
+def test_the_state_of_another_kind_of_optimizer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    model = build()
+    torch.save({"model": model.state_dict(), "optimizer": torch.optim.SGD(model.parameters(), lr=0.1).state_dict()}, path)
+    with (
+        Trainer(Small()) as trainer,
+        pytest.raises(InvalidInputError, match=r"does not fit this optimizer \(AdamW has no dampening, momentum"),
+    ):
+        trainer.load_checkpoint(two_groups(trainer.model), path)

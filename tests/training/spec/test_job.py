@@ -122,6 +122,10 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
             TENSOR | {"resources": {"nodes": 3}},
             "tensor=2 does not divide world size 3; use 2 or 4 ranks, or degrees whose product divides 3",
         ),
+        (
+            TENSOR | {"resources": {"nodes": 2, "min_nodes": 1}},
+            "min_nodes=1: tensor=2 does not divide world size 1; use 2 ranks, or degrees whose product divides 1; or leave min_nodes out",
+        ),
         (TENSOR | {"parallelism": {"tensor": 4}}, "heads=2 does not divide by tensor=4; this model can be cut into tensor=1 or 2"),
         (
             TENSOR | {"parallelism": {"context": 2, "strategy": "fsdp"}, "training": SHORT},

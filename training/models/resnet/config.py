@@ -47,6 +47,7 @@ class ResnetModel(Part):
             raise inconsistent(
                 "num_layers={layers} and depth={depth} are the same thing; give one of them", layers=layers, depth=given["depth"]
             )
+        check_layers(layers, str(given.get("form", CIFAR)))
         meant = IMAGENET_SHAPE if layers in STAGES and given.get("form") != CIFAR else {}
         return {**meant, **given, "depth": layers, "num_layers": None}
 
@@ -61,3 +62,19 @@ class ResnetModel(Part):
                 "depth={depth} is not 6n + 2; use {below} or {above}{also}", depth=self.depth, below=below, above=below + 6, also=also
             )
         return self
+
+
+def check_layers(layers: int, form: str) -> None:
+    """Refuse, by the name that was typed, a number of layers that neither form has, or that is not of the ImageNet form where that is asked for."""
+    if layers in STAGES:
+        return
+    if form == "imagenet":
+        raise inconsistent("num_layers={layers} has no ImageNet form; use 18, 34 or 50", layers=layers)
+    if (layers - 2) % 6:
+        below = max(8, (layers - 2) // 6 * 6 + 2)
+        raise inconsistent(
+            "num_layers={layers} is not known; use 18, 34 or 50, the ImageNet form, or 6n + 2, such as {below} or {above}, the form for CIFAR",
+            layers=layers,
+            below=below,
+            above=below + 6,
+        )
