@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -74,6 +75,16 @@ def test_ranks_outlive_their_agent_under_systemd_and_one_rank_out_of_memory_ends
     systemd.start()
     settings = systemd.unit.read_text().splitlines()
     assert [each for each in settings if each.startswith(("KillMode=", "OOMPolicy="))] == ["KillMode=process", "OOMPolicy=continue"]
+
+
+def test_the_unit_of_a_node_is_valid(systemd: UserSystemd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    systemd.start()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    done = subprocess.run([program, "--user", "verify", "--man=no", systemd.unit], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_node_that_is_ended_leaves_nothing_under_systemd(systemd: UserSystemd) -> None:
