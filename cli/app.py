@@ -6,7 +6,7 @@ import importlib
 from typing import Annotated, Any
 
 import typer
-from typer._click.exceptions import NoArgsIsHelpError, UsageError
+from typer._click.exceptions import NoArgsIsHelpError, NoSuchOption, UsageError
 from typer.core import TyperCommand
 
 from paceline.cli import exits
@@ -14,7 +14,7 @@ from paceline.cli.errors import UsageProblem
 from paceline.cli.help import CommandGroup, PlainCommand, PlainGroup, help_text
 from paceline.cli.output import Format, note, print_line
 from paceline.cli.session import tell
-from paceline.cli.usage_words import of_parser
+from paceline.cli.usage_words import near_options, of_parser
 
 #: Sections of the help, with their commands: where each is defined, and the beginning of its own help.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
@@ -160,6 +160,14 @@ def run(arguments: list[str]) -> int:
     except NoArgsIsHelpError as error:
         note(error.message)
     except UsageError as error:
+        if isinstance(error, NoSuchOption) and error.ctx is not None and error.option_name.startswith("--"):
+            error.possibilities = near_options(error.option_name, _long_options(error.ctx))
         hint = f"'{error.ctx.command_path} --help' lists arguments and options" if error.ctx else None
         tell(UsageProblem(of_parser(error.format_message()), hint), Format.JSON if "--json" in arguments else Format.TABLE)
     return exits.ExitCode.USAGE
+
+
+def _long_options(context: Any) -> list[str]:
+    """The long options of the command that was typed, in the order of its help."""
+    shown = [each for each in context.command.get_params(context) if not getattr(each, "hidden", False)]
+    return [word for each in shown for word in (*each.opts, *each.secondary_opts) if word.startswith("--")]

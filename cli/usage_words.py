@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 
@@ -22,6 +23,16 @@ def of_parser(message: str) -> str:
     for pattern, words in PARSER:
         message = re.sub(pattern, words, message)
     return message
+
+
+def near_options(typed: str, options: Iterable[str]) -> list[str]:
+    """Find the options that are meant by one that is not there: those that begin with it, else those that have it as a word or as the beginning of one,
+    else those that are spelled like it."""
+    known, word = list(options), typed.lstrip("-")
+    for near in ([each for each in known if each.startswith(typed)], [each for each in known if f"-{word}" in each]):
+        if near and word:
+            return near
+    return difflib.get_close_matches(typed, known)
 
 
 def as_options(message: str, parameters: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ the document is deflated. Roll-ups hold count, sum, minimum and maximum for each
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import sub
@@ -57,6 +57,8 @@ class ReadingBucket:
 
 #: By place and by the number of a bucket: time // its seconds.
 Buckets = dict[Place, dict[int, ReadingBucket]]
+#: By subject the counts and the sums of one metric, each along the same axis.
+SeriesColumns = dict[str, tuple[list[int], list[int]]]
 
 
 class _Document(msgspec.Struct, array_like=True):
@@ -67,6 +69,16 @@ class _Document(msgspec.Struct, array_like=True):
     columns: dict[str, dict[str, list[list[int]]]]
 
 
+class _PackedColumns(msgspec.Struct, array_like=True):
+    """A document whose columns are read when their metric is asked for."""
+
+    version: int
+    axis: list[int]
+    columns: dict[str, msgspec.Raw]
+
+
+_decode_axis = msgspec.msgpack.Decoder(_PackedColumns)
+_decode_columns = msgspec.msgpack.Decoder(dict[str, list[list[int]]])
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(_Document).decode
 
 
@@ -97,6 +109,39 @@ def unpack_record(data: bytes, wanted: Callable[[Place], bool] | None = None) ->
             present = [time for time, there in zip(times, mask, strict=True) if there] if mask else times
             for time, value in zip(present, accumulate(differences), strict=True):
                 yield time, place, value
+
+
+def record_columns(data: bytes, name: str, subjects: Container[str]) -> tuple[list[float], SeriesColumns]:
+    """The times of a packed record, and for each of these subjects whether a metric was read at each time, 1 or 0, and its value in steps. Nothing else of the
+    record is read. Raises ValueError where it is damaged."""
+    axis, columns = _columns_of_metric(data, name)
+    ones, found = [1] * len(axis), SeriesColumns()
+    for subject, (differences, mask) in columns.items():
+        if subject in subjects:
+            if len(differences) != (sum(mask) if mask else len(axis)) or len(mask) not in (0, len(axis)):
+                raise ValueError(f"{name} of {subject} has {len(differences)} values at {len(axis)} times")
+            found[subject] = (mask, _spread(differences, mask)) if mask else (ones, list(accumulate(differences)))
+    return [value * _TIME_STEP for value in axis], found
+
+
+def bucket_columns(data: bytes, name: str, subjects: Container[str]) -> tuple[list[int], SeriesColumns]:
+    """The numbers of the buckets of a packed row, and for each of these subjects the count and the sum of a metric in each bucket. Nothing else of the row is
+    read. Raises ValueError where it is damaged."""
+    axis, columns = _columns_of_metric(data, name)
+    found = SeriesColumns()
+    for subject, (differences, sums, _, _) in columns.items():
+        if subject in subjects:
+            counts = list(accumulate(differences))
+            if len(counts) != len(axis) or len(sums) != len(counts) - counts.count(0):
+                raise ValueError(f"{name} of {subject} has {len(sums)} sums of {len(counts)} counts in {len(axis)} buckets")
+            found[subject] = (counts, _spread(sums, counts))
+    return axis, found
+
+
+def _spread(differences: Sequence[int], there: Sequence[int]) -> list[int]:
+    """A column's values at the places that have one; 0 at others."""
+    values = accumulate(differences)
+    return [next(values) if each else 0 for each in there]
 
 
 def values_of(data: bytes, wanted: Callable[[Place], bool] | None = None) -> list[tuple[float, Place, int]] | None:
@@ -210,6 +255,16 @@ def _differences(values: Sequence[int]) -> list[int]:
 
 def _deflate(document: _Document) -> bytes:
     return zlib.compress(_encode(document), _LEVEL)
+
+
+def _columns_of_metric(data: bytes, name: str) -> tuple[list[int], dict[str, list[list[int]]]]:
+    """The axis of a document, and the columns of one metric by subject. Raises ValueError where they are damaged."""
+    try:
+        document = _decode_axis.decode(zlib.decompressobj().decompress(data, _MAX_BYTES))
+        packed = document.columns.get(name)
+        return list(accumulate(document.axis)), {} if packed is None else _decode_columns.decode(packed)
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise ValueError(f"packed readings are damaged: {error}") from error
 
 
 def _inflate(data: bytes) -> _Document:

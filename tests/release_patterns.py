@@ -18,6 +18,7 @@ PATTERNS = (
     "e2e/simulated_cluster/test_accessibility.py::test_nothing_is_found_on_any_surface[[]opened-*]",
     "e2e/simulated_cluster/test_accessibility.py::test_nothing_is_found_on_any_surface[[]pages-*]",
     "e2e/simulated_cluster/test_keyboard.py::test_everything_can_be_done_by_keyboard_alone",
+    "e2e/simulated_cluster/test_keyboard.py::test_a_job_whose_plan_changed_meanwhile_is_submitted_again",
     # notices, on real agents: one of them is always there
     "cluster/agent/test_notices.py::test_sigusr1_drains*",
     "cluster/agent/test_notices.py::test_what_has_not_gone*",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -37,6 +38,9 @@ FETCH_SECONDS = 120.0
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 8.0
 ARCHIVE, UNFINISHED = ".tar.zst", "unfinished-"
 
+#: Of a name that a file system does not take.
+_OF_NAMES = frozenset({errno.ENAMETOOLONG, errno.EILSEQ})
+
 _AS_IT_IS = {"Accept-Encoding": "identity"}  # it is compressed already
 
 log = logging.getLogger(__name__)
@@ -44,6 +48,10 @@ log = logging.getLogger(__name__)
 
 class CodeNotFetchedError(Exception):
     """The job's code could not be put on this node. The message says why."""
+
+
+class CodeRefusedError(CodeNotFetchedError):
+    """The job's code is such that it cannot be unpacked here: another try will not help."""
 
 
 class JobCode:
@@ -62,7 +70,8 @@ class JobCode:
                 log.warning("%s cannot be removed: %s", path, error)
 
     async def place(self, order: RankOrder) -> None:
-        """Put the code of the order's job into the job's folder, unless it is there. Raises CodeNotFetchedError."""
+        """Put the code of the order's job into the job's folder, unless it is there. Raises CodeNotFetchedError; CodeRefusedError where another
+        try will not help."""
         code = order.job_spec.environment.code
         if code is None:
             return
@@ -73,8 +82,21 @@ class JobCode:
             try:
                 await self._unpack(await self._archive(code.bundle), code.bundle, work)
             except (OSError, DamagedBundleError) as error:
+                what = f"the job's code ({code.bundle[:12]}) cannot be unpacked on this node"
+                if await self._is_to_blame(code.bundle, error):
+                    raise CodeRefusedError(f"{what}: {error}; change it, and submit the job anew") from error
                 self._archive_path(code.bundle).unlink(missing_ok=True)  # another try fetches it anew
-                raise CodeNotFetchedError(f"the job's code ({code.bundle[:12]}) cannot be unpacked on this node: {error}") from error
+                raise CodeNotFetchedError(f"{what}: {error}") from error
+
+    async def _is_to_blame(self, digest: str, error: OSError | DamagedBundleError) -> bool:
+        """Whether it is the code itself that cannot be unpacked, and not this node's disk or what is left there of the archive."""
+        if isinstance(error, OSError):
+            return error.errno in _OF_NAMES
+        try:
+            found, _ = await asyncio.to_thread(_digest_of_file, self._archive_path(digest))
+        except (OSError, DamagedBundleError):
+            return False
+        return found == digest
 
     async def _unpack(self, packed: IO[bytes], digest: str, work: Path) -> None:
         unfinished = self._unfinished()

@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from paceline.cluster.agent.account import find_account
-from paceline.cluster.agent.bundles import JobCode
+from paceline.cluster.agent.bundles import CodeRefusedError, JobCode
 from paceline.cluster.agent.confinement import rank_environment
 from paceline.cluster.agent.containers.engines import ContainerEngine
 from paceline.cluster.agent.containers.node_engines import NodeEngines
@@ -235,7 +235,7 @@ class NodeRanks:
             spawn = await launch.prepare(order, self.cards, local_slots, self._stores.choose, secrets, self._inherited)
             spawn = self._engines.contained(spawn)
             surroundings.remember(spawn)
-        except PackagesRefusedError as error:
+        except (PackagesRefusedError, CodeRefusedError) as error:
             return self._refuse(key, str(error), "invalid_input")
         except Exception as error:  # noqa: BLE001 - whatever keeps this rank from starting is told as its end
             return self._refuse(key, f"cannot start: {str(error) or type(error).__name__}")

@@ -14,8 +14,9 @@ from typing import IO, Any, NamedTuple
 
 import zstandard
 
-from paceline.bundles.errors import DamagedBundleError, UnpackableFileError
+from paceline.bundles.errors import DamagedBundleError, PathTooLongError, UnpackableFileError
 from paceline.bundles.listing import MOST_BYTES, MOST_FILES, BundleFile, FolderListing, leads_outside
+from paceline.bundles.paths import what_is_too_long
 
 #: The body of one request to the coordinator.
 CHUNK_BYTES = 1 << 20
@@ -31,8 +32,6 @@ _BLOCK = 1 << 20
 _STREAM = 32 << 10
 #: What zstd may keep in memory to read an archive; ours need 2 MiB.
 _MOST_WINDOW = 8 << 20
-#: Of a file or folder, on every file system of Linux.
-_MOST_NAME_BYTES = 255
 
 
 class PackedBundle(NamedTuple):
@@ -173,8 +172,6 @@ def _require_unpackable(plain: Any) -> None:
                     raise DamagedBundleError(f"{member.name!r} in it leads through a link")
                 if path in files or path in folders or not files.isdisjoint(path.parents):
                     raise DamagedBundleError(f"{member.name!r} in it has the place of another file or folder")
-                if any(len(os.fsencode(name)) > _MOST_NAME_BYTES for name in path.parts):
-                    raise DamagedBundleError(f"{member.name[:50]!r}... in it has a name of more than {_MOST_NAME_BYTES} bytes")
                 files.add(path)
                 folders.update(path.parents)
                 if member.issym():
@@ -242,13 +239,16 @@ def unpack_tar(plain: Any, into: Path) -> int:
 
 
 def _path_of(member: tarfile.TarInfo) -> PurePosixPath:
-    """The path of a file or link of an archive, below the folder. Raises DamagedBundleError for anything else, and for what would lead out of the folder."""
+    """The path of a file or link of an archive, below the folder. Raises DamagedBundleError for anything else, for what would lead out of the
+    folder, and for what no node can hold."""
     path = PurePosixPath(member.name)
     is_file_or_link = (member.isreg() and not member.issparse()) or member.issym()
     if path.is_absolute() or ".." in path.parts or not is_file_or_link:
         raise DamagedBundleError(f"{member.name!r} in it is no file or link below the folder")
     if member.issym() and leads_outside(member.name, member.linkname):
         raise DamagedBundleError(f"{member.name!r} in it is a link to {member.linkname!r}, outside of the folder")
+    if (what := what_is_too_long(str(path), member.linkname if member.issym() else None)) is not None:
+        raise PathTooLongError(what)
     return path
 
 

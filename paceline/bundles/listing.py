@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paceline.bundles.errors import BundleTooLargeError, NothingToPackError, UnpackableFileError
 from paceline.bundles.ignoring import Ignoring, is_never_code, rules_above
+from paceline.bundles.paths import what_is_too_long
 
 MOST_FILES = 20_000
 MOST_BYTES = 100 << 20
@@ -91,7 +92,10 @@ def _walk(folder: Path, above: Ignoring) -> Iterator[BundleFile | str]:
             name = f"{path}/" if is_folder else path
             if is_never_code(entry) or rules.leaves_out(name):
                 yield name
-            elif is_folder:
+                continue
+            if (what := what_is_too_long(path)) is not None:
+                raise UnpackableFileError(f"{what}; or {WAY_OUT}")
+            if is_folder:
                 waiting.append((name, rules))
             elif (file := _file(folder, path, entry)) is not None:
                 yield file

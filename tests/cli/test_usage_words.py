@@ -44,3 +44,23 @@ def test_the_options_name_of_a_refused_parameter_is_told(paceline: Paceline, coo
 )
 def test_parameters_read_as_options(message: str, words: str) -> None:
     assert as_options(message, ["rank", "sort", "first_step"]) == words
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [
+        (("up", "--slots", "2"), "--slots-per-agent"),
+        (("up", "--slot=2"), "--slots-per-agent"),
+        (("up", "--agent", "2"), "--agents"),
+        (("up", "--insecure"), "--insecure-public"),
+        (("submit", "job.yaml", "--dir", "."), "--workdir"),
+        (("logs", "gpt", "--ranks", "2"), "--rank"),
+    ],
+)
+def test_an_option_that_is_not_there_names_the_one_that_was_meant(stranger: Paceline, typed: tuple[str, ...], near: str) -> None:
+    """Of `up --slots` it was `--port, --ports, --tls`."""
+    assert stranger(*typed).stderr.splitlines()[0].endswith(f"(Possible options: {near})")
+
+
+def test_nothing_is_named_where_nothing_is_near(stranger: Paceline) -> None:
+    assert stranger("up", "--xyzzy").stderr.startswith("error: No such option: --xyzzy\n")

@@ -10,12 +10,14 @@ from paceline.monitoring import packed
 from paceline.monitoring.packed import (
     Place,
     ReadingBucket,
+    bucket_columns,
     buckets_of,
     coarser,
     columns_of,
     merge,
     pack_buckets,
     pack_record,
+    record_columns,
     roll_up,
     unpack_buckets,
     unpack_record,
@@ -77,7 +79,40 @@ def test_series_of_other_times_keep_their_own_buckets() -> None:
     assert unpack_buckets(pack_buckets(buckets)) == buckets
 
 
+def test_one_metric_is_read_alone_with_its_holes() -> None:
+    holed = ReadingRecord(
+        seq=1,
+        times=[START, START + 1, START + 2],
+        columns={
+            "gpu:0": {"power_watts": [350.0, None, 360.5]},
+            "gpu:1": {"power_watts": [1.0, 2.0, 3.0]},
+            "host": {"cpu_percent": [5.0] * 3},
+        },
+    )
+    times, read = record_columns(pack_record(holed), "power_watts", {"gpu:0", "gpu:7"})
+    assert (times, read) == ([START, START + 1, START + 2], {"gpu:0": ([1, 0, 1], [3500, 0, 3605])})
+    assert record_columns(pack_record(holed), "power_watts", {"gpu:1"})[1] == {"gpu:1": ([1, 1, 1], [10, 20, 30])}
+    assert record_columns(pack_record(holed), "load_1m", {"host"})[1] == {}
+    buckets = {POWER: {7: ReadingBucket(2, 30, 10, 20)}, Place("gpu:1", "power_watts"): {8: ReadingBucket(1, 5, 5, 5)}}
+    assert bucket_columns(pack_buckets(buckets), "power_watts", {"gpu:0"}) == ([7, 8], {"gpu:0": ([2, 0], [30, 0])})
+
+
+def test_columns_that_do_not_fit_their_axis_are_damage() -> None:
+    def document(axis: list[int], *columns: list[int]) -> bytes:
+        return packed._deflate(packed._Document(1, axis, {"power_watts": {"gpu:0": list(columns)}}))
+
+    for data in (document([1, 1], [5], []), document([1, 1], [5, 1], [1]), document([1, 1], [5, 1], [1, 0])):
+        with pytest.raises(ValueError, match="power_watts of gpu:0"):
+            record_columns(data, "power_watts", {"gpu:0"})
+    for data in (document([1, 1], [2], [5], [5], [5]), document([1, 1], [2, 0], [5], [5], [5])):
+        with pytest.raises(ValueError, match="power_watts of gpu:0"):
+            bucket_columns(data, "power_watts", {"gpu:0"})
+
+
 def test_damage_is_told() -> None:
+    for read in (record_columns, bucket_columns):
+        with pytest.raises(ValueError, match="damaged"):
+            read(b"no readings", "power_watts", {"gpu:0"})
     with pytest.raises(ValueError, match="damaged"):
         unpack_buckets(pack_buckets({})[:-3] + b"???")
     with pytest.raises(ValueError, match="damaged"):

@@ -18,7 +18,7 @@ from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.bundles import Bundle, BundleChanges, BundleOffer
 from paceline.bundles.archive import CHUNK_BYTES, verify
 from paceline.bundles.changes import difference, fingerprints
-from paceline.bundles.errors import DamagedBundleError
+from paceline.bundles.errors import DamagedBundleError, PathTooLongError
 from paceline.db.models.bundles import BundleRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import bundles as rows
@@ -144,11 +144,13 @@ async def _complete(services: Services, row: BundleRow) -> None:
         packed.seek(0)
         try:
             unpacked_bytes, damage = await asyncio.to_thread(verify, packed, row.digest), None
+        except PathTooLongError as error:
+            unpacked_bytes, damage = 0, f"no node could unpack the bundle {row.digest}: {error}"
         except DamagedBundleError as error:
-            unpacked_bytes, damage = 0, str(error)
+            unpacked_bytes, damage = 0, f"what arrived is not the bundle {row.digest}: {error}; send it again"
     if damage is not None:
         await remove(services, row.digest)
-        raise ProblemError("invalid_request", f"what arrived is not the bundle {row.digest}: {damage}; send it again")
+        raise ProblemError("invalid_request", damage)
     await services.metrics.make_durable()
     async with services.write(request=True) as session:
         stored = await rows.get_locked(session, row.digest)

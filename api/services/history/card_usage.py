@@ -11,12 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.schemas.readings import CardUse, JobUsage
 from paceline.api.services.history.card_holdings import CardHolding, holding_of, joined
 from paceline.api.services.history.slot_hours import are_ranks_kept, slot_hours
-from paceline.api.services.nodes.node_metrics import TimeSpan, read_buckets
+from paceline.api.services.nodes.node_metrics import TimeSpan
+from paceline.api.services.nodes.reading_totals import Held, ReadingTotal, read_totals
 from paceline.cluster.history.node_readings import KeepReadings, Resolution, resolution
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import trial_slots
-from paceline.monitoring.packed import Buckets, Place, ReadingBucket
 from paceline.monitoring.readings import CARD_METRICS, card
 
 #: A rank that has just taken its card: the first reading of it is still on the way.
@@ -62,7 +62,7 @@ async def energy_of_jobs(
     return found
 
 
-def _total_energy(holdings: Sequence[CardHolding], power: Mapping[CardHolding, ReadingBucket]) -> float | None:
+def _total_energy(holdings: Sequence[CardHolding], power: Mapping[CardHolding, ReadingTotal]) -> float | None:
     """The energy of all; None where the power of one was never read: a sum without it would look like the whole. One that has just begun has
     no part in it yet."""
     told = [_energy(each, power.get(each)) for each in holdings if each.seconds > (FRESH_SECONDS if each.now and each not in power else 0)]
@@ -70,31 +70,29 @@ def _total_energy(holdings: Sequence[CardHolding], power: Mapping[CardHolding, R
     return sum(known) if told and len(known) == len(told) else None
 
 
-def _energy(holding: CardHolding, power: ReadingBucket | None) -> float | None:
+def _energy(holding: CardHolding, power: ReadingTotal | None) -> float | None:
     return None if power is None else power.sum / power.count * CARD_METRICS[POWER].step * holding.seconds
 
 
 async def _readings(
     points: AsyncSession, holdings: Sequence[CardHolding], name: str, now: datetime, keep: KeepReadings, most: int = MOST_BUCKETS
-) -> dict[CardHolding, ReadingBucket]:
+) -> dict[CardHolding, ReadingTotal]:
     """All readings of one metric while each card was held."""
-    found: dict[CardHolding, ReadingBucket] = {}
+    found: dict[CardHolding, ReadingTotal] = {}
     for node_id, held in _by_node(holdings).items():
         span = TimeSpan(min(each.span.first for each in held), max(each.span.last for each in held))
         at = resolution(span.first, span.last, most, now.timestamp(), keep)
-        buckets = await read_buckets(points, node_id, span, at, lambda place: place.name == name)
-        found |= _of_holdings(buckets, held, name, at.seconds)
+        found |= await _totals(points, node_id, at, name, held, span)
     return found
 
 
-async def recent(points: AsyncSession, holdings: Sequence[CardHolding], now: datetime) -> dict[CardHolding, ReadingBucket]:
+async def recent(points: AsyncSession, holdings: Sequence[CardHolding], now: datetime) -> dict[CardHolding, ReadingTotal]:
     """The utilization of the last minutes, by the second."""
     last = now.timestamp()
-    found: dict[CardHolding, ReadingBucket] = {}
+    found: dict[CardHolding, ReadingTotal] = {}
     for node_id, held in _by_node(holdings).items():
         span = TimeSpan(max(last - IDLE_SECONDS, min(each.span.first for each in held)), last)
-        buckets = await read_buckets(points, node_id, span, Resolution(1, 1), lambda place: place.name == UTILIZATION)
-        found |= _of_holdings(buckets, held, UTILIZATION, 1)
+        found |= await _totals(points, node_id, Resolution(1, 1), UTILIZATION, held, span)
     return found
 
 
@@ -106,17 +104,16 @@ def _by_node(holdings: Sequence[CardHolding]) -> dict[str, list[CardHolding]]:
     return nodes
 
 
-def _of_holdings(buckets: Buckets, holdings: Sequence[CardHolding], name: str, seconds: int) -> Mapping[CardHolding, ReadingBucket]:
-    found: dict[CardHolding, ReadingBucket] = {}
-    for holding in holdings:
-        assert holding.card is not None, "a CPU slot has no card"
-        for number, each in buckets.get(Place(card(holding.card), name), {}).items():
-            if holding.span.first // seconds <= number <= holding.span.last // seconds:
-                found.setdefault(holding, ReadingBucket(0, 0, each.minimum, each.maximum)).merge(each)
-    return found
+async def _totals(
+    points: AsyncSession, node_id: str, at: Resolution, name: str, holdings: Sequence[CardHolding], span: TimeSpan
+) -> dict[CardHolding, ReadingTotal]:
+    """The readings of one metric while each card of a node was held; absent where there are none."""
+    held = [Held(card(each.card), each.span) for each in holdings if each.card is not None]  # `_by_node` has no others
+    totals = await read_totals(points, node_id, at, name, held, span)
+    return {holding: total for holding, total in zip(holdings, totals, strict=True) if total.count}
 
 
-def use_of(holding: CardHolding, power: ReadingBucket | None, used: ReadingBucket | None) -> CardUse:
+def use_of(holding: CardHolding, power: ReadingTotal | None, used: ReadingTotal | None) -> CardUse:
     percent = None if used is None else used.sum / used.count * CARD_METRICS[UTILIZATION].step
     is_known = holding.seconds >= IDLE_SECONDS and used is not None and used.count >= LEAST_READINGS
     return CardUse(

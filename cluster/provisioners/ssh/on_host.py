@@ -136,15 +136,22 @@ def start(order: Order) -> Order:
             return {"state": "there"}
         write(folder / "order.json", order)
         (folder / "run.py").write_text(order["program"])
-        command = [sys.executable, str(folder / "run.py"), str(folder)]
+        command, log = [sys.executable, str(folder / "run.py"), str(folder)], private_log(folder / "agent.log")
         how = "systemd" if start_by_systemd(order, command) else "setsid"
         if how == "setsid":
-            with open(str(folder / "agent.log"), "ab") as log:
-                child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True)
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True)
             status = {"phase": "pending", "reason": "starting", "pid": child.pid, "started": started_at(child.pid), "key": order["key"]}
             write(folder / "status.json", status)
+        os.close(log)
         write(folder / "how.json", {"how": how})
     return {"state": "started", "how": how}
+
+
+def private_log(path: Path) -> int:
+    """Open a log at its end, readable by its owner alone: it may carry what jobs print. systemd appends to one that is there, and leaves its mode."""
+    descriptor = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def unit_of(name: str) -> str:
@@ -255,8 +262,11 @@ def stop(place: Path, name: str) -> None:
         user_systemd("daemon-reload")
     log = place / "agent.log"
     if log.exists():  # of a node that failed to start, somebody will want to read it
-        (place.parent.parent / "logs").mkdir(exist_ok=True)
-        os.replace(str(log), str(place.parent.parent / "logs" / f"{name}.log"))
+        os.close(private_log(log))
+        logs = place.parent.parent / "logs"
+        logs.mkdir(exist_ok=True)
+        os.chmod(str(logs), 0o700)
+        os.replace(str(log), str(logs / f"{name}.log"))
     shutil.rmtree(str(place), ignore_errors=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 from collections.abc import AsyncIterator, Callable
@@ -15,12 +16,13 @@ import pytest
 from paceline.bundles.archive import pack, unpack
 from paceline.bundles.listing import list_files
 from paceline.cluster.agent import bundles
-from paceline.cluster.agent.bundles import CodeNotFetchedError, JobCode
+from paceline.cluster.agent.bundles import CodeNotFetchedError, CodeRefusedError, JobCode
 from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.training.link import RankOrder
 from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import world
+from tests.paceline.bundles.test_archive import crafted, entry
 from tests.paceline.bundles.test_listing import make
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -155,6 +157,37 @@ async def test_an_archive_that_the_disk_has_changed_is_fetched_anew(node: Node, 
     await node.code.place(node.order(digest, "second"))
     assert (node.work("second") / "train.py").exists()
     assert len(node.asked) == 2
+
+
+@pytest.mark.parametrize("name", ["folder/" * 450 + "x.py", "n" * 256, "train.py/below"], ids=["path", "name", "place"])
+async def test_code_that_cannot_be_unpacked_is_refused_for_good(node: Node, name: str) -> None:
+    """A job was started three times more, each time in vain."""
+    digest, data = crafted((entry("train.py"), b"x"), (entry(name), b"y"))
+    node.archives[digest] = data.getvalue()
+    with pytest.raises(CodeRefusedError, match=r"cannot be unpacked on this node: .*; change it, and submit the job anew"):
+        await node.code.place(node.order(digest))
+    assert (node.kept(), node.work().exists()) == ([f"{digest}.tar.zst"], False)
+
+
+async def test_code_whose_names_are_too_long_below_this_nodes_folder_is_refused_for_good(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+
+    monkeypatch.setattr(bundles, "unpack", fail)
+    with pytest.raises(CodeRefusedError, match="File name too long"):
+        await node.code.place(node.order(node.bundle(tmp_path / "code", **{"train.py": "x"})))
+
+
+async def test_a_full_disk_is_no_fault_of_the_code(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(bundles, "unpack", fail)
+    with pytest.raises(CodeNotFetchedError, match="No space left") as told:
+        await node.code.place(node.order(node.bundle(tmp_path / "code", **{"train.py": "x"})))
+    assert not isinstance(told.value, CodeRefusedError)
 
 
 async def test_what_an_earlier_agent_did_not_finish_is_cleared(node: Node, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,17 +24,19 @@ from paceline.training.link import RankOrder
 from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import training_job, world
+from tests.paceline.bundles.test_archive import crafted, entry
 from tests.waiting import until
 
 
-def one_rank(tmp_path: Path) -> tuple[NodeRanks, RankKey]:
+def one_rank(tmp_path: Path, spec: dict[str, Any] | None = None) -> tuple[NodeRanks, RankKey]:
     """(the ranks of a node, the key of the only one, which is being prepared)."""
     folder = AgentFolder(tmp_path)
     folder.create()
     settings = read_settings(["--server", "http://127.0.0.1:9", "--data", str(tmp_path)])
     offer = NodeOffer((), slots=1, locks=CardLocks(tmp_path), sampler=None, gpu_error="no GPU", hides_cards=False)
     ranks = NodeRanks(settings, folder, offer, httpx.AsyncClient(), Isolation(), lambda slot: None, lambda: None)
-    order = RankOrder(spec=StoredSpec(training_job()), world=world("job"), folder=str(tmp_path / "rank"), agent_socket="/socket")
+    place = RankFolder(tmp_path, "job", 1, 0).path
+    order = RankOrder(spec=StoredSpec(spec or training_job()), world=world("job"), folder=str(place), agent_socket="/socket")
     return ranks, ranks._table.add(order).key
 
 
@@ -79,3 +82,15 @@ async def test_an_idle_agent_sweeps_now_and_then(tmp_path: Path, monkeypatch: py
     await until(lambda: not old.path.exists(), "the removal of what is old")
     sweeping.cancel()
     await asyncio.wait([sweeping])
+
+
+async def test_code_that_cannot_be_unpacked_ends_the_job_for_good(tmp_path: Path) -> None:
+    """The job was started three times more, each time in vain."""
+    digest, archive = crafted((entry("folder/" * 450 + "train.py"), b"x"))
+    ranks, key = one_rank(tmp_path, {"name": "job", "script": {"path": "train.py"}, "environment": {"code": {"bundle": digest}}})
+    (tmp_path / "bundles").mkdir()
+    (tmp_path / "bundles" / f"{digest}.tar.zst").write_bytes(archive.getvalue())
+    await ranks._launch(ranks.ranks[key].order, (0,))
+    failure = ranks.ranks[key].observed(0.0).failure
+    assert failure is not None
+    assert (failure.kind, "a path in a bundle may have 3,072" in failure.message) == ("invalid_input", True), failure

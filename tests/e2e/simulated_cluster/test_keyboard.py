@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Error, expect
+from playwright.sync_api import Browser, Error, Route, expect
 
 from tests.e2e.simulated_cluster import keyboard, keyboard_tasks
 from tests.e2e.simulated_cluster.keyboard import DRAWN_MS, Hands, KeyboardWorld
@@ -37,6 +38,23 @@ def test_no_task_has_a_mouse_or_puts_the_focus_somewhere() -> None:
         assert not re.search(r"\.(click|dblclick|focus|mouse|hover|tap|check|fill|set_checked|select_option|dispatch_event)\b", source), (
             module
         )
+
+
+def test_a_job_whose_plan_changed_meanwhile_is_submitted_again(world: KeyboardWorld) -> None:
+    """A fault of the simulated cluster between the plan and the submit, which comes now and then: here it comes twice."""
+    page, told = world.hands.page, list[str]()
+
+    def change_twice(route: Route) -> None:
+        if route.request.method != "POST" or len(told) == 2:
+            return route.continue_()
+        told.append(route.request.url)
+        problem = {"status": 409, "title": "The plan would be another by now", "detail": "", "code": "plan_changed", "request_id": "x"}
+        return route.fulfill(status=409, content_type="application/problem+json", body=json.dumps(problem))
+
+    page.route(keyboard_tasks.JOBS, change_twice)
+    TASKS["change a number of a job before it is submitted"](world)
+    page.unroute(keyboard_tasks.JOBS)
+    assert len(told) == 2
 
 
 def test_everything_can_be_done_by_keyboard_alone(world: KeyboardWorld) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from paceline.bundles import listing
 from paceline.bundles.errors import BundleError, BundleTooLargeError, NothingToPackError, UnpackableFileError
+from paceline.bundles.ignoring import ENVIRONMENT_MARK, NEVER
 from paceline.bundles.listing import list_files
 
 
@@ -217,3 +218,23 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(BundleError, match="private cannot be read: Permission denied"):
         list_files(tmp_path)
+
+
+def test_a_path_that_no_node_can_hold_is_named_before_anything_is_sent(tmp_path: Path) -> None:
+    """It was refused on the node, after three restarts."""
+    deep = tmp_path.joinpath(*["d" * 240] * 13)
+    deep.mkdir(parents=True)
+    make(tmp_path, **{"train.py": "x"})
+    with pytest.raises(
+        UnpackableFileError, match=r"has 3,132 bytes; a path in a bundle may have 3,072: shorten .*, or nest fewer; or leave out"
+    ):
+        list_files(tmp_path)
+    make(tmp_path, **{".pacelineignore": "d*/"})
+    assert paths(tmp_path) == [".pacelineignore", "train.py"]
+
+
+def test_the_page_says_what_is_never_sent() -> None:
+    """It named `.git` and not `.hg` and `.svn`: whoever needs one of them in a job learned it from the job."""
+    page = Path(__file__).parents[3].joinpath("docs", "code.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("- Never sent"))
+    assert {name for name in (*NEVER, "*.pyc", ENVIRONMENT_MARK) if f"`{name}`" not in line} == set()

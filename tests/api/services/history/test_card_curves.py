@@ -19,6 +19,7 @@ from paceline.api.services.history.card_curves import within
 from paceline.api.services.history.card_holdings import CardHolding
 from paceline.api.services.history.card_usage import IDLE_SECONDS, use_of
 from paceline.api.services.nodes.node_metrics import TimeSpan
+from paceline.api.services.nodes.reading_totals import ReadingTotal
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
@@ -57,7 +58,7 @@ def test_a_short_step_shows_the_reading_of_its_second_and_a_hole_stays_one() -> 
 def test_a_card_is_idle_after_five_minutes_of_rest_and_not_while_its_job_begins(held: int, readings: int, used: float, idle: bool) -> None:
     holding = CardHolding(0, 1, "n", "node-a", 0, 3, TimeSpan(1000.0, 1000.0 + held), now=True)
     units = round(used / CARD_METRICS["utilization_percent"].step)
-    found = use_of(holding, None, ReadingBucket(readings, readings * units, units, units))
+    found = use_of(holding, None, ReadingTotal(readings, readings * units))
     assert (found.idle, found.utilization_percent) == (idle, used)
 
 
@@ -172,6 +173,20 @@ async def test_the_energy_of_a_job_that_has_just_been_restarted_is_still_told(
     async with services.write() as session:
         (await session.get_one(GenerationRow, (job.id, 2))).started_at = now - timedelta(seconds=40)
     assert (await client.get(path)).json()["energy_joules"] is None, "a reading should have come by now"
+
+
+async def test_the_usage_of_a_job_makes_no_bucket_for_each_second(
+    client: httpx.AsyncClient, job: JobRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a job of 128 ranks took seconds."""
+
+    def fail(*arguments: Any) -> None:
+        raise AssertionError("a bucket was made")
+
+    for name in ("add", "merge", "of"):
+        monkeypatch.setattr(ReadingBucket, name, fail)
+    cards = (await client.get(f"/api/v1/training/jobs/{job.id}/usage")).json()["cards"]
+    assert [card["utilization_percent"] for card in cards] == [90.0, 0.0]
 
 
 async def test_the_usage_of_an_ended_job_does_not_shrink_when_ranks_of_earlier_generations_go(

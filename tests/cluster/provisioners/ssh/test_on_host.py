@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -76,6 +77,16 @@ def test_ranks_outlive_their_agent_under_systemd_and_one_rank_out_of_memory_ends
     assert [each for each in settings if each.startswith(("KillMode=", "OOMPolicy="))] == ["KillMode=process", "OOMPolicy=continue"]
 
 
+def test_the_unit_of_a_node_is_valid(systemd: UserSystemd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    systemd.start()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    done = subprocess.run([program, "--user", "verify", "--man=no", systemd.unit], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_node_that_is_ended_leaves_nothing_under_systemd(systemd: UserSystemd) -> None:
     folder = systemd.start()
     with subprocess.Popen(["sleep", "60"]) as spawner:  # its agent has died, and left it
@@ -107,3 +118,23 @@ def test_a_node_of_another_coordinator_is_neither_taken_over_nor_ended(tmp_path:
     assert on_host.prepare(theirs) == taken, "its checkpoints are still there"
     assert on_host.prepare(ours | {"launch": "c"}) == {"state": "ready"}
     assert (folder / "order.json").exists()
+
+
+@pytest.mark.parametrize("how", ["systemd", "setsid"])
+def test_nobody_else_reads_the_log_of_a_node_that_has_ended(systemd: UserSystemd, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """It may carry what a job prints, and every account of the machine could read it."""
+    agents, popen = list[subprocess.Popen[bytes]](), subprocess.Popen
+    if how == "setsid":
+        monkeypatch.setattr(on_host, "start_by_systemd", lambda order, command: False)
+        monkeypatch.setattr(subprocess, "Popen", lambda *words, **options: agents.append(popen(*words, **options)) or agents[-1])
+    order = {"folder": "~/.paceline", "name": "lab-gpu1", "program": "print('started')", "key": "k"}
+    assert on_host.start(order)["how"] == how
+    folder, kept = on_host.node_folder(order), systemd.home / ".paceline/logs"
+    log = folder / "agent.log"
+    assert [agent.wait(30) for agent in agents] == [0] * (how == "setsid")
+    assert log.stat().st_mode & 0o777 == 0o600, "before anything is written: systemd appends to what is there"
+    log.chmod(0o644)  # of a node that an earlier version has started
+    kept.mkdir(mode=0o755)
+    systemd.left.write_text("1000000000")
+    on_host.stop(folder, "lab-gpu1")
+    assert [each.stat().st_mode & 0o777 for each in (kept, kept / "lab-gpu1.log")] == [0o700, 0o600]
