@@ -1,6 +1,7 @@
 # syntax=docker/dockerfile:1
 # Two images of one Paceline:
 #   docker build --target coordinator -t paceline-coordinator .
+#   docker build --target coordinator --build-arg COORDINATOR_EXTRAS=experiments -t paceline-coordinator:figures .              # reports with figures
 #   docker build --target agent -t paceline-agent .                                                             # CPU
 #   docker build --target agent --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 -t paceline-agent:cuda .
 # Both run as user 10001 and write to /var/lib/paceline and /tmp only: their root may be read-only.
@@ -46,10 +47,12 @@ COPY --from=dashboard /src/dashboard/dist dashboard/dist
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM build AS build-coordinator
-RUN pip install --constraint constraints.txt "$(echo /wheels/paceline-*.whl)[postgres,redis,oidc,experiments,ssh]" \
+# `search` is Optuna; `experiments` is matplotlib too, which draws the figures of reports. Tests are 20 MB of the packages, debug symbols 55 MB.
+ARG COORDINATOR_EXTRAS=search
+RUN pip install --no-compile --constraint constraints.txt "$(echo /wheels/paceline-*.whl)[postgres,redis,oidc,ssh,${COORDINATOR_EXTRAS}]" \
     && pip uninstall -y setuptools pip \
-    && find /opt/paceline -type d -name tests -prune -exec rm -r {} + \
-    && find /opt/paceline -name "*.so" ! -path "*.libs/*" -exec strip --strip-unneeded {} + # tests are 20 MB of the packages, debug symbols 55 MB
+    && find /opt/paceline -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -r {} + \
+    && find /opt/paceline -name "*.so" ! -path "*.libs/*" -exec strip --strip-unneeded {} +
 
 FROM build AS build-agent
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -57,8 +60,26 @@ ARG EXTRAS=hf
 RUN pip install --index-url "${TORCH_INDEX}" torch==2.13.0 \
     && pip install --constraint constraints.txt "$(echo /wheels/paceline-*.whl)[worker,${EXTRAS}]" tensorboard==2.21.0
 
-FROM python AS coordinator
+# Debian without what installs packages, boots machines and keeps accounts; dpkg stays, by which scanners see what is there. Bytecode of what is imported.
+FROM python AS lean-coordinator
+RUN purge() { dpkg --purge --force-depends --force-remove-essential --force-remove-protected "$@"; } \
+    && purge apt libapt-pkg6.0 adduser debian-archive-keyring gpgv openssl \
+      libgcrypt20 libgnutls30 libgpg-error0 libhogweed6 libidn2-0 liblz4-1 libnettle8 libp11-kit0 libseccomp2 libtasn1-6 libunistring2 libxxhash0 \
+      bsdutils e2fsprogs libext2fs2 libss2 logsave mount sysvinit-utils util-linux util-linux-extra \
+      login passwd libsemanage2 libsemanage-common libsepol2 libsystemd0 libudev1 \
+    && purge debconf diffutils init-system-helpers perl-base \
+    && rm -rf /usr/lib/*/gconv /var/cache/debconf /var/lib/apt /var/log/apt \
+    && find /usr/lib -type d -name __pycache__ -prune -exec rm -r {} +
 COPY --from=build-coordinator /opt/paceline /opt/paceline
+COPY scripts/images/bytecode.py /opt/paceline/share/
+RUN env --unset=PYTHONDONTWRITEBYTECODE python /opt/paceline/share/bytecode.py
+
+# From scratch, since what a layer takes away is still in the one below.
+FROM scratch AS coordinator
+# hadolint ignore=DL3067
+COPY --from=lean-coordinator / /
+ENV LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/paceline/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/var/lib/paceline PACELINE_DATA=/var/lib/paceline
 ENV PACELINE_PRINT_LOGIN_LINK=false
 USER 10001:10001
 WORKDIR /var/lib/paceline

@@ -183,7 +183,7 @@ CATALOGUE: Mapping[str, ProblemKind] = {
     "not_analyzed": ProblemKind(409, "The experiment has not been analyzed", "Analyze it, once trials have ended."),
     "nothing_to_show": ProblemKind(409, "There is nothing to show in it yet", "Wait until trials have ended."),
     "figures_unavailable": ProblemKind(
-        501, "This coordinator cannot draw figures", "Install the package that the detail names on the coordinator."
+        501, "This coordinator cannot draw figures", "Install the package that the detail names on the coordinator, or export a table."
     ),
     # nodes and checkpoints
     "node_state": ProblemKind(

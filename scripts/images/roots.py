@@ -1,6 +1,6 @@
 """The stages of a Dockerfile as folders: each RUN in a chroot of a Debian root. For root on Linux, with debootstrap and util-linux.
 
-The base images have stand-ins: `debian:*` is what debootstrap makes, and `node:*` is that with this machine's Node in it. A build reaches the network as
+The base images have stand-ins: `debian:*` is what debootstrap makes, and `node:*` is that with this machine's Node in it; `scratch` is empty. A build reaches the network as
 this machine does: its proxies, its name servers and its certificate authorities hold for each RUN, and are in no root.
 """
 
@@ -88,17 +88,19 @@ class ImageBuilder:
         target = inside(root, os.path.join(root.directory, copy.target))
         for source in copy.sources:
             if copy.stage is not None:
-                copy_into(inside(self.build(copy.stage), source), target, is_folder=copy.target.endswith("/"))
+                copy_from_stage(inside(self.build(copy.stage), source), target, is_folder=copy.target.endswith("/"))
             else:
                 copy_context(self.context, source, target, is_folder=copy.target.endswith("/"))
 
     def _base_image(self, image: str) -> Root:
         name = image.partition(":")[0]
-        if name not in ("debian", "node"):
+        if name not in ("debian", "node", "scratch"):
             raise ValueError(f"{image}: there is no stand-in for this image")
         if image not in self._built:
             root = self._built[image] = Root(self.folder / f"image-{name}")
-            if name == "debian":
+            if name == "scratch":
+                root.folder.mkdir()
+            elif name == "debian":
                 suite = image.partition(":")[2].partition("-")[0]
                 subprocess.run(["debootstrap", "--variant=minbase", suite, root.folder, MIRROR], check=True, stdout=subprocess.DEVNULL)
                 keep_no_packages(root)
@@ -111,7 +113,7 @@ class ImageBuilder:
 def keep_no_packages(root: Root) -> None:
     """Let apt keep nothing that it has read or installed, as in Debian's images."""
     (root.folder / "etc/apt/apt.conf.d/keep-nothing").write_text(
-        'Dir::Cache::pkgcache ""; Dir::Cache::srcpkgcache ""; Binary::apt::APT::Keep-Downloaded-Packages "false";\n'
+        'Dir::Cache::pkgcache ""; Dir::Cache::srcpkgcache ""; APT::Keep-Downloaded-Packages "false"; Binary::apt::APT::Keep-Downloaded-Packages "false";\n'
     )
     run_in(root, ["/bin/sh", "-c", "apt-get clean && rm -rf /var/cache/apt/*.bin /var/lib/apt/lists/*"], {})
 
@@ -130,6 +132,13 @@ def inside(root: Root, path: str) -> Path:
 
 def copy_root(source: Path, target: Path) -> None:
     subprocess.run(["cp", "--archive", "--reflink=auto", source, target], check=True)
+
+
+def copy_from_stage(source: Path, target: Path, *, is_folder: bool) -> None:
+    """Copy a file, or what is in a folder, as COPY does from another stage: owners stay."""
+    within = target if source.is_dir() or is_folder else target.parent
+    within.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cp", "--archive", f"{source}/." if source.is_dir() else source, target], check=True)
 
 
 def copy_into(source: Path, target: Path, *, is_folder: bool) -> None:

@@ -25,7 +25,8 @@ from paceline.cli.commands.worker import worker
 from paceline.cluster.provisioners.settings import PoolSpec
 from paceline.cluster.provisioners.slurm_settings import SlurmSettings
 from paceline.tls.authority import RENEW_BEFORE
-from scripts.images.dockerfile import copy_of, parse
+from scripts.images.dockerfile import assignments_of, copy_of, parse
+from scripts.images.roots import PATH
 from tests.test_light_install import needed_by
 
 ROOT = Path(__file__).parents[2]
@@ -96,15 +97,32 @@ def test_the_dashboards_build_takes_the_documentation_along() -> None:
     assert words[-1] == "RUN"
     made = [each.rest for each in found["documentation"].instructions if each.word == "RUN"]
     assert f"python -m scripts.docs_site --into {taken.sources[0]}" in made[-1]
-    for target in ("coordinator", "agent"):
-        assert not {copy_of(each).stage for each in found[target].instructions if each.word == "COPY"} - {f"build-{target}"}
+    for target in ("lean-coordinator", "agent"):
+        stages = {copy_of(each).stage for each in found[target].instructions if each.word == "COPY"} - {None}
+        assert stages == {f"build-{target.removeprefix('lean-')}"}
+    assert [copy_of(each).stage for each in found["coordinator"].instructions if each.word == "COPY"] == ["lean-coordinator"]
 
 
 def test_the_coordinators_image_has_what_it_cannot_install() -> None:
-    """It has no pip: reports as HTML, every `search` and every launch of a host with SSH ended with "pip install"."""
-    installed = re.search(r"paceline-\*\.whl\)\[([a-z,]+)\]", (ROOT / "Dockerfile").read_text())
+    """It has no pip: every `search` and every launch of a host with SSH ended with "pip install". What draws figures is one argument away."""
+    text = (ROOT / "Dockerfile").read_text()
+    installed = re.search(r"paceline-\*\.whl\)\[([a-z,]+),\$\{COORDINATOR_EXTRAS\}\]", text)
     assert installed is not None
-    assert {"experiments", "oidc", "postgres", "redis", "ssh"} <= set(installed[1].split(","))
+    assert set(installed[1].split(",")) == {"oidc", "postgres", "redis", "ssh"}
+    assert re.findall(r"^ARG COORDINATOR_EXTRAS=(\S+)$", text, re.MULTILINE) == ["search"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras["search"]) < set(extras["experiments"])
+
+
+def test_an_image_from_scratch_has_the_environment_of_what_it_copies() -> None:
+    found = parse((ROOT / "Dockerfile").read_text()).stages
+    below, above = (
+        {name for each in found[stage].instructions if each.word == "ENV" for name in assignments_of(each, {"PATH": PATH})}
+        for stage in ("python", "coordinator")
+    )
+    assert below - above == {"PIP_NO_CACHE_DIR", "PIP_DISABLE_PIP_VERSION_CHECK"}
+    path = next(assignments_of(each, {})["PATH"] for each in found["coordinator"].instructions if "PATH=" in each.rest)
+    assert path == f"/opt/paceline/bin:{PATH}"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/second_machine.md", "docs/deploy/systemd.md"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.api.services.experiments.report.facts_line import facts_line, kept_apart, method
 from paceline.api.services.experiments.report.figures.catalog import all_figures
-from paceline.api.services.experiments.report.figures.drawing import inline_svg
+from paceline.api.services.experiments.report.figures.drawing import inline_svg, why_undrawn
 from paceline.api.services.experiments.report.figures.figure import ReportFigure
 from paceline.api.services.experiments.report.markup import Markup, join, tag
 from paceline.api.services.experiments.report.report_table import ReportTable
@@ -20,7 +20,8 @@ STYLE = Path(__file__).with_name("page.css")
 
 
 def html_page(subject: ReportSubject) -> bytes:
-    """The page. Raises ProblemError where figures cannot be drawn."""
+    """The page. Where figures cannot be drawn it says so, with the way out, and has the tables of all figures."""
+    undrawn = why_undrawn()
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -32,7 +33,8 @@ def html_page(subject: ReportSubject) -> bytes:
         "main",
         _header(subject),
         _interpretation(subject.analysis.sentences),
-        [_figure(each) for each in all_figures(subject)],
+        tag("section", tag("p", f"Without figures, whose numbers stand in the tables: {undrawn}.", class_="note")) if undrawn else "",
+        [_figure(each, drawn=undrawn is None) for each in all_figures(subject)],
         [_table_section(each) for each in all_tables(subject)],
         _specification(subject),
         tag("footer", method(subject)),
@@ -66,13 +68,12 @@ def _interpretation(sentences: Sequence[Sentence]) -> Markup:
     )
 
 
-def _figure(each: ReportFigure) -> Markup:
-    drawn = Markup(inline_svg(each.drawing, each.name, str(join([each.title]))))
+def _figure(each: ReportFigure, *, drawn: bool) -> Markup:
     return tag(
         "section",
         tag("h2", each.title),
         tag("p", each.caption, class_="caption"),
-        tag("figure", drawn),
+        tag("figure", Markup(inline_svg(each.drawing, each.name, str(join([each.title]))))) if drawn else "",
         _table(each.table),
         id=each.name,
     )

@@ -75,16 +75,22 @@ class Drawing:
     height_inches: float = 3.9
 
 
-def require_matplotlib() -> None:
-    """Raise ProblemError where figures cannot be drawn, with the way out."""
+def why_undrawn() -> str | None:
+    """Why this coordinator draws no figures, with the way out; None where it draws them."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise ProblemError(
-            "figures_unavailable",
+        return (
             f"figures are drawn with matplotlib, which is not installed beside this coordinator; run: {pip_install('experiments')}, "
-            "or export format=md, csv or json, which have no figures",
-        ) from None
+            "or build its image with --build-arg COORDINATOR_EXTRAS=experiments"
+        )
+    return None
+
+
+def require_matplotlib() -> None:
+    """Raise ProblemError where figures cannot be drawn, with the way out."""
+    if reason := why_undrawn():
+        raise ProblemError("figures_unavailable", f"{reason}; format=html, md, csv and json tell all numbers without figures")
 
 
 def svg(drawing: Drawing, palette: Palette = LIGHT) -> bytes:

@@ -70,7 +70,7 @@ export function ExperimentHeader({ experiment, trials, metric, analyzed, analyzi
                 {analyzed ? "Analyze again" : "Analyze"}
               </Button>
             </Guarded>
-            <ExportMenu experimentId={id} disabled={!analyzed} heatMap={heatMap} />
+            <ExportMenu experiment={experiment} disabled={!analyzed} heatMap={heatMap} />
             <RunLonger experiment={experiment} trials={trials} />
             <ExperimentActions experiment={experiment} />
           </>

@@ -1,9 +1,13 @@
 import { Button, Menu } from "@mantine/core";
 import { IconChevronDown, IconDownload } from "@tabler/icons-react";
+import { ErrorText } from "@/components/ui/ErrorText";
+import { fileName } from "@/lib/files";
+import { exportUrl, useFigureExport } from "../api/exports";
+import classes from "./Experiments.module.css";
 import type { HeatView } from "./HeatMap";
 
 const DOCUMENTS = [
-  { format: "html", label: "Report (HTML)", hint: "one file, figures included" },
+  { format: "html", label: "Report (HTML)", hint: "one file, with everything in it" },
   { format: "md", label: "Report (Markdown)", hint: "text and tables" },
   { format: "csv", label: "Configurations (CSV)", hint: "a row for each, with its figures" },
   { format: "json", label: "Analysis (JSON)", hint: "everything, as the API says it" },
@@ -21,52 +25,62 @@ const FIGURES = [
 ] as const;
 
 interface Props {
-  experimentId: string;
+  experiment: { id: string; name: string };
   disabled: boolean;
   /** The heat map as it stands on the page; what is left out, the coordinator chooses. */
   heatMap: HeatView;
 }
 
 /** Files to keep, made by the coordinator from the newest analysis. */
-export function ExportMenu({ experimentId, disabled, heatMap }: Props) {
-  const address = (query: Record<string, string>) =>
-    `/api/v1/experiments/${experimentId}/export?${new URLSearchParams(query).toString()}`;
+export function ExportMenu({ experiment: { id, name }, disabled, heatMap }: Props) {
+  const figures = useFigureExport(id);
   return (
-    <Menu position="bottom-end" width={250} withinPortal>
-      <Menu.Target>
-        <Button
-          variant="default"
-          leftSection={<IconDownload size={14} />}
-          rightSection={<IconChevronDown size={13} />}
-          disabled={disabled}
-          title={disabled ? "There is no analysis to export yet" : undefined}
-        >
-          Export
-        </Button>
-      </Menu.Target>
-      <Menu.Dropdown>
-        {DOCUMENTS.map(({ format, label, hint }) => (
-          <Menu.Item key={format} component="a" href={address({ format })} download>
-            {label}
-            <div className="hint">{hint}</div>
-          </Menu.Item>
-        ))}
-        <Menu.Divider />
-        <Menu.Label>Figures</Menu.Label>
-        {FIGURES.flatMap(({ figure, label }) =>
-          (["svg", "png"] as const).map((format) => (
-            <Menu.Item
-              key={figure + format}
-              component="a"
-              href={address({ format, figure, ...(figure === "heatmap" ? askedOf(heatMap) : {}) })}
-              download
-            >
-              {label} ({format.toUpperCase()})
+    <>
+      {figures.error && (
+        <span className={classes.refused} role="alert">
+          <ErrorText error={figures.error} alone />
+        </span>
+      )}
+      <Menu position="bottom-end" width={250} withinPortal>
+        <Menu.Target>
+          <Button
+            variant="default"
+            leftSection={<IconDownload size={14} />}
+            rightSection={<IconChevronDown size={13} />}
+            disabled={disabled}
+            loading={figures.isPending}
+            title={disabled ? "There is no analysis to export yet" : undefined}
+          >
+            Export
+          </Button>
+        </Menu.Target>
+        <Menu.Dropdown>
+          {DOCUMENTS.map(({ format, label, hint }) => (
+            <Menu.Item key={format} component="a" href={exportUrl(id, { format })} download>
+              {label}
+              <div className="hint">{hint}</div>
             </Menu.Item>
-          )),
-        )}
-      </Menu.Dropdown>
-    </Menu>
+          ))}
+          <Menu.Divider />
+          <Menu.Label>Figures</Menu.Label>
+          {FIGURES.flatMap(({ figure, label }) =>
+            (["svg", "png"] as const).map((format) => (
+              <Menu.Item
+                key={figure + format}
+                onClick={() =>
+                  figures.mutate({
+                    query: { format, figure, ...(figure === "heatmap" ? askedOf(heatMap) : {}) },
+                    name: `${fileName(name)}-${figure}.${format}`,
+                  })
+                }
+              >
+                {label} ({format.toUpperCase()})
+              </Menu.Item>
+            )),
+          )}
+        </Menu.Dropdown>
+      </Menu>
+    </>
   );
 }
 

@@ -178,8 +178,23 @@ def test_words_and_numbers_need_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for kind in ("md", "csv", "json"):
         assert export(subject(), ExportOrder(kind))
-    with pytest.raises(ProblemError, match="format=md, csv or json"):
-        export(subject(), ExportOrder("html"))
+    for kind in ("svg", "png"):
+        with pytest.raises(ProblemError, match="COORDINATOR_EXTRAS=experiments; format=html, md, csv and json"):
+            export(subject(), ExportOrder(kind, "scaling"))
+
+
+def test_without_matplotlib_the_page_has_the_tables_of_figures_and_says_what_draws_them(
+    page: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator's image has no matplotlib: the whole report was refused there."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    found, drawn = Page(export(subject(), ExportOrder("html"))), Page(page)
+    assert found.open == []
+    assert "pip install 'paceline[experiments]'" in found.text
+    assert "--build-arg COORDINATOR_EXTRAS=experiments" in found.text
+    assert "Without figures" not in drawn.text
+    assert not [name for name, _ in found.tags if name in ("figure", "svg")]
+    assert sum(name == "table" for name, _ in found.tags) == sum(name == "table" for name, _ in drawn.tags)
 
 
 # --- orders
