@@ -14,7 +14,8 @@ ENV LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates python3 \
-    && rm -rf /var/lib/apt/lists/* /usr/share/doc /usr/share/man /usr/share/locale \
+    && rm -rf /var/lib/apt/lists/* /usr/share/man /usr/share/locale \
+    && find /usr/share/doc -type f ! -name copyright -delete \
     && groupadd --gid 10001 paceline \
     && useradd --uid 10001 --gid 10001 --home-dir /var/lib/paceline --create-home --shell /usr/sbin/nologin paceline \
     && install --directory --owner 10001 --group 10001 /checkpoints /join /tls /tls-public
@@ -94,7 +95,8 @@ FROM python AS agent
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc g++ python3-dev procps \
-    && rm -rf /var/lib/apt/lists/* /usr/share/doc /usr/share/man /usr/share/locale
+    && rm -rf /var/lib/apt/lists/* /usr/share/man /usr/share/locale \
+    && find /usr/share/doc -type f ! -name copyright -delete
 COPY --from=build-agent /opt/paceline /opt/paceline
 USER 10001:10001
 WORKDIR /var/lib/paceline

@@ -82,7 +82,7 @@ def test_the_coordinators_image_is_small_and_has_nothing_that_installs_or_draws(
     assert {"paceline", "optuna"} <= packages
     assert not {"torch", "pip", "setuptools", "mkdocs", "matplotlib"} & packages
     assert not (root.folder / "usr/bin/apt-get").exists()
-    assert (site_packages / "paceline/dashboard/dist/docs/index.html").is_file()
+    assert (site_packages / "paceline/dashboard/docs/index.html").is_file()
 
 
 def test_a_job_trains_on_two_agents_and_outlives_a_coordinator(rig: ComposeRig, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ describe("the heat map of a job", () => {
     expect([asked.get("name"), asked.get("statistic")]).toEqual(["forward_seconds", "maximum"]);
   });
 
-  it("keeps the unit of the map that stands while another one is fetched", async () => {
+  it("keeps the unit of the map that stands while another one is fetched, and says that it is a former one", async () => {
     const never = new Promise<never>(() => {});
     const names = [...NAMES, "tokens_per_second"];
     mockApi({
@@ -80,10 +80,12 @@ describe("the heat map of a job", () => {
     });
     renderApp("/jobs/job1?tab=ranks");
     const panel = await screen.findByRole("region", { name: "Heat map" });
-    await within(panel).findByText("0.3 s and more");
+    expect((await within(panel).findByText("0.3 s and more")).closest("[aria-busy]")).toBeNull();
     await userEvent.click(within(panel).getByRole("combobox", { name: "Metric of the heat map" }));
     await userEvent.click(await screen.findByRole("option", { name: "Tokens per second", hidden: true }));
-    expect(within(panel).getByText("0.3 s and more")).toBeVisible();
+    const former = within(panel).getByText("0.3 s and more");
+    expect(former).toBeVisible();
+    expect(former.closest("[aria-busy=true]")).not.toBeNull();
   });
 
   it("colours each cell by its distance from the median of its step where that is wanted", async () => {

@@ -3,6 +3,7 @@ import { useState } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Keyed } from "@/components/ui/StackedBar";
 import { MISSING, percent } from "@/lib/format";
+import { seriesToken } from "@/lib/series";
 import type { Analysis, Estimate } from "@/lib/types";
 import { Chart, XAxis, YAxis, type Area } from "../charts/Chart";
 import { doublings, pathThrough, tight, type Scale } from "../charts/scale";
@@ -12,7 +13,6 @@ import classes from "./Charts.module.css";
 import { Figure } from "./Figure";
 
 const HEIGHT = 280;
-const COLORS = 6;
 
 const COLUMNS: readonly Column<ScalingRow>[] = [
   { id: "line", header: "Configuration", cell: ({ line }) => line, value: ({ line }) => line },
@@ -91,7 +91,7 @@ function Legend({ lines }: { lines: readonly ScalingLine[] }) {
   return (
     <>
       {lines.map(({ name }, index) => (
-        <Keyed key={name} color={colorAt(index)}>
+        <Keyed key={name} color={seriesToken(index)}>
           {name}
         </Keyed>
       ))}
@@ -111,10 +111,6 @@ function Legend({ lines }: { lines: readonly ScalingLine[] }) {
       )}
     </>
   );
-}
-
-function colorAt(index: number): string {
-  return `--series-${(index % COLORS) + 1}`;
 }
 
 function Drawn({ lines, width }: { lines: readonly ScalingLine[]; width: number }) {
@@ -137,7 +133,7 @@ function Drawn({ lines, width }: { lines: readonly ScalingLine[]; width: number 
           line={line}
           x={x}
           y={y}
-          color={`var(${colorAt(index)})`}
+          color={`var(${seriesToken(index)})`}
           offset={spread(index, lines.length)}
         />
       ))}

@@ -98,13 +98,15 @@ export function HeatmapPanel({ job, measures, view, live, range, onView, onZoom 
       {isKnown ? (
         <PanelStates source={query} what="the heat map" rows={6} isEmpty={({ rows }) => rows === 0} empty={unreported}>
           {(grid) => (
-            <Found
-              {...{ grid, relative, asTable, picked, nodes, onZoom }}
-              unit={shownUnit(grid)}
-              lines={view.lines ?? "slowest"}
-              onLines={(lines) => onView({ lines: lines === "slowest" ? undefined : lines })}
-              onPick={pick}
-            />
+            <div className={classes.replaceable} aria-busy={query.isPlaceholderData || undefined}>
+              <Found
+                {...{ grid, relative, asTable, picked, nodes, onZoom }}
+                unit={shownUnit(grid)}
+                lines={view.lines ?? "slowest"}
+                onLines={(lines) => onView({ lines: lines === "slowest" ? undefined : lines })}
+                onPick={pick}
+              />
+            </div>
           )}
         </PanelStates>
       ) : (
