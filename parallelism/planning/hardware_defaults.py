@@ -22,19 +22,19 @@ class HardwareDefaults:
     between: Link
     overlaps: bool  # whether messages travel while the device computes
     memory_bytes_per_second: float  # see Machines
-    sharding_overhead_seconds: float  # of a sum of tensor parallelism, or of a unit of FSDP, besides their messages
+    tensor_overhead_seconds: float  # see Machines
     words: str
 
 
 #: Measured on one core in steps of a small GPT: 90 GFLOP/s in fp32; gloo exchanged 13 MB of gradients between two processes at 0.9 GB/s; AdamW used 27 GB/s of memory;
-#: a sum of tensor parallelism took 9 ms more than its messages, a unit of FSDP 18 ms.
+#: a sum of tensor parallelism took 9 ms more than its messages, of small tensors.
 CPU_SLOTS = HardwareDefaults(
     flops_per_second=6e10,
     within=Link(1e9, 1e-4),
     between=Link(6e8, 2e-4),
     overlaps=False,
     memory_bytes_per_second=2e10,
-    sharding_overhead_seconds=5e-3,
+    tensor_overhead_seconds=3e-3,
     words="60 GFLOP/s a slot, 1 GB/s between slots of a node, 0.6 GB/s between nodes (gloo over 10 Gbit/s), memory at 20 GB/s a slot",
 )
 #: PCI Express 4.0 with 16 lanes, and an adapter of 100 Gbit/s; what is dispatched in Python is mostly hidden behind kernels.
@@ -44,6 +44,6 @@ GPUS = HardwareDefaults(
     between=Link(1.2e10, 3e-5),
     overlaps=True,
     memory_bytes_per_second=1e12,
-    sharding_overhead_seconds=1e-4,
+    tensor_overhead_seconds=1e-4,
     words="25 GB/s between GPUs of a node (PCI Express 4.0), 12 GB/s between nodes (100 Gbit/s), memory at 1 TB/s",
 )

@@ -227,7 +227,8 @@ class _Work:
         element, messages = COMPUTE_BYTES[self.setup.precision], self.load.units + 1
         first = link.ring(ranks, element * self.load.parameters, sharers, messages)
         again = link.ring(ranks, element * self._gathered_again, sharers, self.load.units)
-        return first + again + link.ring(ranks, MASTER_BYTES * self.load.parameters, sharers, messages)
+        gradients = link.ring(ranks, MASTER_BYTES * self.load.parameters, sharers, messages)
+        return self.machines.gather_slowdown * (first + again + gradients)
 
     @property
     def _gathered_again(self) -> int:
@@ -238,7 +239,7 @@ class _Work:
         """Return the seconds of copying gathered parameters out of messages and gradients into them, and of what gathers them, while nothing is sent."""
         if self.setup.degrees.shard == 1:
             return 0.0
-        gathering = (self.load.units + 1) * self.machines.gather_overhead_seconds
+        gathering = self.load.layers * self.machines.gather_overhead_seconds
         return gathering + self.machines.passes(SHARDING_PASSES, 2 * self.load.parameters + self._gathered_again)
 
     def exposed_gradients(self) -> float:

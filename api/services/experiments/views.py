@@ -127,7 +127,7 @@ def _summary(row: ExperimentRow, sums: TrialSums) -> dict[str, Any]:
 
 
 def _progress(row: ExperimentRow, sums: TrialSums) -> TrialCounts:
-    """The trials by their states. Those that a search has still to draw wait as others do: else it were nearly through from its first trial on."""
+    """The trials by their states. Those that a search has still to draw count as waiting: it would look nearly complete otherwise."""
     counts = sums.counts
     if row.state in ("completed", "cancelled"):
         return counts

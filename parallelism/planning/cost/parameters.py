@@ -81,9 +81,15 @@ TENSOR_OVERHEAD = of_machines(
     lambda plan: plan.setup.degrees.tensor > 1,
 )
 GATHER_OVERHEAD = of_machines(
-    "overhead of a unit of FSDP",
+    "overhead of a layer that FSDP shards",
     lambda on: on.gather_overhead_seconds,
     lambda on, value: replace(on, gather_overhead_seconds=value),
+    lambda plan: plan.setup.degrees.shard > 1,
+)
+GATHER_SLOWDOWN = of_machines(
+    "slowdown of FSDP's messages",
+    lambda on: on.gather_slowdown,
+    lambda on, value: replace(on, gather_slowdown=value),
     lambda plan: plan.setup.degrees.shard > 1,
 )
 WEIGHTS = of_machines(
@@ -130,10 +136,11 @@ IN_ORDER = (
     BANDWIDTH,
     NETWORK_BANDWIDTH,
     SLOWDOWN,
+    GATHER_SLOWDOWN,
     TENSOR_OVERHEAD,
-    GATHER_OVERHEAD,
     LAYER_OVERHEAD,
     ACTIVATIONS,
+    GATHER_OVERHEAD,
     LATENCY,
     NETWORK_LATENCY,
     WEIGHTS,

@@ -16,6 +16,8 @@ from paceline.parallelism.planning.step_time import step_time
 
 #: Where a fit begins that has nothing better: ours of a small GPT on one core, and the launches of a GPU's step.
 STEP_OVERHEAD_SECONDS = 2e-3
+#: Likewise, of a layer that FSDP shards: ours took 1 ms, of which little is there where kernels are waited for.
+GATHER_OVERHEAD_SECONDS = 1e-4
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,6 @@ def _machines(defaults: HardwareDefaults, memory_bytes: int, memory_rate: float)
         memory_bytes_per_second=memory_rate,
         activation_bytes_per_second=memory_rate,
         step_overhead_seconds=STEP_OVERHEAD_SECONDS,
-        tensor_overhead_seconds=defaults.sharding_overhead_seconds,
-        gather_overhead_seconds=defaults.sharding_overhead_seconds,
+        tensor_overhead_seconds=defaults.tensor_overhead_seconds,
+        gather_overhead_seconds=GATHER_OVERHEAD_SECONDS,
     )

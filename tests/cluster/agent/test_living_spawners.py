@@ -14,6 +14,7 @@ from paceline.cluster.states import RankState
 from tests.cluster.agent.conftest import EXIT_TIMEOUT_SECONDS, AgentProcess, assignment, drained, running, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.nvml import FakeMachine
+from tests.processes import is_alive
 from tests.waiting import until
 
 
@@ -63,7 +64,7 @@ def default_spawners(agent: AgentProcess) -> list[psutil.Process]:
 async def kill(process: psutil.Process) -> None:
     """Kill a spawner, and wait for its end."""
     process.kill()
-    await until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, "the end of a spawner")
+    await until(lambda: not is_alive(process), "the end of a spawner")
 
 
 async def test_a_spawner_without_ranks_gives_up_the_card_that_the_next_agent_does_not_offer(

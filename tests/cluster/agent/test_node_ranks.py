@@ -19,6 +19,7 @@ from paceline.cluster.agent.upload.output_gaps import BURST_BYTES, FINAL_BYTES, 
 from paceline.cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
+from tests.processes import is_pid_alive
 from tests.waiting import until
 
 GONE_TIMEOUT_SECONDS = 30.0
@@ -26,7 +27,7 @@ GONE_TIMEOUT_SECONDS = 30.0
 
 async def until_gone(pid: int) -> None:
     async with asyncio.timeout(GONE_TIMEOUT_SECONDS):
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - not our child
+        while is_pid_alive(pid):  # noqa: ASYNC110 - not our child
             await asyncio.sleep(0.02)
 
 

@@ -18,6 +18,7 @@ from paceline.cluster.protocol import GenerationKey
 from paceline.training.schema.script import Script
 from tests.cluster.agent.conftest import world
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Agent, Node
+from tests.processes import is_alive
 from tests.waiting import wait_until
 
 KEY = GenerationKey("job", 1)
@@ -52,13 +53,6 @@ def end(node: Node, *keys: GenerationKey) -> None:
 def processes(node: Node) -> list[psutil.Process]:
     """Those that the spawner has started and not ended; it reaps the others in a moment."""
     return [child for child in psutil.Process(node.process.pid).children() if is_alive(child)]
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # reaped meanwhile
-        return False
 
 
 def listening(port: int) -> bool:

@@ -28,14 +28,8 @@ from paceline.cluster.protocol import RankKey
 from paceline.training.rank_folder import RankFolder
 from tests.cluster.agent.conftest import FAKE_TRAINER
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Agent, Node
+from tests.processes import is_pid_alive
 from tests.waiting import wait_until
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # reaped since it was looked for, too
-        return True
 
 
 @pytest.fixture
@@ -195,12 +189,12 @@ def test_a_full_disk_under_its_log_ends_no_rank(on_a_full_disk: Node) -> None:
     wait_until(lambda: "step" in node.output(ending), "a step, after which the rank opens no file", seconds=TIMEOUT_SECONDS)
     with closed_to_writers(Path(ending.order.folder)):
         node.agent.say(Terminate(key=RankKey.of(ending.order.world), grace_seconds=5.0))
-        wait_until(lambda: is_gone(ranks[RankKey.of(ending.order.world)]), "the end of the one", seconds=TIMEOUT_SECONDS)
+        wait_until(lambda: not is_pid_alive(ranks[RankKey.of(ending.order.world)]), "the end of the one", seconds=TIMEOUT_SECONDS)
         node.agent.say(living)  # answered with a process list: it listens still
         assert set(dict(node.agent.read().ranks)) == set(ranks)
     node.agent.until(lambda ranks: RankKey.of(ending.order.world) not in ranks)
     assert node.exit_status(ending).signal == "SIGTERM"
-    assert not is_gone(ranks[RankKey.of(living.order.world)])
+    assert is_pid_alive(ranks[RankKey.of(living.order.world)])
     assert node.process.poll() is None
 
 
@@ -253,8 +247,8 @@ def test_a_killed_spawner_takes_its_ranks_along_without_anybodys_help(node: Node
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     wait_until(lambda: "step" in node.output(spawn), "a step", seconds=TIMEOUT_SECONDS)
     node.process.kill()
-    wait_until(lambda: is_gone(pid), "the end of the rank", seconds=TIMEOUT_SECONDS)
-    assert is_gone(pid)
+    wait_until(lambda: not is_pid_alive(pid), "the end of the rank", seconds=TIMEOUT_SECONDS)
+    assert not is_pid_alive(pid)
 
 
 def test_forking_a_rank_is_quick(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
@@ -317,11 +311,11 @@ def test_a_daemon_that_left_the_session_and_cleared_its_environment_ends_with_it
     assert min(scores) >= 500  # a rank goes before its spawner
     node.agent.say(Terminate(key=keys[0], grace_seconds=1.0))
     node.agent.until(lambda ranks: keys[0] not in ranks)
-    assert is_gone(first)
-    assert not is_gone(second)
+    assert not is_pid_alive(first)
+    assert is_pid_alive(second)
     node.agent.say(Terminate(key=keys[1], grace_seconds=1.0))
     node.agent.until(lambda ranks: keys[1] not in ranks)
-    assert is_gone(second)
+    assert not is_pid_alive(second)
 
 
 def test_a_rank_starts_in_a_group_with_the_memory_limit(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from paceline.cluster.protocol import RankKey
 from paceline.training.schema.script import GRACE_SECONDS, OWN_GRACE_SECONDS, grace_of
 from tests.cluster.agent.conftest import world
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Node
+from tests.processes import is_alive
 from tests.waiting import wait_until
 
 #: Writes its checkpoint for half a second, as a handler of SIGTERM; with workers as those of a DataLoader, which do not outlive SIGTERM.
@@ -75,10 +76,6 @@ def end(node: Node, spawn: Spawn, grace: float) -> ExitStatus:
     return node.exit_status(spawn)
 
 
-def lives(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
 def test_a_script_that_saves_at_sigterm_has_the_time_and_its_workers_until_it_is_done(node: Node, tmp_path: Path) -> None:
     spawn = start(node, 0, (sys.executable, "saves.py", "a"), tmp_path)
     workers = psutil.Process(dict(node.agent.process_list.ranks)[RankKey.of(spawn.order.world)]).children(recursive=True)
@@ -86,7 +83,7 @@ def test_a_script_that_saves_at_sigterm_has_the_time_and_its_workers_until_it_is
     assert (tmp_path / "checkpoint-a").read_text() == "01234", node.output(spawn)
     assert (status.exit_code, status.ordered, status.killed_after) == (0, True, None)
     assert workers
-    wait_until(lambda: not any(map(lives, workers)), "the end of its workers", seconds=TIMEOUT_SECONDS)
+    wait_until(lambda: not any(map(is_alive, workers)), "the end of its workers", seconds=TIMEOUT_SECONDS)
 
 
 #: Does not handle SIGTERM, and has helpers of every kind that would outlive it.
@@ -118,7 +115,7 @@ def test_helpers_that_outlive_a_script_which_saves_nothing_cost_no_grace(node: N
     assert len(started) >= 3
     status = end(node, spawn, grace=FAR_OFF_SECONDS)
     assert (status.signal, status.ordered, status.killed_after) == ("SIGTERM", True, None)
-    wait_until(lambda: not any(map(lives, started)), "the end of its helpers", seconds=TIMEOUT_SECONDS)
+    wait_until(lambda: not any(map(is_alive, started)), "the end of its helpers", seconds=TIMEOUT_SECONDS)
 
 
 def test_what_a_shell_runs_saves_though_the_shell_ends_at_once(node: Node, tmp_path: Path) -> None:
@@ -137,7 +134,7 @@ def test_what_saves_for_longer_than_its_grace_is_killed_with_everything_it_start
     status = end(node, spawn, grace=0.25)
     assert (tmp_path / "checkpoint").exists()
     assert not (tmp_path / "checkpoint-c").exists()
-    wait_until(lambda: not any(map(lives, started)), "the end of what it started", seconds=TIMEOUT_SECONDS)
+    wait_until(lambda: not any(map(is_alive, started)), "the end of what it started", seconds=TIMEOUT_SECONDS)
     assert (status.ordered, status.killed_after) == (True, 0.25)
     failure = conclude(status, None, (), world("job1", 2), is_script=True, step=0).failure
     assert failure is not None

@@ -110,9 +110,16 @@ def test_what_shards_a_model_takes_time_besides_its_messages() -> None:
     shape, unit = decoder(blocks=4), Setup(Degrees(shard=2), micro_batches=2, least_in_unit=100)
     slow = replace(MACHINES, tensor_overhead_seconds=1.0, gather_overhead_seconds=1.0)
     gathered, free = (step_time(shape, unit, machines).by_axis.get("shard", 0.0) for machines in (slow, MACHINES))
-    assert gathered - free == pytest.approx(4 + 1)  # four blocks, and the layers in no unit; one micro-batch a rank
+    assert gathered - free == pytest.approx(len(shape.layers))  # one micro-batch a rank
     summed, free = (step_time(shape, Setup(Degrees(tensor=2)), machines).by_axis["tensor"] for machines in (slow, MACHINES))
     assert summed - free == pytest.approx(4 * 4)  # four sums in each of four blocks
+
+
+def test_messages_of_shards_may_take_longer_than_their_bytes() -> None:
+    shape, setup = decoder(), Setup(Degrees(shard=2), micro_batches=2)
+    link = replace(MACHINES, overlaps=False, within=Link(1e6, 0.0), between=Link(1e6, 0.0))
+    usual, twice = (step_time(shape, setup, machines).by_axis["shard"] for machines in (link, replace(link, gather_slowdown=2.0)))
+    assert twice == pytest.approx(2 * usual)
 
 
 def test_what_is_computed_again_is_launched_again() -> None:

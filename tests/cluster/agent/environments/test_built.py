@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from paceline.cluster.agent.environments import built, uv
@@ -22,6 +21,7 @@ from paceline.cluster.agent.environments.node_python import NodePython
 from paceline.cluster.agent.environments.uv import BuildFailedError
 from paceline.cluster.agent.removal import remove_tree
 from tests.cluster.agent.environments.fake_uv import FakeUv
+from tests.processes import is_pid_alive
 from tests.waiting import until
 
 NODE = NodePython(
@@ -90,11 +90,7 @@ async def test_a_cancelled_build_ends_with_all_it_has_started(place: Place) -> N
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: not any(_lives(pid) for pid in pids), "the end of uv and its child")
-
-
-def _lives(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    await until(lambda: not any(is_pid_alive(pid) for pid in pids), "the end of uv and its child")
 
 
 async def test_a_build_that_an_agent_has_left_behind_is_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
