@@ -95,7 +95,7 @@ def trials_table(trials: Sequence[Trial]) -> str:
         [
             str(each.index),
             values_text(each.values) + (" (baseline)" if each.baseline else ""),
-            str(each.repeat),
+            str(each.repeat + 1),
             _state(each),
             formats.steps(each.job.step, each.job.total_steps) if each.job else formats.UNKNOWN,
             formats.quantity(each.job.samples_per_second if each.job else None),

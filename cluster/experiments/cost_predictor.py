@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from paceline.cluster.experiments.analysis.predictor import MeasuredConfiguration, ModelState, PredictedStep
+from paceline.cluster.experiments.analysis.words import percent
 from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.experiments.grid import expand
 from paceline.cluster.experiments.spec import ExperimentSpec
@@ -172,7 +173,7 @@ class FittedCostPredictor:
         """Return what a prediction for `hosts` machines rests on, in words."""
         found, batch = self.fit, "each rank keeps its batch" if self.predictor.scaling == "weak" else "the global batch stays as it is"
         on = "CPU slots" if self.predictor.device is None else self.predictor.device
-        fitted = f"{on}, fitted to {found.trials} configurations measured here ({plural(len(found.fitted), 'parameter')}, at most {found.worst_error:.0%} off)"
+        fitted = f"{on}, fitted to {found.trials} configurations measured here ({plural(len(found.fitted), 'parameter')}, at most {percent(found.worst_error)} off)"
         return "; ".join([fitted, *([self._network(hosts)] if hosts > 1 else []), batch, "memory is that of tensors"])
 
     def _network(self, hosts: int) -> str:

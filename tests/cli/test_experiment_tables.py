@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paceline.cli import formats
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import Estimate, Experiment, ExperimentAnalysis, TrialCounts
-from paceline.cli.experiment_tables import configurations_table, counts_text, details, interval, report, values_text
+from paceline.cli.api_types import Estimate, Experiment, ExperimentAnalysis, Trial, TrialCounts
+from paceline.cli.experiment_tables import configurations_table, counts_text, details, interval, report, trials_table, values_text
 from tests.cli.fake_coordinator import analysis, experiment
 
 
@@ -18,6 +18,13 @@ def test_values_go_by_the_last_word_unless_two_share_it() -> None:
     assert values_text({"optimizer.lr": 1e-4, "world_size": 2}) == "lr=0.0001, world_size=2"
     assert values_text({"a.size": 1, "b.size": 2}) == "a.size=1, b.size=2"
     assert values_text({"parallelism.pipeline": None, "world_size": 1}) == "world_size=1"
+
+
+def test_repeats_are_counted_from_one_as_everywhere_else() -> None:
+    trials = [Trial(index=7 + repeat, state="waiting", repeat=repeat, values={"optimizer.lr": 0.1}) for repeat in (0, 1)]
+    headers, *rows = trials_table(trials).splitlines()
+    assert headers.split()[:3] == ["TRIAL", "VALUES", "REPEAT"]
+    assert [row.split()[:3] for row in rows] == [["7", "lr=0.1", "1"], ["8", "lr=0.1", "2"]]
 
 
 def test_an_interval_stands_behind_its_median() -> None:
