@@ -124,14 +124,19 @@ async def rollups_at(session: AsyncSession, node_id: str, keys: Collection[tuple
 
 
 async def reach(session: AsyncSession, node_id: str, coarsest: int) -> tuple[float, float] | None:
-    """The first and the last time of which something is known of a node; the first is that of the coarsest roll-ups."""
+    """The first and the last time of which something is known of a node.
+
+    Where readings of single seconds are no longer kept as far back, the first is the start of a bucket of the coarsest roll-ups.
+    """
     raw, rolled = NodeReadingRow, NodeReadingRollupRow
     first = await session.scalar(select(raw.first_time).where(raw.node_id == node_id).order_by(raw.last_time).limit(1))
     last = await session.scalar(select(raw.last_time).where(raw.node_id == node_id).order_by(raw.last_time.desc()).limit(1))
     mine = (rolled.node_id == node_id, rolled.seconds == coarsest)
-    starts = (await session.execute(select(func.min(rolled.start), func.max(rolled.start)).where(*mine))).one()
-    known = [float(each) for each in (first, starts[0]) if each is not None]
-    return (min(known), float(last if last is not None else starts[1])) if known else None
+    oldest, newest = (await session.execute(select(func.min(rolled.start), func.max(rolled.start)).where(*mine))).one()
+    if first is None or last is None:
+        return None if oldest is None else (float(oldest), float(newest))
+    is_oldest = oldest is None or first < oldest + coarsest
+    return (first if is_oldest else float(oldest)), last
 
 
 async def nodes_with_readings(session: AsyncSession) -> list[str]:
