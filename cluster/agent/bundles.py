@@ -51,7 +51,7 @@ class CodeNotFetchedError(Exception):
 
 
 class CodeRefusedError(CodeNotFetchedError):
-    """The job's code is such that it cannot be unpacked here: another try will not help."""
+    """The coordinator has no such code, or it is such that it cannot be unpacked here: another try will not help."""
 
 
 class JobCode:
@@ -140,18 +140,18 @@ class JobCode:
         return open(path, "rb")  # noqa: ASYNC230 - closed when it is unpacked; a local file
 
     async def _fetch(self, digest: str, into: Path, deadline: asyncio.Timeout) -> str | None:
-        """Fetch an archive into the cache by way of the file `into`. Returns why another try may succeed. Raises CodeNotFetchedError where
+        """Fetch an archive into the cache by way of the file `into`. Returns why another try may succeed. Raises CodeRefusedError where
         none will. The time in which bytes come moves the `deadline`."""
         try:
             async with self._http.stream("GET", f"{BUNDLES_PATH}/{digest}", headers=_AS_IT_IS, timeout=REQUEST_TIMEOUT_SECONDS) as response:
                 if refuses_for_good(response):
-                    raise CodeNotFetchedError(f"the coordinator does not have the job's code ({digest[:12]}) any more; submit the job anew")
+                    raise CodeRefusedError(f"the coordinator does not have the job's code ({digest[:12]}) any more; submit the job anew")
                 if response.status_code != httpx.codes.OK:
                     return f"the coordinator answered {response.status_code}"
                 with _held(deadline):
                     size = await _save(response, into)
             if size > MOST_PACKED_BYTES:
-                raise CodeNotFetchedError(f"the job's code ({digest[:12]}) has more than {MOST_PACKED_BYTES:,} bytes")
+                raise CodeRefusedError(f"the job's code ({digest[:12]}) has more than {MOST_PACKED_BYTES:,} bytes")
             found, _ = await asyncio.to_thread(_digest_of_file, into)
         except (httpx.HTTPError, DamagedBundleError) as error:
             return str(error) or type(error).__name__

@@ -142,7 +142,7 @@ async def test_why_it_was_not_fetched(node: Node, tmp_path: Path, monkeypatch: p
     node.archives[digest] = node.archives[other]
     with pytest.raises(CodeNotFetchedError, match=f"was not fetched within 1.5 s: what came has the digest {other[:12]}"):
         await node.code.place(node.order(digest))
-    with pytest.raises(CodeNotFetchedError, match=r"does not have the job's code .* any more; submit the job anew"):
+    with pytest.raises(CodeRefusedError, match=r"does not have the job's code .* any more; submit the job anew"):
         await node.code.place(node.order("0" * 64, "unknown"))
     assert (node.kept(), node.work().exists(), node.work("unknown").exists()) == ([], False, False)
 
