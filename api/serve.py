@@ -72,6 +72,7 @@ def configuration(application: FastAPI) -> uvicorn.Config:
     )
 
 
+TICK_SECONDS = 1.0
 #: Ticks of uvicorn in a second, by which it counts them.
 _UVICORN_TICKS = 10
 
@@ -110,7 +111,7 @@ class CoordinatorServer(uvicorn.Server):
             while not await self.on_tick(seconds * _UVICORN_TICKS):
                 seconds += 1
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(1.0):
+                    async with asyncio.timeout(TICK_SECONDS):
                         await self._ending.wait()
         finally:
             self._loop = None

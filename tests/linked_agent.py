@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class LinkedAgent:
             threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
 
     def _talk(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as lines:
+        with suppress(ConnectionError), connection, connection.makefile("rb") as lines:  # a killed rank may not have read all
             for line in lines:
                 self._hear(connection, msgspec.json.decode(line, type=FromRank))
 

@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from paceline.api import serve
 from paceline.api.main import app
 from paceline.api.serve import CoordinatorServer, configuration, listen, main, taken_over
 from tests.ports import free_port
@@ -26,8 +27,8 @@ def test_it_listens_on_each_address_once() -> None:
 
 
 def test_a_used_port_is_told_with_its_address(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.2", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
+    with socket.create_server(("127.0.0.2", port)):
         assert main(["--host", "127.0.0.1", "--host", "127.0.0.2", "--port", str(port)]) == 1
     assert f"error: cannot listen on 127.0.0.2:{port} (Address already in use" in capsys.readouterr().err
     socket.create_server(("127.0.0.1", port)).close()  # the first one was given back
@@ -43,6 +44,8 @@ def test_connections_are_guarded() -> None:
 
 async def test_a_server_ticks_once_a_second_and_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """uvicorn ticks ten times a second, which was a twentieth of what an idle coordinator did."""
+    assert serve.TICK_SECONDS == 1.0
+    monkeypatch.setattr(serve, "TICK_SECONDS", 3600.0)
     server, ticks = CoordinatorServer(configuration(app)), list[int]()
 
     async def tick(counter: int) -> bool:
@@ -54,7 +57,7 @@ async def test_a_server_ticks_once_a_second_and_ends_at_once(monkeypatch: pytest
     await asyncio.wait({serving}, timeout=0.3)
     assert ticks == [0]
     server.should_exit = True
-    await asyncio.wait_for(serving, 0.6)
+    await asyncio.wait_for(serving, 30)
     assert ticks == [0, 10]
 
 

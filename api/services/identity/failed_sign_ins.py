@@ -69,10 +69,12 @@ class FailedSignIns:
                     TriedUser("", UNKNOWN, "several ways"), "", None, "more addresses and users than are listed one by one"
                 )
                 known = self._events.get(attempt.place)
+            if known is None:
+                async with self.services.write() as session:
+                    seq = await _record(session, attempt, now)
+                self._events[attempt.place] = _Counted(seq, now)  # not before it is written: else another event may get this number
+                return
             async with self.services.write() as session:
-                if known is None:
-                    self._events[attempt.place] = _Counted(await _record(session, attempt, now), now)
-                    return
                 known.count += 1
                 data = {"id": attempt.tried.user_id, "count": known.count, "last": now.isoformat()}
                 await event_rows.recount(session, known.seq, _message(attempt, known.count, known.first), data)

@@ -30,6 +30,7 @@ from paceline.monitoring.points import Upload
 from tests import factories
 from tests.api.conftest import Agent
 from tests.conftest import Connect
+from tests.ports import free_port
 
 JOBS = "/api/v1/training/jobs"
 SECONDS = 20.0
@@ -109,8 +110,8 @@ async def test_a_statement_that_is_wrong_is_no_busy_database(services: Services)
 
 
 async def test_a_pool_without_a_free_connection_is_busy(services: Services, client: httpx.AsyncClient) -> None:
-    services.control.engine.sync_engine.pool._timeout = 0.05  # type: ignore[attr-defined]
     async with _all_connections(services):
+        services.control.engine.sync_engine.pool._timeout = 0.05  # type: ignore[attr-defined]
         answer = await client.get(JOBS)
     assert (answer.status_code, answer.json()["code"], answer.headers["Retry-After"]) == (503, "busy", "1")
     assert (await client.get(JOBS)).status_code == 200
@@ -135,11 +136,10 @@ class Line:
     target: tuple[str, int]
     _server: asyncio.Server | None = None
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
-    port: int = 0
+    port: int = field(default_factory=free_port)  # which no outgoing connection gets while the line is cut off
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._carry, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
         assert self._server is not None

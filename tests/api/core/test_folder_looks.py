@@ -16,6 +16,7 @@ from paceline.training.spec.job import JobSpec
 from tests import factories
 from tests.conftest import Connect
 from tests.loop_watchdog import watched
+from tests.waiting import until
 
 JOBS, PLAN = "/api/v1/training/jobs", "/api/v1/training/plan"
 
@@ -96,8 +97,9 @@ async def test_a_file_system_that_hangs_holds_up_no_request() -> None:
             (warning,) = await looks.warnings(stuck, [])
             assert "did not answer within 0.05 s" in warning
         assert await looks.warnings(stuck, []) == []
-        assert len(begun) == MOST_LOOKS  # threads, and no more
     loop.assert_free()
+    await until(lambda: len(begun) >= MOST_LOOKS, "the start of the threads")
+    assert len(begun) == MOST_LOOKS  # and of no more
     released.set()
 
 

@@ -38,6 +38,7 @@ async def test_a_question_over_its_time_is_given_up_and_the_next_one_answered() 
     endless = asyncio.create_task(planner.run(time.sleep, 60, small=False))
     with pytest.raises(ProblemError, match="not made within 3 s"):
         await endless
+    planner.limit_seconds = 60  # the next process starts no faster on a busy machine
     assert await planner.run(math.gcd, 12, 18, small=False) == 6
 
 

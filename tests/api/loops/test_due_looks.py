@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
@@ -17,31 +16,20 @@ from paceline.cluster.states import LaunchState
 from paceline.db.models.provisioning import LaunchRow
 from paceline.db.repositories.due_work import DueWork
 from tests.factories import START
+from tests.transactions import asked_here
 
 #: Nothing but the first look at events, from which on they are told.
 NOTHING = DueWork(launches=False, experiments=False, analyses=False, deliveries=False, scaling=False, events=True)
 
 
-@pytest.fixture
-def statements(services: Services) -> Iterator[list[str]]:
-    """The statements that the control database is asked, as they come."""
-    engine, asked = services.control.engine.sync_engine, list[str]()
-
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        asked.append(statement)
-
-    event.listen(engine, "before_cursor_execute", note)
-    yield asked
-    event.remove(engine, "before_cursor_execute", note)
-
-
-async def test_loops_that_ask_at_the_same_moment_cost_one_statement(services: Services, statements: list[str]) -> None:
+async def test_loops_that_ask_at_the_same_moment_cost_one_statement(services: Services) -> None:
     looks = DueLooks(services)
-    found = await asyncio.gather(*(looks.look(START) for _ in range(6)))
-    assert len(_looks(statements)) == 1
-    assert found == [NOTHING] * 6
-    await looks.look(START)
-    assert len(_looks(statements)) == 2
+    with asked_here(services.control) as statements:
+        found = await asyncio.gather(*(looks.look(START) for _ in range(6)))
+        assert len(statements) == 1
+        assert found == [NOTHING] * 6
+        await looks.look(START)
+    assert len(statements) == 2
 
 
 async def test_who_asks_after_a_look_has_begun_hears_what_is_new_since(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,19 +62,13 @@ async def test_a_failed_look_fails_those_that_asked_and_no_later_one(services: S
     assert await looks.look(START) == NOTHING
 
 
-async def test_the_loops_of_an_idle_coordinator_ask_little(services: Services, statements: list[str]) -> None:
+async def test_the_loops_of_an_idle_coordinator_ask_little(services: Services) -> None:
     """Those with an interval of up to 2 s asked ten statements in a turn, most of what an idle coordinator did."""
     loops = [each for each in loops_of(services, reads=None) if each.interval_seconds <= 2.0 and each.name != "rollups"]  # type: ignore[arg-type]
     for _ in range(2):  # the first turns take leases, look at the disk and the like
-        await asyncio.gather(*(each.step_once(START) for each in loops))
-        asked = [each for each in statements if "exec_sessions" not in each]
-        statements.clear()
-    assert len(asked) <= 3, asked
-
-
-def _looks(statements: list[str]) -> list[str]:
-    """The looks among statements; other parts of a coordinator may ask something meanwhile."""
-    return [each for each in statements if "FROM launches" in each]
+        with asked_here(services.control) as asked:
+            await asyncio.gather(*(each.step_once(START) for each in loops))
+    assert 0 < len(asked) <= 3, asked
 
 
 def launch() -> LaunchRow:

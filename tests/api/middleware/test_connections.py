@@ -55,6 +55,13 @@ def server() -> Iterator[Served]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def patient_server() -> Iterator[Served]:
+    """Closes no connection for being idle while a test on a busy machine opens others."""
+    with served(app, http=GuardedProtocol, limit_concurrency=LIMIT, timeout_keep_alive=60) as found:
+        yield found
+
+
 def opened(server: Served, said: bytes = b"") -> socket.socket:
     connection = socket.create_connection((HOST, server.port), timeout=5)
     connection.sendall(said)
@@ -161,23 +168,23 @@ def answer_on(connection: socket.socket) -> bytes:
     return said[9:12]
 
 
-def test_silent_connections_do_not_push_out_one_that_is_kept_between_two_requests(server: Served) -> None:
-    kept = opened(server)
+def test_silent_connections_do_not_push_out_one_that_is_kept_between_two_requests(patient_server: Served) -> None:
+    kept = opened(patient_server)
     assert answer_on(kept) == b"200"
-    connections = [kept, *(opened(server) for _ in range(2 * LIMIT))]
+    connections = [kept, *(opened(patient_server) for _ in range(2 * LIMIT))]
     try:
-        assert httpx.get(server.url, timeout=5).text == "ok"
+        assert httpx.get(patient_server.url, timeout=5).text == "ok"
         assert answer_on(kept) == b"200"
     finally:
         for connection in connections:
             connection.close()
 
 
-def test_of_kept_connections_the_one_without_a_request_for_longest_makes_room(server: Served) -> None:
-    kept = [opened(server) for _ in range(LIMIT - 1)]
+def test_of_kept_connections_the_one_without_a_request_for_longest_makes_room(patient_server: Served) -> None:
+    kept = [opened(patient_server) for _ in range(LIMIT - 1)]
     try:
         assert {answer_on(connection) for connection in [*kept, kept[0]]} == {b"200"}
-        assert httpx.get(server.url, timeout=5).text == "ok"
+        assert httpx.get(patient_server.url, timeout=5).text == "ok"
         assert [answer_on(connection) for connection in kept[:2]] == [b"200", b""]
     finally:
         for connection in kept:

@@ -247,7 +247,7 @@ async def test_bundles_that_no_job_names_are_deleted_after_a_day(sent: Sent, ser
         row.bundle = None  # as when the job's row is gone
     await bundles.drop_unused(services, services.now() + timedelta(hours=23))
     assert (await sent.client.get(sent.path)).status_code == 200
-    await StorageKeeper(services).step_once(services.now() + timedelta(days=2))
+    await StorageKeeper(services, pass_seconds=60.0).step_once(services.now() + timedelta(days=2))
     assert (await sent.client.get(sent.path)).status_code == 404
     async with services.metrics.read() as points:
         assert await rows.chunks(points, sent.packed.digest) == 0

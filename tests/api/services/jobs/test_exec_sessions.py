@@ -111,7 +111,10 @@ def replace_rank(rank: int) -> StartCommand:
 async def test_the_audit_has_who_what_where_from_how_long_and_how_it_ended_once(services: Services, place: tuple[JobRow, NodeRow]) -> None:
     job, node = place
     id = await opened(services, job)
-    now = services.now() + timedelta(seconds=90)
+    async with services.control.read() as session:
+        row = await rows.get(session, id)
+        assert row is not None
+    now = row.opened_at + timedelta(seconds=90)
     for _ in range(2):
         async with services.write() as session:
             await exec_sessions.close_session(session, id, 3, "", now)

@@ -18,21 +18,22 @@ from paceline.db.models.readings import NodeReadingRollupRow, NodeReadingRow
 from paceline.monitoring.readings import metrics_of
 from tests.readings import store
 
-NOW = datetime.now(UTC)
 POWER = [float(100 + second % 50) for second in range(600)]
 URL = "/api/v1/cluster/nodes/{}/metrics"
 
 
 @pytest.fixture
-async def busy_node(services: Services, node: tuple[NodeRow, str]) -> NodeRow:
+def start(services: Services) -> float:
+    """When the busy node was read first: within the hour before this test, however long the tests before it took."""
+    return services.now().timestamp() // 600 * 600 - 1_800
+
+
+@pytest.fixture
+async def busy_node(services: Services, node: tuple[NodeRow, str], start: float) -> NodeRow:
     """A node that was read for ten minutes, until half an hour ago."""
     columns = {"gpu:1": {"power_watts": POWER}, "host": {"cpu_percent": POWER}, "net:eth0": {"sent_bytes_per_second": [2048.0] * 600}}
-    await store(services, node[0].id, start_time(), columns)
+    await store(services, node[0].id, start, columns)
     return node[0]
-
-
-def start_time() -> float:
-    return NOW.timestamp() // 600 * 600 - 1_800
 
 
 async def get(client: httpx.AsyncClient, node: NodeRow, **parameters: Any) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def totals(curve: dict[str, Any]) -> tuple[float, float]:
     return min(curve["minimum"]), max(curve["maximum"])
 
 
-async def test_the_last_hour_of_everything_that_was_read(client: httpx.AsyncClient, busy_node: NodeRow) -> None:
+async def test_the_last_hour_of_everything_that_was_read(client: httpx.AsyncClient, busy_node: NodeRow, start: float) -> None:
     found = await get(client, busy_node)
     curves = [(curve["card"], curve["interface"], curve["name"], curve["unit"]) for curve in found["curves"]]
     assert curves == [
@@ -54,20 +55,20 @@ async def test_the_last_hour_of_everything_that_was_read(client: httpx.AsyncClie
         (None, "eth0", "sent_bytes_per_second", "B/s"),
     ]
     assert found["bucket_seconds"] == 10  # the finest roll-up, which has 360 buckets in an hour
-    assert found["first_time"] == pytest.approx(start_time())
-    assert found["last_time"] == pytest.approx(start_time() + 599)
+    assert found["first_time"] == pytest.approx(start)
+    assert found["last_time"] == pytest.approx(start + 599)
     assert found["curves"][2]["mean"] == [2048.0] * len(found["curves"][2]["times"])
 
 
 @pytest.mark.parametrize("rolled_up", [False, True])
 @pytest.mark.parametrize("buckets", [2, 17, 400, 2_000])
 async def test_extremes_survive_every_resolution(
-    client: httpx.AsyncClient, services: Services, busy_node: NodeRow, buckets: int, rolled_up: bool
+    client: httpx.AsyncClient, services: Services, busy_node: NodeRow, start: float, buckets: int, rolled_up: bool
 ) -> None:
     if rolled_up:
-        await readings.roll_up_all(services, DeletionPace.of(30.0), NOW)
-    since = datetime.fromtimestamp(start_time(), UTC).isoformat()
-    until = datetime.fromtimestamp(start_time() + 599, UTC).isoformat()
+        await readings.roll_up_all(services, DeletionPace.of(30.0), services.now())
+    since = datetime.fromtimestamp(start, UTC).isoformat()
+    until = datetime.fromtimestamp(start + 599, UTC).isoformat()
     found = await get(client, busy_node, names="power_watts", cards="1", buckets=buckets, since=since, until=until)
     (curve,) = found["curves"]
     assert len(curve["times"]) <= buckets
@@ -77,13 +78,13 @@ async def test_extremes_survive_every_resolution(
 
 @pytest.mark.parametrize("rolled_up", [False, True])
 async def test_rows_that_cannot_be_read_are_a_gap_in_the_curves(
-    client: httpx.AsyncClient, services: Services, busy_node: NodeRow, rolled_up: bool
+    client: httpx.AsyncClient, services: Services, busy_node: NodeRow, start: float, rolled_up: bool
 ) -> None:
     if rolled_up:
-        await readings.roll_up_all(services, DeletionPace.of(30.0), NOW)
+        await readings.roll_up_all(services, DeletionPace.of(30.0), services.now())
     whole = (await get(client, busy_node, names="power_watts", buckets=2_000))["curves"][0]
     async with services.metrics.write() as session:
-        await session.execute(update(NodeReadingRow).where(NodeReadingRow.first_time < start_time() + 300).values(data=b"damaged"))
+        await session.execute(update(NodeReadingRow).where(NodeReadingRow.first_time < start + 300).values(data=b"damaged"))
         await session.execute(update(NodeReadingRollupRow).where(NodeReadingRollupRow.seconds == 10).values(data=b"damaged"))
     found = (await get(client, busy_node, names="power_watts", buckets=2_000))["curves"]
     assert [len(curve["times"]) / len(whole["times"]) for curve in found] == ([] if rolled_up else [pytest.approx(0.5, abs=0.05)])
@@ -98,19 +99,21 @@ async def test_a_stored_metric_of_a_later_version_is_left_out(
 
 
 async def test_old_ranges_come_from_roll_ups_and_new_readings_beside_them_are_added(
-    client: httpx.AsyncClient, services: Services, busy_node: NodeRow
+    client: httpx.AsyncClient, services: Services, busy_node: NodeRow, start: float
 ) -> None:
-    await readings.roll_up_all(services, DeletionPace.of(30.0), NOW)
-    await store(services, busy_node.id, start_time() + 600, {"gpu:1": {"power_watts": [900.0] * 5}})
-    since = (NOW - timedelta(days=2)).isoformat()
+    await readings.roll_up_all(services, DeletionPace.of(30.0), services.now())
+    await store(services, busy_node.id, start + 600, {"gpu:1": {"power_watts": [900.0] * 5}})
+    since = (services.now() - timedelta(days=2)).isoformat()
     found = await get(client, busy_node, names="power_watts", since=since, buckets=2_000)
     assert found["bucket_seconds"] == 600
     assert totals(found["curves"][0]) == (100.0, 900.0)
     assert found["first_time"] == pytest.approx(start_time()), "the first reading, not the start of its roll-up"
 
 
-async def test_a_range_without_readings_has_no_curves_and_says_what_is_kept(client: httpx.AsyncClient, busy_node: NodeRow) -> None:
-    found = await get(client, busy_node, until=(NOW - timedelta(days=3)).isoformat())
+async def test_a_range_without_readings_has_no_curves_and_says_what_is_kept(
+    client: httpx.AsyncClient, services: Services, busy_node: NodeRow
+) -> None:
+    found = await get(client, busy_node, until=(services.now() - timedelta(days=3)).isoformat())
     assert found["curves"] == []
     assert found["first_time"] is not None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import msgspec
@@ -20,7 +21,7 @@ from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
 from tests import factories
-from tests.transactions import committed
+from tests.transactions import committed_here
 
 HOST = HostSample(
     cpu_percent=50.0,
@@ -58,7 +59,7 @@ async def test_heartbeats_of_many_nodes_are_one_transaction(services: Services) 
     for node_id in node_ids:
         heartbeats.note(node_id, beat(backlog=1, sent_at=factories.START), factories.START)
         heartbeats.note(node_id, beat(backlog=2), LATER)
-    with committed(services.control) as commits:
+    with committed_here(services.control) as commits:
         await heartbeats.flush()
         await heartbeats.flush()
     assert commits.count == 1
@@ -139,7 +140,7 @@ async def test_nodes_that_are_well_or_known_to_be_silent_cost_no_transaction(ser
     await create(services, NodeState.READY, NodeState.UNREACHABLE, NodeState.LOST, NodeState.CORDONED, NodeState.JOINING)
     watch = NodeWatch(services)
     await watch.step_once(factories.START)
-    with committed(services.control) as commits:
+    with committed_here(services.control) as commits:
         for seconds in (2, 4, 6, 8):
             await watch.step_once(factories.START + timedelta(seconds=seconds))
         assert commits.count == 0
@@ -151,6 +152,7 @@ async def test_nodes_that_are_well_or_known_to_be_silent_cost_no_transaction(ser
 
 async def test_a_change_that_no_nudge_told_of_is_found(services: Services) -> None:
     changed, same = await create(services, NodeState.READY, NodeState.READY)
+    services = replace(services, bus=bus.Bus())  # which the coordinator's own watch does not nudge
     watch = AssignmentWatch(services)
     await watch.look()
     with services.bus.subscribe(bus.node(changed)) as one, services.bus.subscribe(bus.node(same)) as other:
