@@ -160,6 +160,11 @@ def script_job(path: Path, source: str, *args: str, slots: int = 1) -> dict[str,
     return {"name": "job", "resources": resources, "script": {"path": str(path), "args": list(args)}}
 
 
+def printed(job: str, lines: int, rank: int = 0):  # type: ignore[no-untyped-def]
+    """So many lines have arrived, and the process is known: the two come on ways of their own."""
+    return lambda c: len(c.of(job, rank).text) >= lines and (seen := c.rank(job, rank)) and seen.pid
+
+
 def running(job: str, rank: int = 0, generation: int = 1):  # type: ignore[no-untyped-def]
     return lambda c: (seen := c.rank(job, rank, generation)) and seen.state == RankState.RUNNING
 
