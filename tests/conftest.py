@@ -39,7 +39,8 @@ BASE_URL = "http://127.0.0.1:8000"
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as `make test &` has it: commands that tests start would ignore Ctrl-C too
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    hypothesis.settings.register_profile("paceline", deadline=None)  # a busy machine takes its time: no test has an absolute one
+    # a busy machine takes its time: no test has an absolute one, neither for an example nor for making the first few
+    hypothesis.settings.register_profile("paceline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
     hypothesis.settings.load_profile("paceline")
     published_parity.register(config)
     shared_statements.share()
