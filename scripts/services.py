@@ -84,8 +84,9 @@ def redis() -> Iterator[str | None]:
 @contextlib.contextmanager
 def _private_postgres(programs: Path, folder: Path) -> Iterator[str]:
     """PostgreSQL refuses to run as root: there it runs as `nobody`."""
-    data, port = folder / "data", _free_port()
+    data = folder / "data"
     initialize_postgres(programs, data)
+    port = _free_port()  # after what takes seconds, in which it could be taken
     settings = {"listen_addresses": HOST, "port": port, "unix_socket_directories": folder, "fsync": "off", "max_connections": 200}
     command = [str(programs / "postgres"), "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())]
     url = f"postgresql+asyncpg://paceline@{HOST}:{port}/postgres"

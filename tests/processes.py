@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
+
 import psutil
 
 
@@ -11,6 +14,21 @@ def is_alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    """Empty of one that has ended since it was found."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill_all(processes: Iterable[psutil.Process]) -> None:
+    """Those that end meanwhile, as ranks do with their spawner, are what is wanted."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def is_pid_alive(pid: int) -> bool:

@@ -56,12 +56,12 @@ class Paceline:
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that a typed Ctrl-C is a signal
         ) as process:
             os.close(slave)
-            shown = _read(master, until) if until else ""
+            shown = _read(master, until) if until else b""
             os.write(master, typed.encode())
             shown += _read(master, None)
             code = process.wait(timeout=TIMEOUT_S)
         os.close(master)
-        return code, shown.replace("\r\n", "\n")
+        return code, shown.decode().replace("\r\n", "\n")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -77,7 +77,7 @@ class Paceline:
         return {**kept, "PYTHONPATH": str(ROOT), "HOME": str(self.folder / "home"), "XDG_CONFIG_HOME": "", **self.environment, **more}
 
 
-def _read(master: int, until: str | None) -> str:
+def _read(master: int, until: str | None) -> bytes:
     """All that a terminal shows until this text; None: until its last process has closed it, which Linux tells as an input/output error."""
     shown = b""
     while until is None or until.encode() not in shown:
@@ -87,7 +87,7 @@ def _read(master: int, until: str | None) -> str:
             if error.errno != errno.EIO:
                 raise
             break
-    return shown.decode()
+    return shown  # it may end within a character
 
 
 @pytest.fixture

@@ -292,7 +292,7 @@ def test_watch_shows_the_list_again_until_ctrl_c(paceline: Paceline, coordinator
     code, shown = paceline.at_terminal("jobs", "--watch", until="running", typed="\x03")
     assert code == 130
     assert shown.index("queued") < shown.index("running")
-    assert (shown.count("\x1b[H\x1b[2J"), "^[" in shown) == (2, False), "the screen is cleared, not told how"
+    assert (shown.count("\x1b[H\x1b[2J") >= 2, "^[" in shown) == (True, False), "the screen is cleared, not told how"
     refused = paceline("jobs", "--watch")
     assert (refused.returncode, "draws on a terminal" in refused.stderr) == (2, True)
 

@@ -19,6 +19,7 @@ from paceline.cluster.states import RankState
 from paceline.training.link import RankPlace
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.coordinator import TOKEN, Coordinator
+from tests.processes import command_line, kill_all
 
 ROOT = Path(__file__).parents[3]
 EXIT_TIMEOUT_SECONDS = 40.0
@@ -62,17 +63,19 @@ class AgentProcess:
         return [process for process in psutil.process_iter() if process.pid != os.getpid() and _mentions(process, str(self.data))]
 
     def spawner(self) -> psutil.Process:
-        return next(
-            process
-            for process in self.processes()
-            if "paceline.cluster.agent.spawner" in process.cmdline() and process.ppid() != process.pid and _is_leader_of_spawners(process)
-        )
+        return self.leaders("paceline.cluster.agent.spawner")[0]
+
+    def leaders(self, word: str) -> list[psutil.Process]:
+        """The processes with that word on their command lines, without those that they have forked: ranks carry their spawner's."""
+        return [process for process in self.processes() if _leads(process, word)]
 
 
-def _is_leader_of_spawners(process: psutil.Process) -> bool:
-    """Forked ranks carry the spawner's command line; their parent does too."""
-    parent = process.parent()
-    return parent is None or "paceline.cluster.agent.spawner" not in parent.cmdline()
+def _leads(process: psutil.Process, word: str) -> bool:
+    try:
+        parent = process.parent()
+        return word in process.cmdline() and (parent is None or word not in command_line(parent))
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _mentions(process: psutil.Process, data: str) -> bool:
@@ -97,9 +100,7 @@ def agent(coordinator: Coordinator, tmp_path: Path) -> Iterator[AgentProcess]:
     data = tmp_path / "agent"
     agent = AgentProcess(data, coordinator.url)
     yield agent
-    left = agent.processes()
-    for process in left:
-        process.kill()
+    kill_all(agent.processes())
     if agent.process is not None:
         agent.process.wait(EXIT_TIMEOUT_SECONDS)
 
@@ -157,6 +158,11 @@ def script_job(path: Path, source: str, *args: str, slots: int = 1) -> dict[str,
     path.write_text(source)
     resources = {"nodes": 1, "slots_per_node": slots}
     return {"name": "job", "resources": resources, "script": {"path": str(path), "args": list(args)}}
+
+
+def printed(job: str, lines: int, rank: int = 0):  # type: ignore[no-untyped-def]
+    """So many lines have arrived, and the process is known: the two come on ways of their own."""
+    return lambda c: len(c.of(job, rank).text) >= lines and (seen := c.rank(job, rank)) and seen.pid
 
 
 def running(job: str, rank: int = 0, generation: int = 1):  # type: ignore[no-untyped-def]

@@ -44,6 +44,7 @@ from paceline.cluster.protocol import (
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.points import HighWater, Upload, UploadReply
 from paceline.monitoring.readings import ReadingRecord
+from tests.ports import free_port
 
 TOKEN = "one-time"
 CREDENTIAL = "lasting"
@@ -93,7 +94,7 @@ class Coordinator:
         self.reading_marks: dict[int, int] = {}
         self.takes_readings = True  # False: as the version before them
         self.tokens = {TOKEN}
-        self.port = 0
+        self.port = free_port()  # one that is still free when the coordinator comes back
         self.uploads = 0
         self._changed = asyncio.Condition()
         self._sockets: set[WebSocket] = set()
@@ -125,7 +126,6 @@ class Coordinator:
         async with asyncio.timeout(10):
             while not self._server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
-        self.port = self._server.servers[0].sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         assert self._server is not None

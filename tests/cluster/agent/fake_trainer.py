@@ -1,8 +1,8 @@
 """A trainer without torch: speaks the rank link and writes the rank folder as the real one does. Its behaviour comes from
 the job's environment: FAKE_STEPS (0: for ever), FAKE_STEP_SECONDS, FAKE_IGNORE_SIGTERM, FAKE_CRASH_AT, FAKE_CHILDREN,
 FAKE_STALL (says once that it waits), FAKE_EXIT (a code, or a message), FAKE_BOUNDARY (what it is asked to do at a boundary it does
-after a multiple of so many steps), FAKE_WAIT_FOR (a file without which it does not take the last step), FAKE_TELL (a variable that it
-prints)."""
+after a multiple of so many steps), FAKE_WAIT_FOR (a file without which it does not take the last step, or the one of FAKE_WAIT_AT),
+FAKE_TELL (a variable that it prints)."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Link:
 def run_rank(order: RankOrder) -> int:
     folder, link = RankFolder.at(Path(order.folder)), Link(order)
     steps, pause = int(os.environ.get("FAKE_STEPS", "0")), float(os.environ.get("FAKE_STEP_SECONDS", "0.02"))
-    crash_at = int(os.environ.get("FAKE_CRASH_AT", "0"))
+    crash_at, boundary = int(os.environ.get("FAKE_CRASH_AT", "0")), int(os.environ.get("FAKE_BOUNDARY", "1"))
     if told := os.environ.get("FAKE_TELL"):
         print(f"{told}={os.environ.get(told)}")
     if end := os.environ.get("FAKE_EXIT"):
@@ -137,7 +137,7 @@ def run_rank(order: RankOrder) -> int:
     for _ in range(int(os.environ.get("FAKE_CHILDREN", "0"))):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         print(f"child {child.pid}")
-    boundary, awaited = int(os.environ.get("FAKE_BOUNDARY", "1")), os.environ.get("FAKE_WAIT_FOR")
+    awaited, wait_at = os.environ.get("FAKE_WAIT_FOR"), int(os.environ.get("FAKE_WAIT_AT", steps))
     if order.world.parked:
         if not park(link, pause):
             return _end(RankFolder.at(Path(link.order.folder)), Result(outcome="released", step=0), 0)
@@ -150,7 +150,7 @@ def run_rank(order: RankOrder) -> int:
     while not steps or step < steps:
         step += 1
         time.sleep(pause)
-        while step == steps and awaited and not os.path.exists(awaited):
+        while step == wait_at and awaited and not os.path.exists(awaited):
             time.sleep(pause)
             link.say(Progress(step=step - 1))
         number += 1

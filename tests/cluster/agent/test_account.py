@@ -165,9 +165,9 @@ async def test_the_curves_of_another_users_script_are_read_by_that_user(open_age
     script.chmod(0o644)
     await coordinator.desire(assignment("job", world("job", store_port=coordinator.hellos[0].store_port), spec=job))
     await coordinator.until(lambda c: len(c.of("job").streams["metrics"]) == 3)
-    readers = [process for process in psutil.process_iter(["cmdline"]) if READER in (process.info["cmdline"] or ())]
-    ours = [process for process in readers if agent.process is not None and process.ppid() == agent.process.pid]
-    assert [process.uids().effective for process in ours] == [nobody.pw_uid]
+    found = [process.info for process in psutil.process_iter(["cmdline", "ppid", "uids"])]  # asked one by one, others' may end meanwhile
+    ours = [each for each in found if READER in (each["cmdline"] or ()) and agent.process is not None and each["ppid"] == agent.process.pid]
+    assert [each["uids"].effective for each in ours] == [nobody.pw_uid]
     folder = agent.data / "jobs" / "job" / "g1" / "rank0"
     (folder.parents[1] / "work" / "go").touch()
     await coordinator.until(drained("job"))

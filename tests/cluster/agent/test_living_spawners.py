@@ -14,7 +14,7 @@ from paceline.cluster.states import RankState
 from tests.cluster.agent.conftest import EXIT_TIMEOUT_SECONDS, AgentProcess, assignment, drained, running, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.nvml import FakeMachine
-from tests.processes import is_alive
+from tests.processes import command_line, is_alive, kill_all
 from tests.waiting import until
 
 
@@ -35,8 +35,7 @@ def neighbour(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> 
     other.environment, other.slots = agent.environment, None
     coordinator.tokens.add("another")
     yield other
-    for process in other.processes():
-        process.kill()
+    kill_all(other.processes())
     if other.process is not None:
         other.process.wait(EXIT_TIMEOUT_SECONDS)
 
@@ -51,14 +50,12 @@ async def start_with_a_rank(agent: AgentProcess, coordinator: Coordinator, steps
     agent.start("--gpus", "0")
     await coordinator.desire(assignment("job", world("job", device="cuda"), spec=with_packages(steps)))
     await coordinator.until(running("job") if steps == 0 else drained("job"))
-    found = [each for each in agent.processes() if "--environment" in each.cmdline()]
-    return next(each for each in found if not (parent := each.parent()) or "--environment" not in parent.cmdline())
+    return agent.leaders("--environment")[0]
 
 
 def default_spawners(agent: AgentProcess) -> list[psutil.Process]:
-    return [
-        each for each in agent.processes() if "paceline.cluster.agent.spawner" in each.cmdline() and "--environment" not in each.cmdline()
-    ]
+    told = [(each, command_line(each)) for each in agent.processes()]
+    return [each for each, words in told if "paceline.cluster.agent.spawner" in words and "--environment" not in words]
 
 
 async def kill(process: psutil.Process) -> None:
@@ -85,7 +82,7 @@ async def test_an_agent_that_was_upgraded_while_no_rank_ran_starts_ranks_with_th
 ) -> None:
     """The spawner of the version before was adopted for good: all ranks ran the old trainer, whatever version the node said it had."""
     await start_with_a_rank(agent, coordinator, steps=1)
-    before = {each.pid for each in agent.processes() if "paceline.cluster.agent.spawner" in each.cmdline()}
+    before = {each.pid for each in agent.processes() if "paceline.cluster.agent.spawner" in command_line(each)}
     await agent.end(signal.SIGHUP)
     agent.start("--gpus", "0")
     await coordinator.until(lambda c: len(c.hellos) == 2)

@@ -17,7 +17,6 @@ from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.loop import Agent, AgentContext
 from paceline.cluster.agent.main import LEFT_RANKS
 from paceline.cluster.agent.offer import NodeOffer
-from paceline.cluster.agent.ports import free_port
 from paceline.cluster.agent.settings import read_settings
 from paceline.cluster.agent.vitals import RankHeartbeats
 from paceline.cluster.protocol import ConnectionRefused, Desired, FromAgent, Inventory
@@ -26,6 +25,7 @@ from paceline.distributed.store_server import StoreServer
 from paceline.monitoring.host import HostSampler
 from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
+from tests.ports import free_port
 from tests.waiting import until
 
 SPAWNER_TIMEOUT_SECONDS = 40.0
@@ -92,7 +92,7 @@ async def test_hello_says_which_folder_the_checkpoints_are_in(agent: AgentProces
 
 
 async def test_hello_offers_the_slots_and_a_store_that_keeps_its_port(agent: AgentProcess, coordinator: Coordinator) -> None:
-    first = free_port("127.0.0.1")
+    first = free_port()
     agent.start("--label", "zone=a", "--port-range", f"{first}-{first + 9}")
     await coordinator.until(lambda c: c.hellos and c.heartbeats)
     hello = coordinator.hellos[0]

@@ -17,7 +17,7 @@ import pytest
 
 from paceline.cluster.agent.upload.output_gaps import BURST_BYTES, FINAL_BYTES, SEND_BYTES_PER_SECOND
 from paceline.cluster.states import RankState
-from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, script_job, training_job, world
+from tests.cluster.agent.conftest import AgentProcess, assignment, drained, printed, running, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.processes import is_pid_alive
 from tests.waiting import until
@@ -48,7 +48,7 @@ async def test_a_killed_agents_successor_adopts_everything(agent: AgentProcess, 
     agent.start()
     spec = training_job(steps=150, wait_for=adopted)
     await coordinator.desire(assignment("job", world("job", 0, 2), world("job", 1, 2), spec=spec))
-    await coordinator.until(lambda c: len(c.of("job", 0).text) > 10 and len(c.of("job", 1).text) > 10)
+    await coordinator.until(lambda c: printed("job", 11, 0)(c) and printed("job", 11, 1)(c))
     pids = [coordinator.rank("job", rank).pid for rank in (0, 1)]  # type: ignore[union-attr]
     spawner = agent.spawner().pid
     await agent.end(signal.SIGKILL)
@@ -65,13 +65,15 @@ async def test_a_killed_agents_successor_adopts_everything(agent: AgentProcess, 
     await agent.end()
 
 
-async def test_exits_without_an_agent_are_reported_by_the_next_one(agent: AgentProcess, coordinator: Coordinator) -> None:
+async def test_exits_without_an_agent_are_reported_by_the_next_one(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+    agent_is_gone = tmp_path / "gone"
     agent.start()
-    await coordinator.desire(assignment("job", spec=training_job(steps=20)))
+    await coordinator.desire(assignment("job", spec=training_job(steps=20, wait_for=agent_is_gone)))
     await coordinator.until(running("job"))
     pid = coordinator.rank("job").pid  # type: ignore[union-attr]
     assert pid
     await agent.end(signal.SIGKILL)
+    agent_is_gone.touch()
     await until_gone(pid)
     agent.start()
     await coordinator.until(lambda c: len(c.hellos) == 2 and drained("job")(c))
@@ -85,7 +87,7 @@ async def test_exits_without_an_agent_are_reported_by_the_next_one(agent: AgentP
 async def test_a_coordinator_that_was_away_misses_nothing(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.desire(assignment("job", spec=training_job(steps=100)))
-    await coordinator.until(lambda c: len(c.of("job").text) > 10)
+    await coordinator.until(printed("job", 11))
     pid = coordinator.rank("job").pid  # type: ignore[union-attr]
     await coordinator.stop()
     await coordinator.start()
@@ -170,7 +172,7 @@ async def test_a_crashing_rank_tells_why_in_its_own_words(agent: AgentProcess, c
 async def test_a_rank_killed_from_outside_is_reported_by_its_signal(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.desire(assignment("job"))
-    await coordinator.until(lambda c: len(c.of("job").text) > 3)
+    await coordinator.until(printed("job", 4))
     os.kill(coordinator.rank("job").pid, signal.SIGKILL)  # type: ignore[union-attr, arg-type]
     await coordinator.until(drained("job"))
     rank = coordinator.rank("job")
@@ -207,7 +209,7 @@ async def test_a_spawners_death_is_its_ranks_death_and_a_new_one_serves_the_next
 ) -> None:
     agent.start()
     await coordinator.desire(assignment("job", spec=training_job(children=1)))
-    await coordinator.until(lambda c: len(c.of("job").text) > 3)
+    await coordinator.until(printed("job", 4))
     pid, child = coordinator.rank("job").pid, int(coordinator.of("job").text[0].split()[1])  # type: ignore[union-attr]
     assert pid
     agent.spawner().kill()
@@ -218,7 +220,7 @@ async def test_a_spawners_death_is_its_ranks_death_and_a_new_one_serves_the_next
     await coordinator.desire(assignment("job", world("job", generation=2), spec=training_job(steps=3)))
     await coordinator.until(drained("job", generation=2))
     assert coordinator.rank("job", generation=2).outcome == "completed"  # type: ignore[union-attr]
-    assert not (agent.data / "jobs" / "job" / "g1").exists()
+    await until(lambda: not (agent.data / "jobs" / "job" / "g1").exists(), "the removal of the first generation's folder")
     await agent.end()
 
 
@@ -337,9 +339,9 @@ async def test_output_arrives_line_by_line_with_levels(agent: AgentProcess, coor
 FLOOD = """
 import os, time
 block = b"".join(b"flood %09d %s\\n" % (n, b"x" * 100) for n in range(10_000))
-end = time.monotonic() + 1
-while time.monotonic() < end:
-    os.write(1, block)
+written, end = 0, time.monotonic() + 1
+while time.monotonic() < end or written < 64 << 20:
+    written += os.write(1, block)
 print("the end")
 """
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from paceline.cluster.states import RankState
 from paceline.training.link import ProcessIdentity, RankPlace
-from tests.cluster.agent.conftest import AgentProcess, assignment, drained, parked, pid_of, running, training_job, world
+from tests.cluster.agent.conftest import AgentProcess, assignment, drained, parked, pid_of, printed, running, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 
 
@@ -21,7 +22,7 @@ def place(generation: int) -> RankPlace:
 async def test_a_process_moves_on_to_the_next_generation_and_leaves_nothing_behind(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.desire(assignment("job", spec=training_job(steps=150)))
-    await coordinator.until(lambda c: len(c.of("job").text) > 5)
+    await coordinator.until(printed("job", 6))
     pid = coordinator.rank("job").pid  # type: ignore[union-attr]
     await coordinator.desire(assignment("job", place(2), spec=training_job(steps=150)))
     await coordinator.until(drained("job", generation=2))
@@ -38,10 +39,10 @@ async def test_a_process_moves_on_to_the_next_generation_and_leaves_nothing_behi
 
 async def test_a_moved_process_is_adopted_as_what_it_is_now(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
-    await coordinator.desire(assignment("job", spec=training_job(steps=400)))
+    await coordinator.desire(assignment("job", spec=training_job()))
     await coordinator.until(running("job"))
     pid = coordinator.rank("job").pid  # type: ignore[union-attr]
-    await coordinator.desire(assignment("job", place(3), spec=training_job(steps=400)))
+    await coordinator.desire(assignment("job", place(3), spec=training_job()))
     await coordinator.until(running("job", generation=3))
     await agent.end(signal.SIGKILL)
     agent.start()
@@ -74,7 +75,7 @@ async def test_a_process_that_dies_before_it_can_move_is_dead_in_its_new_place(a
 async def test_a_parked_rank_waits_through_a_change_of_generation_and_then_takes_a_place(
     agent: AgentProcess, coordinator: Coordinator
 ) -> None:
-    spec = training_job(steps=400)
+    spec = training_job()
     agent.start()
     spare = world("job", 1, 1, parked=True)
     await coordinator.desire(assignment("job", world("job"), spare, spec=spec))
@@ -111,23 +112,24 @@ async def test_a_parked_rank_that_is_not_needed_ends_and_frees_its_slot(
     await agent.end()
 
 
-BOUNDARY = 100  # steps: long enough to look at what is pending
+BOUNDARY = 100
 
 
 def pending(generation: int) -> RankPlace:
     return world("job", generation=generation, birth=ProcessIdentity(1, 0), at_boundary=True)
 
 
-async def test_a_rank_trains_on_in_its_old_place_until_the_boundary(agent: AgentProcess, coordinator: Coordinator) -> None:
-    spec = training_job(steps=2 * BOUNDARY, boundary=BOUNDARY)
+async def test_a_rank_trains_on_in_its_old_place_until_the_boundary(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+    asked, held_at = tmp_path / "asked", BOUNDARY - 10
+    spec = training_job(steps=2 * BOUNDARY, boundary=BOUNDARY, wait_for=asked, wait_at=held_at)
     agent.start()
     await coordinator.desire(assignment("job", spec=spec))
     await coordinator.until(running("job"))
     await coordinator.desire(assignment("job", pending(2), spec=spec))
     await coordinator.until(lambda c: (seen := c.rank("job")) and seen.state == RankState.MOVED)
-    told = len(coordinator.of("job").text)
     assert coordinator.rank("job", generation=2).state == RankState.ASSIGNED  # type: ignore[union-attr]
-    await coordinator.until(lambda c: len(c.of("job").text) > told + 5)  # it goes on under its old key
+    assert len(coordinator.of("job").text) < held_at
+    asked.touch()  # it goes on under its old key
     await coordinator.until(drained("job", generation=2))
     steps = [[record.step for record in coordinator.of("job", 0, generation).streams["metrics"]] for generation in (1, 2)]
     assert steps == [list(range(1, BOUNDARY + 1)), list(range(BOUNDARY + 1, 2 * BOUNDARY + 1))]
@@ -135,9 +137,10 @@ async def test_a_rank_trains_on_in_its_old_place_until_the_boundary(agent: Agent
 
 
 async def test_an_agent_that_dies_while_a_change_is_pending_has_a_successor_that_completes_it(
-    agent: AgentProcess, coordinator: Coordinator
+    agent: AgentProcess, coordinator: Coordinator, tmp_path: Path
 ) -> None:
-    spec = training_job(steps=4 * BOUNDARY, boundary=2 * BOUNDARY)
+    adopted = tmp_path / "adopted"
+    spec = training_job(steps=2 * BOUNDARY, boundary=BOUNDARY, wait_for=adopted, wait_at=BOUNDARY)
     agent.start()
     await coordinator.desire(assignment("job", spec=spec))
     await coordinator.until(running("job"))
@@ -147,22 +150,26 @@ async def test_an_agent_that_dies_while_a_change_is_pending_has_a_successor_that
     await agent.end(signal.SIGKILL)
     agent.start()
     await coordinator.until(lambda c: len(c.hellos) == 2 and (seen := c.rank("job")) and seen.state == RankState.MOVED)
+    adopted.touch()
     await coordinator.until(drained("job", generation=2))
     assert pid_of(coordinator, 0, 2) == pid
     steps = [record.step for generation in (1, 2) for record in coordinator.of("job", 0, generation).streams["metrics"]]
-    assert steps == list(range(1, 4 * BOUNDARY + 1))
+    assert steps == list(range(1, 2 * BOUNDARY + 1))
     await agent.end()
 
 
 @pytest.mark.parametrize(("crash_at", "outcome"), [(BOUNDARY, "failed"), (0, "completed")])
 async def test_how_a_rank_ended_before_its_boundary_is_told_in_its_own_words_in_its_new_place(
-    agent: AgentProcess, coordinator: Coordinator, crash_at: int, outcome: str
+    agent: AgentProcess, coordinator: Coordinator, tmp_path: Path, crash_at: int, outcome: str
 ) -> None:
-    spec = training_job(steps=BOUNDARY, boundary=10 * BOUNDARY, crash_at=crash_at)
+    asked = tmp_path / "asked"
+    spec = training_job(steps=BOUNDARY, boundary=10 * BOUNDARY, crash_at=crash_at, wait_for=asked)
     agent.start()
     await coordinator.desire(assignment("job", spec=spec))
     await coordinator.until(running("job"))
     await coordinator.desire(assignment("job", pending(2), spec=spec))
+    await coordinator.until(lambda c: (seen := c.rank("job")) and seen.state == RankState.MOVED)
+    asked.touch()
     await coordinator.until(drained("job", generation=2))
     rank = coordinator.rank("job", generation=2)
     assert rank is not None

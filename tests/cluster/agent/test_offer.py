@@ -17,6 +17,7 @@ from paceline.monitoring.torch_build import TorchBuild
 from tests.cluster.agent.conftest import EXIT_TIMEOUT_SECONDS, AgentProcess, assignment, drained, running, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.nvml import FakeMachine
+from tests.processes import kill_all
 
 CARDS = tuple(Gpu(index=index, uuid=f"GPU-{index}", name="NVIDIA Test", memory_bytes=1) for index in range(3))
 CUDA, CPU = TorchBuild("2.13.0+cu130", "13.0"), TorchBuild("2.13.0+cpu", None)
@@ -99,8 +100,7 @@ def neighbour(gpu_agent: AgentProcess, coordinator: Coordinator, tmp_path: Path)
     other = AgentProcess(tmp_path / "next" / "agent", coordinator.url)
     other.environment, other.slots = gpu_agent.environment, None
     yield other
-    for process in other.processes():
-        process.kill()
+    kill_all(other.processes())
     if other.process is not None:
         other.process.wait(EXIT_TIMEOUT_SECONDS)
 

@@ -298,8 +298,8 @@ def test_a_daemon_that_left_the_session_and_cleared_its_environment_ends_with_it
     """And that of another rank lives on."""
     spawns = [node.order(rank) for rank in (0, 1)]
     daemons = [tmp_path / f"daemon{rank}" for rank in (0, 1)]
+    (tmp_path / "run.py").write_text(DAEMON + "import time; time.sleep(600)")
     for spawn, told in zip(spawns, daemons, strict=True):
-        (tmp_path / "run.py").write_text(DAEMON + "import time; time.sleep(600)")
         node.agent.say(msgspec.structs.replace(spawn, program=(sys.executable, "-u", str(tmp_path / "run.py"), str(told))))
     keys = [RankKey.of(spawn.order.world) for spawn in spawns]
     pids = node.agent.until(lambda ranks: set(keys) <= set(ranks))

@@ -18,16 +18,17 @@ from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Node
 from tests.processes import is_alive
 from tests.waiting import wait_until
 
-#: Writes its checkpoint for half a second, as a handler of SIGTERM; with workers as those of a DataLoader, which do not outlive SIGTERM.
+#: Writes its checkpoint in five parts, or as many as it is told, for a tenth of a second each, as a handler of SIGTERM; with workers as those
+#: of a DataLoader, which do not outlive SIGTERM.
 SAVES = """
 import multiprocessing, os, signal, sys, time
 
 def save(*_):
     print("told", flush=True)
-    for part in range(5):
-        time.sleep(0.1)
+    for part in range(int(sys.argv[2]) if sys.argv[2:] else 5):
         with open("checkpoint", "a") as file:
             file.write(str(part))
+        time.sleep(0.1)
     os.rename("checkpoint", f"checkpoint-{sys.argv[1]}")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     raise SystemExit(0)
@@ -128,17 +129,17 @@ def test_what_a_shell_runs_saves_though_the_shell_ends_at_once(node: Node, tmp_p
 
 
 def test_what_saves_for_longer_than_its_grace_is_killed_with_everything_it_started(node: Node, tmp_path: Path) -> None:
-    (tmp_path / "run.sh").write_text(f"{sys.executable} saves.py c\n")
+    (tmp_path / "run.sh").write_text(f"{sys.executable} saves.py c 6000\n")
     spawn = start(node, 2, ("bash", "run.sh"), tmp_path)
     started = psutil.Process(dict(node.agent.process_list.ranks)[RankKey.of(spawn.order.world)]).children(recursive=True)
-    status = end(node, spawn, grace=0.25)
+    status = end(node, spawn, grace=2.0)
     assert (tmp_path / "checkpoint").exists()
     assert not (tmp_path / "checkpoint-c").exists()
     wait_until(lambda: not any(map(is_alive, started)), "the end of what it started", seconds=TIMEOUT_SECONDS)
-    assert (status.ordered, status.killed_after) == (True, 0.25)
+    assert (status.ordered, status.killed_after) == (True, 2.0)
     failure = conclude(status, None, (), world("job1", 2), is_script=True, step=0).failure
     assert failure is not None
-    assert failure.message == "did not end within 0.25 s of SIGTERM, and was killed"
+    assert failure.message == "did not end within 2 s of SIGTERM, and was killed"
 
 
 def test_a_node_that_is_shut_down_gives_each_rank_its_own_grace(tmp_path: Path) -> None:

@@ -108,7 +108,8 @@ def program(folder: Path, source: str) -> str:
     ],
 )
 async def test_what_is_wrong_stands_in_the_place_of_the_stack(tmp_path: Path, rank: subprocess.Popen[str], source: str, error: str) -> None:
-    found = await StackReader(program(tmp_path, source), seconds=0.2).read(EMPTY, rank.pid)
+    seconds = 0.2 if "sleep" in source else STARTED_SECONDS
+    found = await StackReader(program(tmp_path, source), seconds=seconds).read(EMPTY, rank.pid)
     assert {process.error for process in found.processes} == {error}
     assert position_of(found).where == error
 

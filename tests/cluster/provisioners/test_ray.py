@@ -23,6 +23,7 @@ from paceline.cluster.provisioners.ray_agent import agent_keeper
 from paceline.cluster.provisioners.ray_settings import RaySettings
 from tests.cluster.provisioners.conformance import TOKEN, ProviderEngine, ProvisionerConformance, request
 from tests.ports import free_port
+from tests.processes import kill_all
 from tests.waiting import until
 
 #: A head whose agents, dashboard and metrics are left out: one raylet with two CPUs and 80 MB of objects.
@@ -109,14 +110,9 @@ class RayHead(ProviderEngine):
         return subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
 
     def stop(self) -> None:
-        mine = (
-            [self.head.pid, *(child.pid for child in psutil.Process(self.head.pid).children(recursive=True))]
-            if self.head.poll() is None
-            else []
-        )
-        for pid in mine:
-            if psutil.pid_exists(pid):
-                psutil.Process(pid).kill()
+        if self.head.poll() is None:
+            head = psutil.Process(self.head.pid)
+            kill_all([head, *head.children(recursive=True)])
         self.head.wait()
 
 

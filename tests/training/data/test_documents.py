@@ -16,7 +16,7 @@ def texts_of(files: list[Path], portion_bytes: int) -> list[bytes]:
 
 
 @given(st.lists(st.text(max_size=30), max_size=20), st.integers(1, 200), st.sampled_from(["\n", "\n\n", "\r\n"]))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_however_it_is_cut_each_line_is_read_exactly_once(tmp_path: Path, texts: list[str], portion_bytes: int, newline: str) -> None:
     file = tmp_path / "lines.jsonl"
     file.write_bytes(newline.join(json.dumps({"text": text}) for text in texts).encode())

@@ -107,7 +107,7 @@ async def test_old_ranges_come_from_roll_ups_and_new_readings_beside_them_are_ad
     found = await get(client, busy_node, names="power_watts", since=since, buckets=2_000)
     assert found["bucket_seconds"] == 600
     assert totals(found["curves"][0]) == (100.0, 900.0)
-    assert found["first_time"] == pytest.approx(start_time()), "the first reading, not the start of its roll-up"
+    assert found["first_time"] == pytest.approx(start), "the first reading, not the start of its roll-up"
 
 
 async def test_a_range_without_readings_has_no_curves_and_says_what_is_kept(

@@ -47,9 +47,8 @@ def with_packages(packages: dict[str, Any], **behaviour: Any) -> dict[str, Any]:
 
 
 def spawners(agent: AgentProcess) -> set[int]:
-    """The spawners of environments; forked ranks carry their command line."""
-    found = [each for each in agent.processes() if "--environment" in each.cmdline()]
-    return {each.pid for each in found if not (parent := each.parent()) or "--environment" not in parent.cmdline()}
+    """The spawners of environments."""
+    return {each.pid for each in agent.leaders("--environment")}
 
 
 def fleet_in(data: Path, told: list[str]) -> SpawnerFleet:

@@ -32,6 +32,8 @@ from paceline.cluster.exec_frames import (
 )
 from tests.e2e.stack import ROOT
 from tests.ports import free_port
+from tests.processes import is_pid_alive
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(120)
 SECONDS = 40.0
@@ -227,7 +229,7 @@ async def test_what_the_command_leaves_running_is_killed_with_it(tmp_path: Path)
         assert await kept.next() == Exited(exit_code=0)
         left = int(kept.output[1])
         assert await kept.ended() == 0
-        assert not psutil.pid_exists(left)
+        await until(lambda: not is_pid_alive(left), "the end of what was left", seconds=SECONDS)
 
 
 @pytest.mark.parametrize("how", ["the client leaves", "the agent says so", "the agent is gone"])
@@ -249,7 +251,7 @@ async def test_a_session_that_ends_takes_its_processes_along(tmp_path: Path, how
                 kept.process.stdin.close()
                 assert await kept.next() == SessionEnded(code="agent_ended", message="the agent of a has ended or was started anew")
         assert await kept.ended() == 0
-        assert psutil.wait_procs(family, timeout=5)[1] == []
+        assert psutil.wait_procs(family, timeout=SECONDS)[1] == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as another user")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from paceline.cluster.agent.ports import free_port
 from paceline.cluster.agent.ranks import rendezvous
 from paceline.cluster.agent.ranks.rendezvous import RendezvousPoint, agree_on_rendezvous
 from paceline.distributed import store_server
@@ -15,6 +14,7 @@ from paceline.distributed.store_server import StoreServer
 from paceline.distributed.store_wire import Reply, Request
 from paceline.training.link import RankPlace
 from tests.cluster.agent.conftest import world
+from tests.ports import free_port
 
 TIMEOUT_SECONDS = 10.0
 
@@ -58,7 +58,7 @@ async def test_an_older_generation_gets_none(store: StoreServer) -> None:
 
 
 async def test_a_store_that_comes_later_is_waited_for(store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    port, refused, connect = free_port("127.0.0.1"), asyncio.Event(), asyncio.open_connection
+    port, refused, connect = free_port(), asyncio.Event(), asyncio.open_connection
 
     async def notice_refusals(*where: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
@@ -120,6 +120,6 @@ async def test_a_node_that_waits_outlasts_the_first_nodes_agent(store: StoreServ
 
 async def test_a_store_that_stays_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "CONNECT_TIMEOUT_SECONDS", 0.1)
-    port = free_port("127.0.0.1")
+    port = free_port()
     with pytest.raises(StoreUnreachableError, match=f"no rendezvous store at 127.0.0.1:{port} after 0.1 s"):
         await agree_on_rendezvous(member(port, 1), never)

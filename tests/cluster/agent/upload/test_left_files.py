@@ -11,6 +11,7 @@ from paceline.cluster.agent.upload import left_files
 from paceline.cluster.agent.upload.files import ReadyFile, batches, is_place
 from paceline.cluster.agent.upload.left_files import FileVersion, LeftFiles, walk
 from paceline.monitoring.artifact_files import BATCH_FILES, INLINE_BYTES, MAX_DEPTH, path_refusal, printable
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -39,7 +40,13 @@ def test_a_look_brings_what_the_last_one_found_unchanged(folder: Path) -> None:
     (found,) = files.look().items()
     files.note(*found, kept=True)
     assert (files.look(), files.is_finished) == ({}, True)
-    (folder / "a").write_bytes(b"b")  # as long, at once: its time of change tells
+    before = (folder / "a").stat().st_ctime_ns
+
+    def write_later() -> bool:  # as long as before, so that only its time of change tells, which a file system counts in ticks
+        (folder / "a").write_bytes(b"b")
+        return (folder / "a").stat().st_ctime_ns != before
+
+    wait_until(write_later, "the next tick of the file system's clock", seconds=30)
     assert files.look() == {}
     assert list(files.look()) == ["a"]
 

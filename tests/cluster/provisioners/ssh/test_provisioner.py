@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import os
 import socket
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from paceline.cluster.provisioners.settings import SshSettings, ssh_node_name
 from paceline.cluster.provisioners.ssh.provisioner import SshProvisioner
 from tests.cluster.provisioners.conformance import ProviderEngine, ProvisionerConformance
 from tests.cluster.provisioners.ssh.test_connection import run_command
+from tests.processes import kill_all
 from tests.sshd import SshServer, needs_sshd, ssh_server
 from tests.waiting import until
 
@@ -98,16 +101,30 @@ class SshHosts(ProviderEngine):
     def visible(self) -> str:
         """Command lines, and the files that others may read: the folders above are open to them in this test."""
         lines = [" ".join(process.info["cmdline"]) for process in self.processes()]
-        files = [path for path in self.top.rglob("*") if path.is_file() and path.stat().st_mode & 0o077 and not _is_closed(path, self.top)]
-        return "\n".join([*lines, *map(str, self.top.glob("nodes/*")), *(path.read_text(errors="replace") for path in files)])
+        return "\n".join([*lines, *map(str, self.top.glob("nodes/*")), *_open_to_others(self.top)])
 
     async def settle(self) -> None:
         await until(lambda: not any(self.top.glob("nodes/*")), "what the nodes kept is gone", seconds=60)
 
 
-def _is_closed(path: Path, top: Path) -> bool:
-    """Whether a folder on the way to a file keeps others out."""
-    return any(not parent.stat().st_mode & 0o001 for parent in path.parents if parent.is_relative_to(top))
+def _open_to_others(top: Path) -> Iterator[str]:
+    """What others can read in a folder. Nodes rename what they have written, so that files come and go while this looks."""
+    for folder, folders, names in os.walk(top):
+        if not _mode(Path(folder)) & 0o001:
+            folders.clear()
+            continue
+        for path in (Path(folder, name) for name in names):
+            mode = _mode(path)
+            if stat.S_ISREG(mode) and mode & 0o077:
+                with contextlib.suppress(FileNotFoundError):
+                    yield path.read_text(errors="replace")
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return 0
 
 
 @pytest.fixture
@@ -123,9 +140,7 @@ def engine(tmp_path: Path) -> Iterator[SshHosts]:
             yield hosts
         finally:
             hosts.down.close()
-            for process in hosts.processes():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+            kill_all(hosts.processes())
 
 
 @needs_sshd
