@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
+from paceline.distributed import waiter_pool
 from paceline.distributed.waiter_pool import WaiterPool
 from tests.waiting import wait_until
 
@@ -26,10 +29,12 @@ def test_a_task_that_never_ends_keeps_no_other_waiting() -> None:
     release.set()
 
 
-def test_a_thread_is_used_again_and_ends_when_nobody_needs_it() -> None:
+def test_a_thread_is_used_again_and_ends_when_nobody_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = WaiterPool()
+    monkeypatch.setattr(waiter_pool, "IDLE_SECONDS", TIMEOUT_SECONDS)  # it must not end while a busy machine keeps this test waiting
     first = thread_of(pool)
     wait_until(lambda: len(pool._idle) == 1, "the end of the task", seconds=TIMEOUT_SECONDS)
+    monkeypatch.setattr(waiter_pool, "IDLE_SECONDS", 0.05)
     assert thread_of(pool) == first
     wait_until(lambda: first not in [thread.ident for thread in threading.enumerate()], "the thread's end", seconds=TIMEOUT_SECONDS)
     assert thread_of(pool) > 0  # and another one begins
