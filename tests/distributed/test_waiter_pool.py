@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -13,10 +14,10 @@ from tests.waiting import wait_until
 TIMEOUT_SECONDS = 20.0
 
 
-def thread_of(pool: WaiterPool) -> int:
+def thread_of(pool: WaiterPool, also: Callable[[], None] = lambda: None) -> int:
     found: list[int] = []
     done = threading.Event()
-    pool.submit(lambda: (found.append(threading.get_ident()), done.set()))
+    pool.submit(lambda: (found.append(threading.get_ident()), also(), done.set()))
     assert done.wait(TIMEOUT_SECONDS)
     return found[0]
 
@@ -34,7 +35,6 @@ def test_a_thread_is_used_again_and_ends_when_nobody_needs_it(monkeypatch: pytes
     monkeypatch.setattr(waiter_pool, "IDLE_SECONDS", TIMEOUT_SECONDS)  # it must not end while a busy machine keeps this test waiting
     first = thread_of(pool)
     wait_until(lambda: len(pool._idle) == 1, "the end of the task", seconds=TIMEOUT_SECONDS)
-    monkeypatch.setattr(waiter_pool, "IDLE_SECONDS", 0.05)
-    assert thread_of(pool) == first
+    assert thread_of(pool, lambda: monkeypatch.setattr(waiter_pool, "IDLE_SECONDS", 0.05)) == first
     wait_until(lambda: first not in [thread.ident for thread in threading.enumerate()], "the thread's end", seconds=TIMEOUT_SECONDS)
     assert thread_of(pool) > 0  # and another one begins
