@@ -13,6 +13,30 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
+def command_of(process: psutil.Process) -> list[str]:
+    """The words of its command; none where it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def surroundings_of(process: psutil.Process) -> str:
+    """Its command and its environment in one text; nothing where it has ended, or is somebody else's."""
+    try:
+        return " ".join([*process.cmdline(), *process.environ().values()])
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ""
+
+
+def resident_bytes(process: psutil.Process) -> int:
+    """Nothing where it has ended."""
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
 def is_pid_alive(pid: int) -> bool:
     try:
         return is_alive(psutil.Process(pid))

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 
+from tests.processes import command_of, is_alive, surroundings_of
+
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
 
@@ -108,18 +110,11 @@ class Stack:
 
     def processes(self) -> list[psutil.Process]:
         """Every process that works on this data folder, zombies left out."""
-        mine = []
-        for process in psutil.process_iter():
-            try:
-                mentions = str(self.data) in " ".join([*process.cmdline(), *process.environ().values()])
-                if mentions and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
-                    mine.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-        return mine
+        mine = [process for process in psutil.process_iter() if str(self.data) in surroundings_of(process)]
+        return [process for process in mine if is_alive(process) and process.pid != os.getpid()]
 
     def coordinator(self) -> psutil.Process:
-        return next(p for p in self.processes() if "paceline.api.serve" in " ".join(p.cmdline()))
+        return next(p for p in self.processes() if "paceline.api.serve" in " ".join(command_of(p)))
 
     def kill_coordinator(self) -> None:
         process = self.coordinator()
