@@ -150,9 +150,11 @@ class Stack:
         paths = [f"/cluster/nodes/{node['id']}" for node in self.get("/cluster/nodes")["items"]]
         for path in paths:
             self.client.put(f"{path}/cordon").raise_for_status()
-        yield
-        for path in paths:
-            self.client.put(f"{path}/uncordon").raise_for_status()
+        try:
+            yield
+        finally:
+            for path in paths:
+                self.client.put(f"{path}/uncordon").raise_for_status()
 
     def job(self, job_id: str) -> dict[str, Any]:
         return dict(self.get(f"/training/jobs/{job_id}"))
