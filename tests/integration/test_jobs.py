@@ -44,10 +44,10 @@ async def test_a_job_runs_to_its_end(cluster: Cluster) -> None:
 
 
 async def test_a_job_that_has_ended_shows_its_last_step(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its progress is written now and then: whoever saw it completed could see it some steps before its end."""
+    """Its progress is written now and then: whoever saw that a script had completed could see it some steps before its end."""
     monkeypatch.setattr("paceline.api.services.ingest.progress.MINIMUM_SECONDS_BETWEEN_WRITES", 60.0)
     agent = await cluster.add_agent("a")
-    job_id = await cluster.submit()
+    job_id = await cluster.submit(model=None, data=None, training=None, script={"path": "f.py"})
     await cluster.until_job(job_id, "running")
     await agent.record(job_id, 1, loss=2.0)
     await cluster.until_seen(lambda: cluster.job(job_id), lambda job: (job["progress"] or {}).get("step") == 1)
