@@ -154,7 +154,7 @@ async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack
     app.state.assignment_watch = watch = AssignmentWatch(services)
     app.state.tails = Tails(services)
     app.state.exec_broker = exec_broker = ExecBroker(services)
-    app.state.node_writer = node_writer = NodeWriter(services)
+    app.state.node_writer = node_writer = NodeWriter(services, progress)
     readings = ReadingsWriter(services)
     apply_event = functools.partial(rank_events.apply, HistoryRoom(services.disk))
     app.state.upload_door = UploadHandler(services, writer, progress, apply_event, vitals, readings)

@@ -16,8 +16,8 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def command_line(process: psutil.Process) -> list[str]:
-    """Empty of one that has ended since it was found."""
+def command_of(process: psutil.Process) -> list[str]:
+    """The words of its command; none where it has ended."""
     try:
         return process.cmdline()
     except psutil.NoSuchProcess:
@@ -29,6 +29,22 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+def surroundings_of(process: psutil.Process) -> str:
+    """Its command and its environment in one text; nothing where it has ended, or is somebody else's."""
+    try:
+        return " ".join([*process.cmdline(), *process.environ().values()])
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ""
+
+
+def resident_bytes(process: psutil.Process) -> int:
+    """Nothing where it has ended."""
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def is_pid_alive(pid: int) -> bool:

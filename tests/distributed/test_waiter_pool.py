@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
+import pytest
+
+from paceline.distributed import waiter_pool
 from paceline.distributed.waiter_pool import WaiterPool
 from tests.waiting import wait_until
 
 TIMEOUT_SECONDS = 20.0
 
 
-def thread_of(pool: WaiterPool) -> int:
+def thread_of(pool: WaiterPool, also: Callable[[], None] = lambda: None) -> int:
     found: list[int] = []
     done = threading.Event()
-    pool.submit(lambda: (found.append(threading.get_ident()), done.set()))
+    pool.submit(lambda: (found.append(threading.get_ident()), also(), done.set()))
     assert done.wait(TIMEOUT_SECONDS)
     return found[0]
 
@@ -26,10 +30,11 @@ def test_a_task_that_never_ends_keeps_no_other_waiting() -> None:
     release.set()
 
 
-def test_a_thread_is_used_again_and_ends_when_nobody_needs_it() -> None:
+def test_a_thread_is_used_again_and_ends_when_nobody_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = WaiterPool()
+    monkeypatch.setattr(waiter_pool, "IDLE_SECONDS", TIMEOUT_SECONDS)  # it must not end while a busy machine keeps this test waiting
     first = thread_of(pool)
     wait_until(lambda: len(pool._idle) == 1, "the end of the task", seconds=TIMEOUT_SECONDS)
-    assert thread_of(pool) == first
+    assert thread_of(pool, lambda: monkeypatch.setattr(waiter_pool, "IDLE_SECONDS", 0.05)) == first
     wait_until(lambda: first not in [thread.ident for thread in threading.enumerate()], "the thread's end", seconds=TIMEOUT_SECONDS)
     assert thread_of(pool) > 0  # and another one begins

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page
 from scripts.browser import chromium, chromium_executable
 from tests.e2e.stack import ROOT, Stack
 from tests.ports import free_port
+from tests.processes import command_of
 
 
 @contextlib.contextmanager
@@ -22,7 +23,7 @@ def taken_down(folder: Path) -> Iterator[Stack]:
     stack = Stack(folder)
     yield stack
     stack.down()
-    left = [(process.pid, process.cmdline()) for process in stack.processes()]
+    left = [(process.pid, command_of(process)) for process in stack.processes()]
     assert not left, f"left behind: {left}"
 
 

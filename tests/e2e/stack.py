@@ -17,7 +17,11 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 
+from tests.processes import command_of, is_alive, surroundings_of
+
 ROOT = Path(__file__).parents[2]
+#: A job that is left alone has fewer until it runs.
+MOST_REVISIONS = 5
 T = TypeVar("T")
 
 
@@ -108,18 +112,11 @@ class Stack:
 
     def processes(self) -> list[psutil.Process]:
         """Every process that works on this data folder, zombies left out."""
-        mine = []
-        for process in psutil.process_iter():
-            try:
-                mentions = str(self.data) in " ".join([*process.cmdline(), *process.environ().values()])
-                if mentions and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
-                    mine.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-        return mine
+        mine = [process for process in psutil.process_iter() if str(self.data) in surroundings_of(process)]
+        return [process for process in mine if is_alive(process) and process.pid != os.getpid()]
 
     def coordinator(self) -> psutil.Process:
-        return next(p for p in self.processes() if "paceline.api.serve" in " ".join(p.cmdline()))
+        return next(p for p in self.processes() if "paceline.api.serve" in " ".join(command_of(p)))
 
     def kill_coordinator(self) -> None:
         process = self.coordinator()
@@ -143,9 +140,13 @@ class Stack:
         return str(response.json()["id"])
 
     def change(self, method: str, job_id: str, verb: str = "") -> dict[str, Any]:
-        revision = self.job(job_id)["revision"]
+        """Of a job that may change its state at this moment, as from starting to running: its new revision is named then."""
         path = f"/training/jobs/{job_id}" + (f"/{verb}" if verb else "")
-        response = self.client.request(method, path, headers={"If-Match": f'"{revision}"'})
+        for _ in range(MOST_REVISIONS):
+            revision = self.job(job_id)["revision"]
+            response = self.client.request(method, path, headers={"If-Match": f'"{revision}"'})
+            if response.status_code != httpx.codes.PRECONDITION_FAILED:
+                break
         assert response.status_code == 200, response.text
         return dict(response.json())
 
@@ -155,9 +156,11 @@ class Stack:
         paths = [f"/cluster/nodes/{node['id']}" for node in self.get("/cluster/nodes")["items"]]
         for path in paths:
             self.client.put(f"{path}/cordon").raise_for_status()
-        yield
-        for path in paths:
-            self.client.put(f"{path}/uncordon").raise_for_status()
+        try:
+            yield
+        finally:
+            for path in paths:
+                self.client.put(f"{path}/uncordon").raise_for_status()
 
     def job(self, job_id: str) -> dict[str, Any]:
         return dict(self.get(f"/training/jobs/{job_id}"))

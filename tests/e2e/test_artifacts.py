@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from tests.e2e.axe import findings
 from tests.e2e.stack import Stack, wait_until
 from tests.ports import free_port
+from tests.processes import command_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -79,7 +80,7 @@ def content(stack: Stack, job_id: str, path: str) -> bytes:
 
 def kill_agents(stack: Stack) -> None:
     """Kill the agents with SIGKILL, and nothing else: spawners and ranks live on."""
-    agents = [process for process in stack.processes() if "paceline.cluster.agent.main" in process.cmdline()]
+    agents = [process for process in stack.processes() if "paceline.cluster.agent.main" in command_of(process)]
     assert agents
     for agent in agents:
         agent.kill()

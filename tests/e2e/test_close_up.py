@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import Stack, wait_until
+from tests.processes import command_of, surroundings_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -80,8 +81,8 @@ def test_a_killed_node_is_given_up_on_its_peers_word(three_agents: Stack) -> Non
 def kill_node(stack: Stack, name: str) -> None:
     """Agent, spawner and ranks, the agent first, as when a machine loses power."""
     folder = str(Path("agents") / name)
-    mine = [process for process in stack.processes() if folder in " ".join(process.cmdline()) + " ".join(process.environ().values())]
-    for process in sorted(mine, key=lambda process: "paceline.cluster.agent.main" not in " ".join(process.cmdline())):
+    mine = [process for process in stack.processes() if folder in surroundings_of(process)]
+    for process in sorted(mine, key=lambda process: "paceline.cluster.agent.main" not in " ".join(command_of(process))):
         try:
             process.kill()
         except psutil.NoSuchProcess:

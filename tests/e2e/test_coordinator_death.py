@@ -19,6 +19,7 @@ import pytest
 from tests.e2e.stack import Stack, wait_until
 from tests.faults import faulty_job, slow_down
 from tests.ports import free_port
+from tests.processes import command_of, surroundings_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -162,8 +163,8 @@ def is_away(stack: Stack, node_id: str) -> bool:
 
 def agent_of(stack: Stack, node: str) -> psutil.Process:
     """Killed, it leaves its ranks and their parent, the spawner, alive."""
-    mine = [process for process in stack.processes() if "paceline.cluster.agent.main" in process.cmdline()]
-    (agent,) = [process for process in mine if f"agents/{node}" in " ".join([*process.cmdline(), *process.environ().values()])]
+    mine = [process for process in stack.processes() if "paceline.cluster.agent.main" in command_of(process)]
+    (agent,) = [process for process in mine if f"agents/{node}" in surroundings_of(process)]
     return agent
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import Stack, wait_until
 from tests.ports import free_port
+from tests.processes import command_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -55,7 +56,7 @@ def pids(job: dict[str, Any]) -> list[int]:
 
 
 def kill_agents(stack: Stack) -> None:
-    for process in [process for process in stack.processes() if "paceline.cluster.agent.main" in process.cmdline()]:
+    for process in [process for process in stack.processes() if "paceline.cluster.agent.main" in command_of(process)]:
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=5)
 

@@ -23,6 +23,7 @@ import pytest
 
 from tests.e2e.stack import ROOT, Stack, wait_until
 from tests.ports import free_port
+from tests.processes import command_of, resident_bytes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -82,7 +83,7 @@ def running(*command: str) -> list[int]:
 
 
 def keepers(stack: Stack) -> list[psutil.Process]:
-    return [each for each in stack.processes() if "paceline.cluster.agent.exec_sessions.keeper" in each.cmdline()]
+    return [each for each in stack.processes() if "paceline.cluster.agent.exec_sessions.keeper" in command_of(each)]
 
 
 def audit(stack: Stack, job_id: str) -> list[str]:
@@ -128,11 +129,9 @@ def test_a_flood_of_output_delays_no_heartbeat_and_a_stalled_reader_fills_no_mem
         assert (seen, flood.wait(30)) == (FLOOD_BYTES, 0)
         assert max(age for _, age in ages) < 5.0, ages  # a beat comes every 2 s
         wait_until("yes runs", lambda: running("yes"), 30)
-        before = {each.pid: each.memory_info().rss for each in [*keepers(stack), stack.coordinator()]}
+        before = {each: resident_bytes(each) for each in [*keepers(stack), stack.coordinator()]}
         with pytest.raises(TimeoutError):
-            wait_until(
-                "memory grows", lambda: any(psutil.Process(pid).memory_info().rss - size > 20 << 20 for pid, size in before.items()), 3
-            )
+            wait_until("memory grows", lambda: any(resident_bytes(each) - size > 20 << 20 for each, size in before.items()), 3)
         stalled.send_signal(signal.SIGINT)  # does not wait behind the output that nobody reads
         _, said = stalled.communicate(timeout=60)
         assert stalled.returncode == 130
@@ -153,8 +152,8 @@ def test_nothing_is_left_of_a_command_whatever_is_killed(stack: Stack, job: str,
         case "keeper":
             keeper.kill()
         case "agent":
-            agents = [each for each in stack.processes() if "paceline.cluster.agent.main" in each.cmdline()]
-            next(each for each in agents if node in each.cmdline()).kill()
+            agents = [each for each in stack.processes() if "paceline.cluster.agent.main" in command_of(each)]
+            next(each for each in agents if node in command_of(each)).kill()
         case "coordinator":
             stack.kill_coordinator()
     wait_until("everything has ended", lambda: not running("sleep", mark) and not keepers(stack), 30)

@@ -46,8 +46,10 @@ def test_a_job_is_varied_in_the_form_and_its_trials_are_watched_read_exported_an
     stack.wait_for_state(job_id, "completed", timeout=120)
     page.goto(f"{stack.server}/jobs/{job_id}")
     page.get_by_role("link", name="Vary this").click()
-    vary_ranks_and_strategies(page)
-    watch_the_trials(page)
+    with stack.cordoned():
+        vary_ranks_and_strategies(page)
+        see_the_trials_wait(page)
+    see_the_trials_end(page)
     read_the_results(page)
     export(page, tmp_path)
     compare_two_trials(page)
@@ -66,12 +68,16 @@ def vary_ranks_and_strategies(page: Page) -> None:
     expect(page.get_by_role("heading", name="perceptron-varied", level=1)).to_be_visible()
 
 
-def watch_the_trials(page: Page) -> None:
-    """See each row go from waiting to its end, without a reload."""
+def see_the_trials_wait(page: Page) -> None:
     page.get_by_role("tab", name="Trials").click()
     rows = page.get_by_role("table", name="Trials").locator("tbody tr")
     expect(rows).to_have_count(TRIALS)
     expect(rows.last).to_contain_text("waiting")
+
+
+def see_the_trials_end(page: Page) -> None:
+    """Without a reload."""
+    rows = page.get_by_role("table", name="Trials").locator("tbody tr")
     expect(rows.filter(has_text=f"{STEPS} / {STEPS}").filter(has_text="completed")).to_have_count(TRIALS, timeout=TRIALS_MS)
 
 

@@ -18,6 +18,7 @@ import pytest
 
 import paceline
 from tests.e2e.stack import ROOT, Stack, wait_until
+from tests.processes import command_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -106,7 +107,7 @@ def test_the_same_grid_again_runs_only_what_is_missing(stack: Stack) -> None:
 def test_an_agent_that_dies_costs_an_experiment_nothing_but_time(stack: Stack) -> None:
     with followed(stack, EXAMPLE, *SHORT, "--set", "name=agent-dies", "--set", "job.training.steps=40") as process:
         wait_until("a trial on two ranks", lambda: "ddp" in running_strategies(stack, "agent-dies"), END_SECONDS)
-        agent = next(each for each in stack.processes() if "paceline.cluster.agent.main" in each.cmdline())
+        agent = next(each for each in stack.processes() if "paceline.cluster.agent.main" in command_of(each))
         agent.kill()
         agent.wait(timeout=5)
         stack.up(stack.port)

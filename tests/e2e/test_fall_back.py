@@ -46,24 +46,22 @@ def undisturbed(four: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[i
 
 
 class Job:
-    """Whose rank `victim` dies in the middle of step FAULT_STEP; with `spares` once they are warm."""
+    """Whose rank `victim` dies in the middle of step FAULT_STEP, in which it waits until its pids are known and its `spares` are warm."""
 
     def __init__(self, stack: Stack, folder: Path, victim: int, *, spares: int = 0, **known: Any) -> None:
-        fault = Fault(victim, FAULT_STEP, kind="hold" if spares else "SIGKILL", moment="backward", generation=1)
+        fault = Fault(victim, FAULT_STEP, kind="hold", moment="backward", generation=1)
         spec = sharded(folder, fault, **known)
         self.stack, self._slow = stack, slow_down(folder)
         self.id = stack.submit(spec | {"fault_tolerance": {"spares": spares}})
-        self.before = stack.wait_for_state(self.id, "running", timeout=CHANGE_TIMEOUT_SECONDS)
+        wait_until("the fault's step", (folder / fault.done).exists, CHANGE_TIMEOUT_SECONDS)
+        self.before = wait_until("the spares", lambda: self._with_spares(spares), CHANGE_TIMEOUT_SECONDS)
         self.dead = next(rank for rank in self.before["ranks"] if rank["rank"] == victim)
-        if spares:
-            wait_until("the fault's step", (folder / fault.done).exists, CHANGE_TIMEOUT_SECONDS)
-            self.before = wait_until("the spare", self._with_spare, CHANGE_TIMEOUT_SECONDS)
-            os.kill(self.dead["pid"], signal.SIGKILL)
+        os.kill(self.dead["pid"], signal.SIGKILL)
         self.survivors = {rank["node_name"]: rank["pid"] for rank in self.before["ranks"] if rank["rank"] != victim}
 
-    def _with_spare(self) -> dict[str, Any] | None:
+    def _with_spares(self, count: int) -> dict[str, Any] | None:
         job = self.stack.job(self.id)
-        return job if any(rank["state"] == "parked" for rank in job["ranks"]) else None
+        return job if job["state"] == "running" and sum(rank["state"] == "parked" for rank in job["ranks"]) == count else None
 
     def after(self, size: int) -> dict[str, Any]:
         """Once it runs again, with so many ranks."""
@@ -113,10 +111,10 @@ def test_two_of_three_go_on_with_larger_parts(four: Stack, tmp_path: Path, undis
 
 def test_and_grow_back_without_losing_a_step(four: Stack, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     job = Job(four, tmp_path / "code", 0, nodes=3, min_nodes=2)
-    job.after(2)
     grown = job.after(3)
     assert job.survivors.items() <= pids(grown).items()
     assert_fell_back(four, job, job.finish(undisturbed))  # which counts the steps that were done again
+    assert [each["world_size"] for each in four.job(job.id)["generations"]] == [3, 2, 3]
 
 
 def test_a_spare_takes_the_place_of_a_lost_part(four: Stack, tmp_path: Path, undisturbed: dict[int, float]) -> None:

@@ -112,5 +112,5 @@ def test_cancel_stops_a_job_soon_after_its_grace_even_if_its_ranks_ignore_sigter
     )
     stack.wait_for_state(job_id, "running")  # the last change of its own, or the cancel may come too late for the revision that it names
     stack.change("DELETE", job_id)
-    cancelled = stack.wait_for_state(job_id, "cancelled", timeout=4)
+    cancelled = stack.wait_for_state(job_id, "cancelled", timeout=15)  # half the grace that a script has by default
     assert {rank["signal"] for rank in cancelled["ranks"]} == {"SIGKILL"}

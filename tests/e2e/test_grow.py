@@ -15,6 +15,7 @@ import pytest
 from tests.e2e.stack import Stack, wait_until
 from tests.faults import Fault, faulty_job, slow_down
 from tests.ports import free_port
+from tests.processes import command_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
@@ -124,7 +125,7 @@ def stopped(process: psutil.Process) -> Iterator[None]:
 def agent_of(stack: Stack, node: str) -> psutil.Process:
     folder = str(Path("agents") / node)
     return next(
-        each for each in stack.processes() if "paceline.cluster.agent.main" in each.cmdline() and folder in " ".join(each.cmdline())
+        each for each in stack.processes() if "paceline.cluster.agent.main" in command_of(each) and folder in " ".join(command_of(each))
     )
 
 

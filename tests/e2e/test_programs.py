@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from paceline.training.rank_folder import RankFolder
 from tests.e2e.stack import Stack, wait_until
 
 TORCHRUN_SECONDS = 90
@@ -83,7 +84,13 @@ def printed(stack: Stack, job_id: str) -> dict[int, str]:
 
 
 def kill_rank_1(stack: Stack, job_id: str) -> None:
-    wait_until(f"step {KILLED_AFTER_STEP}", lambda: KILLED_AFTER_STEP in printed(stack, job_id), JOB_SECONDS)
+    """A step or two after KILLED_AFTER_STEP: by what rank 0 has written, since its lines are at the coordinator some time later."""
+
+    def has_come_so_far() -> bool:
+        outputs = [RankFolder.at(each).output for each in stack.data.glob(f"agents/*/jobs/{job_id}/g1/rank0")]
+        return any(KILLED_AFTER_STEP in losses(output.read_text()) for output in outputs if output.exists())
+
+    wait_until(f"step {KILLED_AFTER_STEP}", has_come_so_far, JOB_SECONDS)
     victim: dict[str, Any] = next(rank for rank in stack.job(job_id)["ranks"] if rank["rank"] == 1)
     os.kill(victim["pid"], signal.SIGKILL)
 

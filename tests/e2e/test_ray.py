@@ -16,6 +16,7 @@ import yaml
 from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import ROOT, Stack, wait_until
 from tests.ports import free_port
+from tests.processes import command_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.release, pytest.mark.timeout(400)]
 
@@ -114,7 +115,7 @@ def test_actors_are_nodes_that_train_and_leave_nothing(empty_stack: Stack, head:
     assert (job["state"], job["restarts"], [rank["node_name"] for rank in job["ranks"]]) == ("running", 0, [first])
     wait_until("Ray has the CPU back", lambda: head.look().get("free") == 1.0, 60)
 
-    (keeper,) = (process for process in stack_actors(head) if first in " ".join(process.cmdline()))
+    (keeper,) = (process for process in stack_actors(head) if first in " ".join(command_of(process)))
     keeper.parent().kill()  # type: ignore[union-attr]  # the actor, as Ray kills it: its agent does not outlive it
     wait_until("its node is gone too", lambda: names(stack, "ready", "draining") == [], 90)
     wait_until("nothing is left", lambda: (seen := head.look()) and (seen["actors"], seen["groups"], seen["free"]) == ([], [], 2.0), 60)
@@ -125,4 +126,4 @@ def test_actors_are_nodes_that_train_and_leave_nothing(empty_stack: Stack, head:
 def stack_actors(head: Head) -> list[psutil.Process]:
     """The agents' processes that actors of this head have started."""
     found = psutil.Process(head.process.pid).children(recursive=True)
-    return [each for each in found if "paceline.cluster.agent.main" in each.cmdline()]
+    return [each for each in found if "paceline.cluster.agent.main" in command_of(each)]

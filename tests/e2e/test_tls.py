@@ -22,6 +22,7 @@ from paceline.cli.local.exposure import addresses
 from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import ROOT, Stack, wait_until
 from tests.ports import free_port
+from tests.processes import command_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -102,7 +103,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureStack]:
         yield stack
     finally:
         stack.end()
-    left = [process.cmdline() for process in stack.processes()]
+    left = [command_of(process) for process in stack.processes()]
     assert not left, f"left behind: {left}"
 
 

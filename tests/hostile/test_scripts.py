@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.stack import Stack
 from tests.hostile.neighbour import CODE, Neighbour
 from tests.ports import free_port
-from tests.processes import command_line
+from tests.processes import command_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -113,7 +113,7 @@ def play(stack: Stack, name: str) -> dict[str, object]:
 
 
 def agent(stack: Stack) -> psutil.Process:
-    return next(process for process in stack.processes() if "paceline.cluster.agent.main" in " ".join(command_line(process)))
+    return next(process for process in stack.processes() if "paceline.cluster.agent.main" in " ".join(command_of(process)))
 
 
 def nobody_noticed(stack: Stack, neighbour: Neighbour, before: psutil.Process) -> None:

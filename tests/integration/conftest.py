@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -38,6 +39,7 @@ class Cluster:
     #: Which agents' heartbeats go on coming while a test waits; None: those of all that are connected.
     alive: tuple[SimulatedAgent, ...] | None = None
     _heard_at: datetime | None = None
+    _stands_at: datetime | None = None
 
     @property
     def services(self) -> Services:
@@ -46,7 +48,16 @@ class Cluster:
 
     def now(self) -> datetime:
         """The one clock of the coordinator: what its loops and what its agents' reports go by."""
-        return utc_now() + self.ahead
+        return (self._stands_at or utc_now()) + self.ahead
+
+    @contextmanager
+    def standing_clock(self) -> Iterator[None]:
+        """Nothing but `ahead` moves the clock meanwhile, however long a busy machine takes: for what is to happen within a second or two."""
+        self._stands_at = utc_now()
+        try:
+            yield
+        finally:
+            self._stands_at = None
 
     async def add_agent(self, name: str = "a", slots: int = 2, **manner: Any) -> SimulatedAgent:
         async with self.services.write() as session:

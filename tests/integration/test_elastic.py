@@ -119,7 +119,7 @@ async def test_everyone_trains_on_until_the_step_they_agreed_on(cluster: Cluster
     await cluster.until_job(job_id, "running")
     await cluster.ask("PUT", job_id, "/resize", {"nodes": 1})
     await cluster.until_job(job_id, "resizing")
-    assert (agents["a"].action(job_id), agents["b"].action(job_id)) == ("run", "release")
+    await cluster.until(lambda: (agents["a"].action(job_id), agents["b"].action(job_id)) == ("run", "release"), "the agents are told")
     cluster.ahead = timedelta(hours=1)
     await cluster.hear(*agents.values())
     for _ in range(3):

@@ -55,11 +55,14 @@ def assert_adds_up(incident: dict[str, Any]) -> None:
 
 async def test_a_restart_waits_a_moment_for_the_culprits_word(cluster: Cluster) -> None:
     job_id, a, b = await gang_of_two(cluster)
-    await a.crash(job_id, 0, kind="peer_lost", message="Connection closed by peer")
-    for _ in range(3):
-        await cluster.step()
-    assert (await cluster.job(job_id))["state"] == "running"
-    await b.crash(job_id, 1, kind="signal", message="killed by SIGKILL")
+    with cluster.standing_clock():
+        await a.crash(job_id, 0, kind="peer_lost", message="Connection closed by peer")
+        await cluster.until_seen(lambda: cluster.job(job_id), lambda job: job["ranks"][0]["state"] == "exited")
+        for _ in range(3):
+            await cluster.step()
+        assert (await cluster.job(job_id))["state"] == "running"
+        await b.crash(job_id, 1, kind="signal", message="killed by SIGKILL")
+        await cluster.until_seen(lambda: cluster.job(job_id), lambda job: job["state"] != "running" or job["generation"] == 2)
     await cluster.until_job(job_id, "running", generation=2)
     assert "rank 1: killed by SIGKILL" in (await event_of(cluster, job_id, "job.state", to="recovering"))["cause"]
     (incident,) = await incidents(cluster, job_id)
@@ -224,7 +227,8 @@ async def lost_after_silence(cluster: Cluster, job_id: str, *alive: SimulatedAge
 async def test_the_outage_by_a_lost_node_begins_when_it_was_last_heard_of(cluster: Cluster) -> None:
     """It began when the node was declared lost, 45 s later."""
     job_id, a, _ = await gang_of_two(cluster)
-    incident = await lost_after_silence(cluster, job_id, a)
+    with cluster.standing_clock():
+        incident = await lost_after_silence(cluster, job_id, a)
     detect = next(phase["seconds"] for phase in incident["phases"] if phase["name"] == "detect")
     assert detect == pytest.approx(LOST_SECONDS, abs=5.0)
 

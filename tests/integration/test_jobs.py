@@ -43,6 +43,20 @@ async def test_a_job_runs_to_its_end(cluster: Cluster) -> None:
     await cluster.until(lambda: not a.ranks and not b.ranks, "the agents have forgotten the ranks")
 
 
+async def test_a_job_that_has_ended_shows_its_last_step(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its progress is written now and then: whoever saw that a script had completed could see it some steps before its end."""
+    monkeypatch.setattr("paceline.api.services.ingest.progress.MINIMUM_SECONDS_BETWEEN_WRITES", 60.0)
+    agent = await cluster.add_agent("a")
+    job_id = await cluster.submit(model=None, data=None, training=None, script={"path": "f.py"})
+    await cluster.until_job(job_id, "running")
+    await agent.record(job_id, 1, loss=2.0)
+    await cluster.until_seen(lambda: cluster.job(job_id), lambda job: (job["progress"] or {}).get("step") == 1)
+    await agent.record(job_id, 2, loss=1.0)
+    await agent.complete(job_id)
+    job = await cluster.until_job(job_id, "completed")
+    assert (job["progress"]["step"], job["progress"]["loss"]) == (2, 1.0)
+
+
 async def test_ranks_of_uneven_shares_are_told_their_places(cluster: Cluster) -> None:
     wide, narrow = await cluster.add_agent("wide", slots=3), await cluster.add_agent("narrow", slots=2)
     length = {"steps": 100, "global_batch_size": 40, "micro_batch_size": 2}

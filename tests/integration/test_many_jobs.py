@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import httpx
 import pytest
@@ -20,8 +21,10 @@ PATH = "/api/v1/training/jobs"
 
 
 async def complete_whatever_runs(agents: list[SimulatedAgent], client: httpx.AsyncClient) -> None:
-    """Until every job has completed."""
+    """Until every job has completed. The agents live meanwhile, or a slow machine would have their nodes unreachable after ten seconds."""
     while True:
+        for agent in agents:
+            await agent.heartbeat(time=time.time())
         done = (await client.get(PATH, params={"status": "completed", "limit": 200})).json()["items"]
         if len(done) == JOBS:
             return

@@ -159,7 +159,9 @@ async def test_what_an_agent_said_before_it_went_away_decides_nothing(cluster: C
 
 async def test_stacks_come_when_asked_for_with_the_rank_that_differs(cluster: Cluster) -> None:
     job_id, agents = await two_ranks(cluster)
-    found = (await cluster.client.get(f"{JOBS}/{job_id}/stacks")).json()
+    with cluster.standing_clock():
+        found = (await cluster.client.get(f"{JOBS}/{job_id}/stacks")).json()
+        only = (await cluster.client.get(f"{JOBS}/{job_id}/stacks", params={"rank": "1"})).json()
     assert (found["summary"], found["differs"]) == (WHAT, [1])
     first, second = found["ranks"]
     assert (first["rank"], first["node_name"], first["differs"], first["summary"]) == (
@@ -171,7 +173,6 @@ async def test_stacks_come_when_asked_for_with_the_rank_that_differs(cluster: Cl
     assert (second["differs"], second["cores"], second["error"]) == (True, 1.0, "")
     (frame,) = second["processes"][0]["threads"][0]["frames"]
     assert frame == {"function": "<module>", "file": "/home/ada/f.py", "line": 24, "own": True}
-    only = (await cluster.client.get(f"{JOBS}/{job_id}/stacks", params={"rank": "1"})).json()
     assert ([each["rank"] for each in only["ranks"]], only["differs"]) == ([1], [1])
     assert [len(agent.looks) for agent in agents] == [1, 1]  # the second request has joined the first
     assert await told(cluster, job_id) == []
@@ -180,7 +181,9 @@ async def test_stacks_come_when_asked_for_with_the_rank_that_differs(cluster: Cl
 async def test_an_agent_that_does_not_answer_is_told_with_its_rank(cluster: Cluster) -> None:
     job_id, agents = await two_ranks(cluster)
     agents[1].seen = None
-    found = (await cluster.client.get(f"{JOBS}/{job_id}/stacks", params={"wait": 0.5})).json()
+    with cluster.standing_clock():
+        await cluster.client.get(f"{JOBS}/{job_id}/stacks", params={"rank": "0"})  # the next request joins it, and finds this answer
+        found = (await cluster.client.get(f"{JOBS}/{job_id}/stacks", params={"wait": 0.5})).json()
     assert found["ranks"][1]["error"] == "its agent has not answered"
     assert found["summary"] == "rank 0 waits in all_reduce (step in f.py:9), rank 1 has no stack: its agent has not answered"
 
@@ -205,6 +208,7 @@ async def test_a_job_that_does_not_run_has_no_stacks(cluster: Cluster) -> None:
 
 async def test_many_requests_at_once_stop_the_ranks_once(cluster: Cluster) -> None:
     job_id, agents = await two_ranks(cluster)
-    answers = await asyncio.gather(*(cluster.client.get(f"{JOBS}/{job_id}/stacks") for _ in range(5)))
+    with cluster.standing_clock():
+        answers = await asyncio.gather(*(cluster.client.get(f"{JOBS}/{job_id}/stacks") for _ in range(5)))
     assert {answer.json()["summary"] for answer in answers} == {WHAT}
     assert [len(agent.looks) for agent in agents] == [1, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+
 import pytest
 from sqlalchemy import event
 
@@ -68,15 +70,19 @@ async def test_a_job_that_trains_costs_the_scheduler_few_statements(cluster: Clu
     scheduler, asked = Scheduler(cluster.services), list[str]()
     engine = cluster.services.control.engine.sync_engine
 
+    ours = ContextVar("ours", default=False)  # what the app does beside it has another context
+
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        asked.append(statement)
+        if ours.get():
+            asked.append(statement)
 
     event.listen(engine, "before_cursor_execute", note)
+    ours.set(True)
     for _ in range(3):
         asked.clear()
         await scheduler.step_once(cluster.now())
     event.remove(engine, "before_cursor_execute", note)
-    assert len(asked) <= 10, asked
+    assert 0 < len(asked) <= 10, asked
 
 
 async def test_a_phase_is_run_once_more_after_its_last_job(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

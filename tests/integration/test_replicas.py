@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from paceline.api.core.bus import Bus
 from paceline.api.core.context import Services
-from paceline.api.loops import nodes, scheduler, supervisor
+from paceline.api.loops import lease_loop, nodes, scheduler, supervisor
 from paceline.api.main import create_app
 from paceline.api.settings import Settings
 from paceline.api.websocket import streams, tails
@@ -31,7 +31,7 @@ from tests.simulated_agent import SimulatedAgent
 from tests.waiting import until
 
 LOOK_AGAIN_SECONDS = 60.0
-ARRIVES_SECONDS = 5.0
+ARRIVES_SECONDS = 20.0  # a third of that
 #: Redis is tried again every 5 s at least.
 BACK_SECONDS = 10.0
 ANSWER_SECONDS = 2.0
@@ -228,6 +228,7 @@ async def test_one_replica_runs_the_loops_and_the_other_takes_over(
         await step_once(self, now)
 
     monkeypatch.setattr(supervisor, "SCHEDULER_SECONDS", 0.05)
+    monkeypatch.setattr(lease_loop, "LEASE_SECONDS", LOOK_AGAIN_SECONDS)  # it is given back, not left to run out
     monkeypatch.setattr(scheduler.Scheduler, "step_once", counted)
     shared = settings.model_copy(update={"redis_url": redis_url})
     async with AsyncExitStack() as first_life, replica(shared, with_loops=False) as watcher:

@@ -12,7 +12,7 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -183,11 +183,13 @@ class ProgressKeeper:
                 logger.warning("progress was not written, the next record tries again: %s", error)
             await asyncio.sleep(MINIMUM_SECONDS_BETWEEN_WRITES)
 
-    async def flush(self) -> None:
-        """Write what is pending, all jobs in one transaction. On failure it stays pending."""
+    async def flush(self, job_ids: Set[str] | None = None) -> None:
+        """Write what is pending, of these jobs or of all, in one transaction. On failure it stays pending."""
         async with self._flushing:
-            self._work.clear()
-            dirty, self._dirty = self._dirty, set()
+            dirty = self._dirty if job_ids is None else self._dirty & job_ids
+            self._dirty = self._dirty - dirty
+            if not self._dirty:
+                self._work.clear()
             if not dirty:
                 return
             try:

@@ -91,16 +91,20 @@ class Heartbeats:
     services: Services
     _newest: dict[str, NodeHeartbeat] = field(default_factory=dict)
     _skews: dict[str, deque[float]] = field(default_factory=dict)
+    #: Nodes that have left since the last write began.
+    _left: set[str] = field(default_factory=set)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note(self, node_id: str, message: Heartbeat, now: datetime) -> None:
         skews = self._skews.setdefault(node_id, deque(maxlen=SKEW_HEARTBEATS))
         skews.append(message.time - now.timestamp())
         self._newest[node_id] = NodeHeartbeat(message, now, max(skews))
+        self._left.discard(node_id)
         self._work.set()
 
     def forget(self, node_id: str) -> None:
-        """Forget the heartbeat of a node that leaves: one that is not written yet must not bring it back."""
+        """Forget the heartbeat of a node that leaves: one that is not written yet, or is being written, must not bring it back."""
+        self._left.add(node_id)
         self._newest.pop(node_id, None)
         self._skews.pop(node_id, None)
 
@@ -120,13 +124,14 @@ class Heartbeats:
         """Write the heartbeats since the last call. Those that fail stay, unless newer ones have come: a node must not look silent
         because a write failed."""
         self._work.clear()
+        self._left.clear()
         newest, self._newest = self._newest, {}
         if not newest:
             return
         try:
             await self._write_each_if_need_be(newest)
         except BaseException:
-            self._newest = newest | self._newest
+            self._newest = {node_id: beat for node_id, beat in newest.items() if node_id not in self._left} | self._newest
             self._work.set()
             raise
 
@@ -153,7 +158,7 @@ class Heartbeats:
     async def _mark_ready_again(self, node_id: str, now: datetime) -> None:
         async with self.services.write() as session:
             node = await node_rows.get_locked(session, node_id)
-            if node is not None:
+            if node is not None and node_id not in self._left:
                 await _restore_state(session, node, now)
 
 

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.core.gathering import Gathering
+from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.scheduling import observations
 from paceline.api.services.scheduling.observations import NodeReport
 from paceline.cluster.protocol import Observed
@@ -46,8 +47,8 @@ class Report:
 
 
 class NodeWriter:
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, services: Services, progress: ProgressKeeper) -> None:
+        self._services, self._progress = services, progress
         self._gathering: Gathering[NodeWork | Report, Any] = Gathering("node-writer", self._commit, MOST_IN_GROUP)
 
     async def write(self, node_id: str, work: Callable[[AsyncSession], Awaitable[Result]]) -> Result:
@@ -63,8 +64,9 @@ class NodeWriter:
         return self._gathering.running()
 
     async def _commit(self, group: Sequence[NodeWork | Report]) -> list[Any]:
-        if any(_tells_of_drained_ranks(each) for each in group):
+        if drained := {job_id for each in group for job_id in _jobs_of_drained_ranks(each)}:
             await self._services.metrics.make_durable()  # their nodes forget what is noted as stored
+            await self._progress.flush(drained)  # whoever sees that a job has ended sees its last step
         async with self._services.write() as session:
             rows = {row.id: row for row in await node_rows.all_locked(session, [each.node_id for each in group])}
             speaks = {each.node_id for each in group if isinstance(each, Report) and _channel_of(rows, each) == each.channel_id}
@@ -75,10 +77,10 @@ class NodeWriter:
             return results
 
 
-def _tells_of_drained_ranks(message: NodeWork | Report) -> bool:
-    """Whether a report has ranks whose last points and lines are with the coordinator."""
+def _jobs_of_drained_ranks(message: NodeWork | Report) -> set[str]:
+    """The jobs of a report that have ranks here whose last points and lines are with the coordinator."""
     assignments = message.observed.assignments if isinstance(message, Report) else ()
-    return any(rank.drained for assignment in assignments for rank in assignment.ranks)
+    return {assignment.job_id for assignment in assignments if any(rank.drained for rank in assignment.ranks)}
 
 
 def _channel_of(rows: Mapping[str, NodeRow], report: Report) -> str | None:

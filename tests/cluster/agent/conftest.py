@@ -19,7 +19,7 @@ from paceline.cluster.states import RankState
 from paceline.training.link import RankPlace
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.coordinator import TOKEN, Coordinator
-from tests.processes import command_line, kill_all
+from tests.processes import command_of, kill_all
 
 ROOT = Path(__file__).parents[3]
 EXIT_TIMEOUT_SECONDS = 40.0
@@ -73,7 +73,7 @@ class AgentProcess:
 def _leads(process: psutil.Process, word: str) -> bool:
     try:
         parent = process.parent()
-        return word in process.cmdline() and (parent is None or word not in command_line(parent))
+        return word in process.cmdline() and (parent is None or word not in command_of(parent))
     except psutil.NoSuchProcess:
         return False
 

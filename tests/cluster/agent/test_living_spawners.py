@@ -14,7 +14,7 @@ from paceline.cluster.states import RankState
 from tests.cluster.agent.conftest import EXIT_TIMEOUT_SECONDS, AgentProcess, assignment, drained, running, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.nvml import FakeMachine
-from tests.processes import command_line, is_alive, kill_all
+from tests.processes import command_of, is_alive, kill_all
 from tests.waiting import until
 
 
@@ -54,7 +54,7 @@ async def start_with_a_rank(agent: AgentProcess, coordinator: Coordinator, steps
 
 
 def default_spawners(agent: AgentProcess) -> list[psutil.Process]:
-    told = [(each, command_line(each)) for each in agent.processes()]
+    told = [(each, command_of(each)) for each in agent.processes()]
     return [each for each, words in told if "paceline.cluster.agent.spawner" in words and "--environment" not in words]
 
 
@@ -82,7 +82,7 @@ async def test_an_agent_that_was_upgraded_while_no_rank_ran_starts_ranks_with_th
 ) -> None:
     """The spawner of the version before was adopted for good: all ranks ran the old trainer, whatever version the node said it had."""
     await start_with_a_rank(agent, coordinator, steps=1)
-    before = {each.pid for each in agent.processes() if "paceline.cluster.agent.spawner" in command_line(each)}
+    before = {each.pid for each in agent.processes() if "paceline.cluster.agent.spawner" in command_of(each)}
     await agent.end(signal.SIGHUP)
     agent.start("--gpus", "0")
     await coordinator.until(lambda c: len(c.hellos) == 2)

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 from paceline import DistributedTrainer
 
+torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 criterion = nn.CrossEntropyLoss()

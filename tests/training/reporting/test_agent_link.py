@@ -143,7 +143,7 @@ def test_an_order_to_move_aborts_the_group_and_is_obeyed_once(path: Path, link: 
             for generation in (5, 5, 3):  # repeated, and overtaken
                 connection.sendall(encode_to_rank(Reform(order=order(generation))))
             assert link.next_order(TIMEOUT_SECONDS) == order(5)
-            assert aborter.aborted.is_set()
+            wait_until(aborter.aborted.is_set, "the abort", seconds=TIMEOUT_SECONDS)
             link.enter(order(5).world)
             hello = read(lines)
             assert (hello["generation"], hello["rank"], hello["birth"]) == (5, 0, {"generation": 3, "rank": 1})

@@ -129,9 +129,17 @@ def test_who_waits_for_a_disk_that_hangs_is_freed_when_another_rank_dies(make_jo
     assert not list(gang.job.checkpoints.glob("*.tmp"))
 
 
-def test_each_tells_what_it_cost(make_job: MakeJob) -> None:
-    (end,) = make_job(saving(behind=True, training=tiny_gpt()["training"] | {"steps": 24})).run()
+def test_each_tells_what_it_cost(make_job: MakeJob, tmp_path: Path) -> None:
+    """Each is held until a step has ended beside it."""
+    code, holds = tmp_path / "code", [Fault(0, step=step, kind="hold", moment="write") for step in (EVERY, 2 * EVERY)]
+    gang = make_job(faulty_job(code, *holds, nodes=1, checkpoint={"every_steps": EVERY})).start(1)
+    for hold in holds:
+        wait_until((code / hold.done).exists, "the hold", seconds=TIMEOUT_SECONDS)
+        wait_until(lambda step=hold.step + 2: reached(code, step), "steps meanwhile", seconds=TIMEOUT_SECONDS)
+        hold.release(code)
+    (end,) = gang.wait()
     events = end.events_of("checkpoint_committed")
+    assert [event["step"] for event in events] == [EVERY, 2 * EVERY, 3 * EVERY]
     assert all(event["stall_seconds"] > 0 and event["write_seconds"] > 0 for event in events)
     assert all(event["slowdown"] > 0 for event in events[:-1])
     assert events[-1]["slowdown"] is None  # the run waits for the last one

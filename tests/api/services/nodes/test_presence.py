@@ -100,6 +100,21 @@ async def test_a_heartbeat_brings_a_silent_node_back_and_no_gone_one(services: S
     assert (gone.state, gone.heartbeat_at) == (NodeState.GONE, factories.START)
 
 
+async def test_a_heartbeat_that_is_being_written_does_not_bring_back_a_node_that_leaves(services: Services) -> None:
+    """For ten seconds jobs were placed on it then."""
+    (node_id,) = await create(services, NodeState.UNREACHABLE)
+    heartbeats = Heartbeats(services)
+    heartbeats.note(node_id, beat(), LATER)
+    writing = asyncio.create_task(heartbeats.flush())
+    await asyncio.sleep(0)
+    heartbeats.forget(node_id)
+    await writing
+    assert [node.state for node in await rows(services, [node_id])] == [NodeState.UNREACHABLE]
+    heartbeats.note(node_id, beat(), LATER)
+    await heartbeats.flush()
+    assert [node.state for node in await rows(services, [node_id])] == [NodeState.READY]
+
+
 async def test_a_heartbeat_that_could_not_be_written_is_tried_again(services: Services) -> None:
     (node_id,) = await create(services, NodeState.READY)
     heartbeats = Heartbeats(services)
