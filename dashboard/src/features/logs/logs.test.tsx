@@ -88,6 +88,7 @@ describe("reading", () => {
   it("fetches later lines before the reader comes to the last one, up to the end of the log", () => {
     vi.spyOn(HTMLElement.prototype, "clientHeight", "get").mockReturnValue(400);
     vi.spyOn(HTMLElement.prototype, "scrollHeight", "get").mockReturnValue(10_000);
+    vi.spyOn(HTMLElement.prototype, "offsetHeight", "get").mockReturnValue(20); // of a line: without it, all are in view
     const onEnd = vi.fn(() => Promise.resolve());
     const { rerender } = render(<Reader all={range(1000, 1500)} atEnd={false} onEnd={onEnd} />);
     const log = screen.getByRole("log");
@@ -133,6 +134,7 @@ describe("reading", () => {
   it("fetches older lines before the reader comes to the first one", () => {
     vi.spyOn(HTMLElement.prototype, "clientHeight", "get").mockReturnValue(400);
     vi.spyOn(HTMLElement.prototype, "scrollHeight", "get").mockReturnValue(10_000);
+    vi.spyOn(HTMLElement.prototype, "offsetHeight", "get").mockReturnValue(20); // of a line: without it, all are in view
     const onTop = vi.fn(() => Promise.resolve());
     render(<Reader all={range(1000, 1500)} onTop={onTop} />);
     const log = screen.getByRole("log");
