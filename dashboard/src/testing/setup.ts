@@ -56,7 +56,6 @@ HTMLCanvasElement.prototype.getContext = () => null;
 
 // React warns through console.error; a warning is a defect.
 let complaints: MockInstance<typeof console.error>;
-let warnings: MockInstance<typeof console.warn>;
 const { warn } = console;
 
 beforeEach(() => {
@@ -65,7 +64,7 @@ beforeEach(() => {
   sessionStorage.clear();
   complaints = vi.spyOn(console, "error");
   // Mantine looks for what to focus a moment after a menu has opened, when a test may have closed it, and prints all of the page's tree.
-  warnings = vi.spyOn(console, "warn").mockImplementation((message: unknown, ...more: unknown[]) => {
+  vi.spyOn(console, "warn").mockImplementation((message: unknown, ...more: unknown[]) => {
     if (!String(message).startsWith("[@mantine/hooks/use-focus-trap]")) warn(message, ...more);
   });
   FakeSocket.all = [];
@@ -75,8 +74,8 @@ beforeEach(() => {
 afterEach(() => {
   cleanup();
   vi.useRealTimers();
-  const calls = complaints.mock.calls;
-  complaints.mockRestore();
-  warnings.mockRestore();
+  const { calls } = complaints.mock;
+  // Also what a test has put in the place of a browser's parts: the files of a worker share them.
+  vi.restoreAllMocks();
   expect(calls, "a test may not print errors").toEqual([]);
 });

@@ -16,7 +16,10 @@ function serving(part: Parameters<typeof job>[0] = { world_size: 4 }): () => (st
       ok(metrics({ names: NAMES, curves: NAMES.map((name) => ({ ...curve(), name })) })),
     [MAP]: ({ url }) => ok(heatmap([[0.1], [0.3]], { name: url.searchParams.get("name")! })),
   });
-  return () => seen.filter(({ path }) => path.endsWith("/heatmap")).map(({ url }) => url.searchParams.get("name"));
+  return () => {
+    const names = seen.filter(({ path }) => path.endsWith("/heatmap")).map(({ url }) => url.searchParams.get("name"));
+    return [...new Set(names)]; // the map of a job at work is asked for again from time to time
+  };
 }
 
 async function openMenu(title: string) {

@@ -1,6 +1,6 @@
-import { screen, within } from "@testing-library/react";
+import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { SERIES_COLORS } from "@/lib/series";
 import { curve, heatmap, job, metrics, rank } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
@@ -32,8 +32,6 @@ function paintedCells(): () => number[][] {
   return () => Array.from({ length: image.data.length / 4 }, (_, at) => [...image.data.slice(4 * at, 4 * at + 4)]);
 }
 
-afterEach(() => void vi.restoreAllMocks());
-
 describe("the heat map of a job", () => {
   it("names the slow rank, by its time without waiting, and lists all ranks as a table", async () => {
     const seen = mockApi({ ...ROUTES, [MAP]: () => ok(heatmap([[0.1], [0.3]])) });
@@ -62,10 +60,13 @@ describe("the heat map of a job", () => {
     expect(within(panel).getByLabelText("Highest step")).toBeDisabled();
     await userEvent.click(within(panel).getByRole("combobox", { name: "Metric of the heat map" }));
     await userEvent.click(await screen.findByRole("option", { name: "Forward", hidden: true }));
+    await waitFor(() => expect(within(panel).getByLabelText("Highest step")).toBeEnabled());
     await userEvent.click(within(panel).getByLabelText("Highest step"));
-    await within(panel).findByRole("img", { name: /Heat map/ });
-    const asked = seen.filter(({ path }) => path.endsWith("/heatmap")).at(-1)!.url.searchParams;
-    expect([asked.get("name"), asked.get("statistic")]).toEqual(["forward_seconds", "maximum"]);
+    const asked = () => seen.filter(({ path }) => path.endsWith("/heatmap")).at(-1)!.url.searchParams;
+    await waitFor(() =>
+      expect([asked().get("name"), asked().get("statistic")]).toEqual(["forward_seconds", "maximum"]),
+    );
+    expect(await within(panel).findByRole("img", { name: /Heat map/ })).toBeVisible();
   });
 
   it("keeps the unit of the map that stands while another one is fetched, and says that it is a former one", async () => {
@@ -84,8 +85,8 @@ describe("the heat map of a job", () => {
     await userEvent.click(within(panel).getByRole("combobox", { name: "Metric of the heat map" }));
     await userEvent.click(await screen.findByRole("option", { name: "Tokens per second", hidden: true }));
     const former = within(panel).getByText("0.3 s and more");
+    await waitFor(() => expect(former.closest("[aria-busy=true]")).not.toBeNull());
     expect(former).toBeVisible();
-    expect(former.closest("[aria-busy=true]")).not.toBeNull();
   });
 
   it("colours each cell by its distance from the median of its step where that is wanted", async () => {

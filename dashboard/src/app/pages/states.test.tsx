@@ -180,7 +180,7 @@ describe.each(CASES)("$panel at $address", ({ address, panel, route, what, data,
     broken = false;
     act(() => within(region).getByRole("button", { name: "Retry" }).click());
     await waitFor(() => expect(within(region).queryByText(/database_locked/)).toBeNull());
-    expect(region).toHaveTextContent(shown);
+    await waitFor(() => expect(region).toHaveTextContent(shown)); // while it is fetched, there is neither
   });
 
   it("keeps showing old data when a refresh fails, and says that it is stale", async () => {

@@ -11,7 +11,6 @@ beforeEach(() => {
 });
 afterEach(() => {
   vi.useRealTimers();
-  vi.restoreAllMocks();
 });
 
 function answer(from: { origin?: string; source?: unknown; data?: unknown } = {}) {

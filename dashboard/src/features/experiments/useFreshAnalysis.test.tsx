@@ -13,7 +13,7 @@ const ANALYZE = "POST /api/v1/experiments/exp1/analyze";
 afterEach(() => void vi.useRealTimers());
 
 it("analyzes anew while jobs change their states all the time", async () => {
-  vi.useFakeTimers({ shouldAdvanceTime: true });
+  vi.useFakeTimers();
   const made = experimentAnalysis({ made_at: new Date().toISOString() });
   const seen = mockApi({
     "GET /api/v1/experiments/exp1/analysis": () => ok(made),
@@ -25,7 +25,8 @@ it("analyzes anew while jobs change their states all the time", async () => {
   );
   const going = experiment({ analyzed_at: made.made_at, trials: trialCounts({ total: 9, completed: 8, running: 1 }) });
   const { result } = renderHook(() => useFreshAnalysis(going), { wrapper });
-  await waitFor(() => expect(result.current.source.data).toBeDefined());
+  await act(() => vi.advanceTimersByTimeAsync(100));
+  expect(result.current.source.data).toBeDefined();
   const count = (asked: string) => seen.filter(({ method, path }) => `${method} ${path}` === asked).length;
   expect(count(ANALYZE)).toBe(0);
   for (let second = 0; second < 30; second += 2) {

@@ -18,11 +18,11 @@ describe("hits of a search", () => {
   });
 
   it("cost a moment at most, whatever is searched for", () => {
-    const before = performance.now();
+    const before = process.cpuUsage(); // of this process alone: others may have the machine
     expect(marked(`${"a".repeat(4000)}b`, "(a+)+$", true)).toEqual([]);
     expect(marked("a".repeat(4000), "a*a*a*b", true)).toEqual([]);
     expect(marked("a".repeat(400), "a*a*b", true)).toEqual([]);
-    expect(performance.now() - before).toBeLessThan(2000);
+    expect(process.cpuUsage(before).user).toBeLessThan(2_000_000);
   });
 
   it("are none without a search", () => {

@@ -25,10 +25,10 @@ describe("usual mistakes in YAML", () => {
   });
 
   it("are found in a moment in a long text", () => {
-    const before = performance.now();
+    const before = process.cpuUsage(); // of this process alone: others may have the machine
     for (const text of ["- ".repeat(30_000), "[".repeat(60_000), "a: 1\n".repeat(12_000), "[a\n".repeat(20_000)]) {
       findMistake(text);
     }
-    expect(performance.now() - before).toBeLessThan(2000);
+    expect(process.cpuUsage(before).user).toBeLessThan(2_000_000);
   });
 });
