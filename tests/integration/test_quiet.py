@@ -181,9 +181,14 @@ async def test_stacks_come_when_asked_for_with_the_rank_that_differs(cluster: Cl
 async def test_an_agent_that_does_not_answer_is_told_with_its_rank(cluster: Cluster) -> None:
     job_id, agents = await two_ranks(cluster)
     agents[1].seen = None
-    with cluster.standing_clock():
-        await cluster.client.get(f"{JOBS}/{job_id}/stacks", params={"rank": "0"})  # the next request joins it, and finds this answer
-        found = (await cluster.client.get(f"{JOBS}/{job_id}/stacks", params={"wait": 0.5})).json()
+
+    async def look(wait: float = 0.0) -> dict[str, Any]:
+        found: dict[str, Any] = (await cluster.client.get(f"{JOBS}/{job_id}/stacks", params={"wait": wait})).json()
+        return found
+
+    with cluster.standing_clock():  # each request joins the first one
+        await cluster.until_seen(look, lambda found: not found["ranks"][0]["error"])
+        found = await look(wait=0.5)
     assert found["ranks"][1]["error"] == "its agent has not answered"
     assert found["summary"] == "rank 0 waits in all_reduce (step in f.py:9), rank 1 has no stack: its agent has not answered"
 
