@@ -94,9 +94,7 @@ COVERS = {
         "api/services/history/comparison api/services/history/culprits api/services/history/goodput api/services/history/samples "
         "api/services/history/steps"
     ),
-    "api/test_identity.py": (
-        "api/routes/auth api/core/identity api/core/origin api/deps api/services/identity/failed_sign_ins db/repositories/identity"
-    ),
+    "api/test_identity.py": ("api/routes/auth api/core/identity api/core/origin api/deps db/repositories/identity"),
     "api/test_jobs.py": (
         "api/schemas/jobs api/services/jobs/idempotency api/services/jobs/submission api/services/lifecycle/job_lifecycle "
         "db/repositories/jobs"

@@ -123,10 +123,11 @@ async def rollups_at(session: AsyncSession, node_id: str, keys: Collection[tuple
     return {(seconds, start): data for seconds, start, data in await session.execute(query)}
 
 
-async def reach(session: AsyncSession, node_id: str, coarsest: int) -> tuple[float, float] | None:
+async def reach(session: AsyncSession, node_id: str, coarsest: int, row_seconds: int) -> tuple[float, float] | None:
     """The first and the last time of which something is known of a node.
 
-    Where readings of single seconds are no longer kept as far back, the first is the start of a bucket of the coarsest roll-ups.
+    Where readings of single seconds are no longer kept as far back, the first is the start of a row of the coarsest roll-ups, which has
+    `row_seconds`.
     """
     raw, rolled = NodeReadingRow, NodeReadingRollupRow
     first = await session.scalar(select(raw.first_time).where(raw.node_id == node_id).order_by(raw.last_time).limit(1))
@@ -135,7 +136,7 @@ async def reach(session: AsyncSession, node_id: str, coarsest: int) -> tuple[flo
     oldest, newest = (await session.execute(select(func.min(rolled.start), func.max(rolled.start)).where(*mine))).one()
     if first is None or last is None:
         return None if oldest is None else (float(oldest), float(newest))
-    is_oldest = oldest is None or first < oldest + coarsest
+    is_oldest = oldest is None or first < oldest + row_seconds
     return (first if is_oldest else float(oldest)), last
 
 

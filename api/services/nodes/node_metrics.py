@@ -49,7 +49,7 @@ async def node_metrics(
 ) -> NodeMetrics:
     """The curves of a node. `names` None: all metrics. `cards` given: those cards alone; None: the node, its interfaces and every card."""
     as_of = await readings.newest_seq(session)  # before the rest: a reading seen twice is harmless, one missed is not
-    reach = await readings.reach(session, node.id, READING_LEVELS[-1])
+    reach = await readings.reach(session, node.id, coarsest := READING_LEVELS[-1], row_seconds(coarsest))
     subjects = None if cards is None else {card(index) for index in cards}
     at = resolution(span.first, span.last, most, now, keep)
     found = await read_buckets(
