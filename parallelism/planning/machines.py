@@ -52,6 +52,9 @@ class Machines:
     )
     step_overhead_seconds: float = 0.0  # of a step, whatever is in it: reading a batch, clipping, reports
     tensor_overhead_seconds: float = 0.0  # of a sum of tensor parallelism, besides its messages: sharded tensors are dispatched in Python
+    tensor_slowdown: float = (
+        1.0  # how many times as long as by bandwidth its messages take: sharded tensors are copied before and after them
+    )
     gather_overhead_seconds: float = 0.0  # of a layer that FSDP shards, in each micro-batch, besides its messages: hooks in Python
     gather_slowdown: float = (
         1.0  # how many times as long as by bandwidth FSDP's messages take: gloo, for one, reduce-scatters by all-reduce

@@ -203,7 +203,8 @@ class _Work:
         sums = 6 if self.setup.activation_checkpointing == "full" else 4
         whole = self.setup.micro_batch_size * self.load.block_messages
         dispatch = self.load.blocks * self.machines.tensor_overhead_seconds
-        return sums * (2 * link.ring(ranks, whole, sharers, self.load.blocks) + dispatch)
+        messages = 2 * link.ring(ranks, whole, sharers, self.load.blocks)
+        return sums * (self.machines.tensor_slowdown * messages + dispatch)
 
     def _context(self) -> float:
         ranks = self.setup.degrees.context

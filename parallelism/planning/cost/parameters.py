@@ -80,6 +80,12 @@ TENSOR_OVERHEAD = of_machines(
     lambda on, value: replace(on, tensor_overhead_seconds=value),
     lambda plan: plan.setup.degrees.tensor > 1,
 )
+TENSOR_SLOWDOWN = of_machines(
+    "slowdown of the messages of tensor parallelism",
+    lambda on: on.tensor_slowdown,
+    lambda on, value: replace(on, tensor_slowdown=value),
+    lambda plan: plan.setup.degrees.tensor > 1,
+)
 GATHER_OVERHEAD = of_machines(
     "overhead of a layer that FSDP shards",
     lambda on: on.gather_overhead_seconds,
@@ -138,6 +144,7 @@ IN_ORDER = (
     SLOWDOWN,
     GATHER_SLOWDOWN,
     TENSOR_OVERHEAD,
+    TENSOR_SLOWDOWN,
     LAYER_OVERHEAD,
     ACTIVATIONS,
     GATHER_OVERHEAD,

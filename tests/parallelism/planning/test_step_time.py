@@ -122,6 +122,15 @@ def test_messages_of_shards_may_take_longer_than_their_bytes() -> None:
     assert twice == pytest.approx(2 * usual)
 
 
+def test_messages_of_a_tensor_axis_may_take_longer_than_their_bytes() -> None:
+    link = replace(MACHINES, within=Link(1e6, 0.0), between=Link(1e6, 0.0))
+    usual, twice = (
+        step_time(decoder(), Setup(Degrees(tensor=2)), machines).by_axis["tensor"]
+        for machines in (link, replace(link, tensor_slowdown=2.0))
+    )
+    assert twice == pytest.approx(2 * usual)
+
+
 def test_what_is_computed_again_is_launched_again() -> None:
     shape, setup = decoder(blocks=6), Setup(Degrees(), activation_checkpointing="full")
     slow = replace(MACHINES, layer_overhead_seconds=3.0)

@@ -26,6 +26,7 @@ TRUTH = Speeds(
         tensor_overhead_seconds=9e-3,
         gather_overhead_seconds=1e-3,
         gather_slowdown=1.8,
+        tensor_slowdown=3.0,
     ),
 )
 

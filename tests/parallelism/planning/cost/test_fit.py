@@ -19,6 +19,7 @@ def test_a_fit_finds_the_speeds_that_made_the_steps() -> None:
     assert found.speeds.machines.within.bytes_per_second == pytest.approx(TRUTH.machines.within.bytes_per_second, rel=0.1)
     assert found.speeds.machines.slowdown_beside_others == pytest.approx(1.2, rel=0.1)
     assert found.speeds.machines.tensor_overhead_seconds == pytest.approx(TRUTH.machines.tensor_overhead_seconds, rel=0.15)
+    assert found.speeds.machines.tensor_slowdown == pytest.approx(TRUTH.machines.tensor_slowdown, rel=0.15)
     assert found.speeds.machines.gather_slowdown == pytest.approx(TRUTH.machines.gather_slowdown, rel=0.15)
 
 
