@@ -46,7 +46,7 @@ def undisturbed(four: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[i
 
 
 class Job:
-    """Whose rank `victim` dies in the middle of step FAULT_STEP, in which it waits until its pids are known and its `spares` are warm."""
+    """Whose rank `victim` waits in the middle of step FAULT_STEP until it is killed, when its pids are known and its `spares` are warm."""
 
     def __init__(self, stack: Stack, folder: Path, victim: int, *, spares: int = 0, **known: Any) -> None:
         fault = Fault(victim, FAULT_STEP, kind="hold", moment="backward", generation=1)
@@ -56,8 +56,10 @@ class Job:
         wait_until("the fault's step", (folder / fault.done).exists, CHANGE_TIMEOUT_SECONDS)
         self.before = wait_until("the spares", lambda: self._with_spares(spares), CHANGE_TIMEOUT_SECONDS)
         self.dead = next(rank for rank in self.before["ranks"] if rank["rank"] == victim)
-        os.kill(self.dead["pid"], signal.SIGKILL)
         self.survivors = {rank["node_name"]: rank["pid"] for rank in self.before["ranks"] if rank["rank"] != victim}
+
+    def kill(self) -> None:
+        os.kill(self.dead["pid"], signal.SIGKILL)
 
     def _with_spares(self, count: int) -> dict[str, Any] | None:
         job = self.stack.job(self.id)
@@ -103,6 +105,7 @@ def assert_fell_back(stack: Stack, job: Job, incident: dict[str, Any]) -> None:
 def test_two_of_three_go_on_with_larger_parts(four: Stack, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     job = Job(four, tmp_path / "code", 1, nodes=3, min_nodes=2)
     with four.cordoned():
+        job.kill()
         assert pids(job.after(2)) == job.survivors
         incident = job.finish(undisturbed)
     assert_fell_back(four, job, incident)
@@ -111,6 +114,7 @@ def test_two_of_three_go_on_with_larger_parts(four: Stack, tmp_path: Path, undis
 
 def test_and_grow_back_without_losing_a_step(four: Stack, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     job = Job(four, tmp_path / "code", 0, nodes=3, min_nodes=2)
+    job.kill()
     grown = job.after(3)
     assert job.survivors.items() <= pids(grown).items()
     assert_fell_back(four, job, job.finish(undisturbed))  # which counts the steps that were done again
@@ -119,6 +123,7 @@ def test_and_grow_back_without_losing_a_step(four: Stack, tmp_path: Path, undist
 
 def test_a_spare_takes_the_place_of_a_lost_part(four: Stack, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     job = Job(four, tmp_path / "code", 1, nodes=2, spares=1)
+    job.kill()
     assert pids(job.after(2)) == job.survivors  # the spare is one of them
     assert_fell_back(four, job, job.finish(undisturbed))
 
@@ -126,6 +131,7 @@ def test_a_spare_takes_the_place_of_a_lost_part(four: Stack, tmp_path: Path, und
 def test_a_new_process_takes_the_place_in_the_same_slot(four: Stack, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     """Of a job of fixed size, which waits for it with its survivors in place."""
     job = Job(four, tmp_path / "code", 0, nodes=2)
+    job.kill()
     after = pids(job.after(2))
     assert job.survivors.items() <= after.items()
     assert after[job.dead["node_name"]] not in (None, job.dead["pid"])
@@ -137,7 +143,9 @@ def test_a_new_process_takes_the_place_in_the_same_slot(four: Stack, tmp_path: P
 def test_a_lost_shard_group_goes_and_comes_back(four: Stack, tmp_path: Path, undisturbed: dict[int, float]) -> None:
     """Its replica carries on from the step that broke off, and its survivor waits until there are two again."""
     job = Job(four, tmp_path / "code", 3, parallelism=PAIRS, nodes=4)
-    closed_up = job.after(2)
+    with four.cordoned():
+        job.kill()
+        closed_up = job.after(2)
     assert pids(closed_up).items() <= job.survivors.items()
     grown = job.after(4)
     assert job.survivors.items() <= pids(grown).items()

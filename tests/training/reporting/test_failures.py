@@ -119,6 +119,8 @@ def test_a_killed_peer_is_noticed_at_once_and_a_killed_rank_makes_no_noise(make_
     gang = make_job(tiny_gpt(2, steps=100_000)).start(2)
     metrics = gang.folders[1].metrics
     wait_until(lambda: metrics.exists() and metrics.stat().st_size > 0, "a first step", seconds=STEPPING_TIMEOUT_SECONDS)
+    first = metrics.stat().st_size
+    wait_until(lambda: metrics.stat().st_size > first, "another step", seconds=STEPPING_TIMEOUT_SECONDS)
     pid = gang.processes[1].pid
     assert pid is not None
     os.kill(pid, signal.Signals[name])
