@@ -124,6 +124,7 @@ def agent_command(settings: RaySettings, request: WantedNode) -> list[str]:
         request.name,
     ]
     words += ["--data", f"{settings.directory}/{request.name}", "--drain-on-term", str(settings.drain_seconds)]
+    words += ["--drain-seconds", str(settings.drain_seconds)]
     words += ["--checkpoints", settings.checkpoints] if settings.checkpoints else []
     words += [*pass_env_words(settings.pass_env), *settings.agent_words]
     words += [] if settings.gpus else ["--gpus", "none"]

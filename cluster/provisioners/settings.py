@@ -116,6 +116,9 @@ class SshSettings(AgentNotices):
         None, description="File on each machine with variables of its agent, NAME=VALUE a line, that its account alone can read."
     )
     gpus: Annotated[Text, Field(max_length=1000)] | None = Field(None, description="GPUs to offer, as 'paceline worker --gpus' takes them.")
+    drain_seconds: Whole = Field(
+        120, ge=10, le=86400, description="Seconds before its end in which a machine's jobs are moved away, where a notice does not say."
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -52,7 +52,7 @@ class SlurmSettings(AgentAuthority):
     checkpoints: FilePath | None = Field(None, description="Folder for checkpoints that the nodes share. Default: a folder of each node.")
     requeue: bool = Field(False, description="Set to queue a job again when its time limit has ended.")
     pass_env: PassedNames = Field([], description=DESCRIPTION)
-    drain_seconds: Whole = Field(120, ge=10, le=86400, description="Move jobs away this long before the time limit ends. In seconds.")
+    drain_seconds: Whole = Field(120, ge=10, le=65535, description="Move jobs away this long before the time limit ends. In seconds.")
     kill_wait: Whole = Field(
         KILL_WAIT_SECONDS,
         ge=10,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paceline.api.serve import parser as serve_parser
-from paceline.cluster.agent.main import LEFT_RANKS
+from paceline.cluster.agent.main import LEFT_RANKS, LEFT_TO_RETURN
 from tests.deploy.test_files import DEPLOY, PROGRAM_SECONDS, ROOT, worker_options
 
 UNITS = ("paceline-coordinator.service", "paceline-agent.service")
@@ -138,6 +138,12 @@ def test_an_upgrade_of_an_agent_leaves_its_ranks_alone() -> None:
     lines = re.findall(r"systemctl kill [^`]*", (ROOT / "docs" / "deploy" / "upgrade.md").read_text())
     assert lines
     assert all(line.split()[2] == "--kill-whom=main" for line in lines)
+
+
+def test_an_agent_that_leaves_with_its_machine_is_not_started_before_that_is_back() -> None:
+    """Two seconds after it had drained for a notice it was ready again, and got ranks just before its machine was taken away."""
+    assert dict(settings_of("paceline-agent.service"))["RestartPreventExitStatus"] == str(LEFT_TO_RETURN)
+    assert f"RestartPreventExitStatus={LEFT_TO_RETURN}\n" in (ROOT / "docs" / "second_machine.md").read_text()
 
 
 def test_an_upgraded_agent_is_started_by_its_unit() -> None:

@@ -127,7 +127,7 @@ class SshProvisioner:
             "environment": self.settings.environment or "",
             "packages_of": self.settings.packages_of or "",
             "pip_options": self.settings.pip_options,
-            "key": wheel.key if wheel else "",
+            "key": wheel.key([self.settings.python, self.settings.packages_of or "", *self.settings.pip_options]) if wheel else "",
             "wheel": wheel.name if wheel else "",
             "constraints": wheel.constraints if wheel else "",
             "token": request.join_token,
@@ -151,6 +151,7 @@ def agent_arguments(settings: SshSettings, host: SshHost, request: WantedNode) -
         ("--address", host.address),
         ("--checkpoints", settings.checkpoints),
         ("--gpus", settings.gpus),
+        ("--drain-seconds", settings.drain_seconds),
     ):
         arguments += [flag, str(value)] if value is not None else []
     arguments += [*pass_env_words(settings.pass_env), *settings.agent_words]

@@ -10,7 +10,7 @@ import io
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,15 +24,15 @@ _REQUIRED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class OwnWheel:
-    """The wheel of this program. `key` names its contents together with `constraints`: an environment of that key needs no installing."""
+    """The wheel of this program, and the versions of what it runs with."""
 
     name: str
     contents: bytes
     constraints: str
 
-    @property
-    def key(self) -> str:
-        return hashlib.sha256(self.contents + self.constraints.encode()).hexdigest()[:20]
+    def key(self, choices: Sequence[str]) -> str:
+        """Name the contents together with `constraints` and what a pool has chosen: an environment of that key needs no installing."""
+        return hashlib.sha256(self.contents + "\0".join([self.constraints, *choices]).encode()).hexdigest()[:20]
 
 
 def own_wheel() -> OwnWheel:

@@ -9241,6 +9241,12 @@ export interface components {
              */
             checkpoints?: string | null;
             /**
+             * Drain Seconds
+             * @description Seconds before its end in which a machine's jobs are moved away, where a notice does not say.
+             * @default 120
+             */
+            drain_seconds: number;
+            /**
              * Environment
              * @description Python of an environment that has Paceline already, such as /opt/paceline/bin/python: nothing is installed.
              */

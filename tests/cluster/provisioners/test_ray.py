@@ -38,6 +38,8 @@ def test_the_agent_gets_what_the_pool_and_the_node_say() -> None:
     assert words[words.index("--gpus") + 1] == "none"
     assert words[words.index("--checkpoints") + 1] == "/shared"
     assert words[words.index("--data") + 1] == "~/.paceline/nodes/work-bcdfg"
+    patient = agent_command(RaySettings(address="10.0.0.1:6379", drain_seconds=600), request(slots=None))
+    assert [patient[patient.index(flag) + 1] for flag in ("--drain-on-term", "--drain-seconds")] == ["600", "600"]
     assert TOKEN not in words
     with_cards = agent_command(RaySettings(address="10.0.0.1:6379", gpus=2), request(slots=None))
     assert not {"--gpus", "--slots"} & set(with_cards)  # the cards of CUDA_VISIBLE_DEVICES, as Ray sets it

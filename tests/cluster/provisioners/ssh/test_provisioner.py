@@ -18,7 +18,9 @@ import pytest
 
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError, WantedNode
 from paceline.cluster.provisioners.settings import SshSettings, ssh_node_name
+from paceline.cluster.provisioners.ssh import provisioner as provisioner_module
 from paceline.cluster.provisioners.ssh.provisioner import SshProvisioner
+from paceline.cluster.provisioners.ssh.wheel import OwnWheel
 from tests.cluster.provisioners.conformance import ProviderEngine, ProvisionerConformance
 from tests.cluster.provisioners.ssh.test_connection import run_command
 from tests.processes import kill_all
@@ -40,6 +42,25 @@ async def test_a_host_that_was_not_reached_has_started_nothing(tmp_path: Path) -
         with pytest.raises(ProvisionerError, match="no connection") as refused:
             await provisioner.launch(WantedNode(name, "lab", "http://127.0.0.1:1", "token"))
     assert refused.value.nothing_began
+
+
+async def test_what_a_pool_chooses_for_its_environment_is_an_environment_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another torch by `pip_options` was not installed where an environment was there, and two pools of one account had the same one."""
+    monkeypatch.setattr(provisioner_module, "_own_wheel", lambda: OwnWheel("paceline.whl", b"files", "torch==2.13.0\n"))
+    keys = set()
+    for choice in (
+        {},
+        {"pip_options": ["--index-url", "https://x/cu126"]},
+        {"packages_of": "/opt/python"},
+        {"python": "/usr/bin/python3.12"},
+    ):
+        settings = SshSettings.model_validate({"hosts": ["127.0.0.1"]} | choice)
+        provisioner = SshProvisioner(settings, ProvisionerContext(tmp_path, lambda _: None))
+        order, _ = await provisioner._order(WantedNode("node", "lab", "http://127.0.0.1:1", "token"), settings.hosts[0])
+        keys.add(order["key"])
+    assert len(keys) == 4
 
 
 async def test_two_ports_of_one_address_are_two_hosts_each_with_its_own_key(tmp_path: Path) -> None:
