@@ -84,10 +84,10 @@ class Settings(BaseSettings):
         "viewer", description="role of users in none of these groups; none: refused"
     )
     smtp_host: str = Field("", description="mail server for notifications; empty: channels cannot send e-mail")
-    smtp_port: int = Field(587, ge=1, le=65535, description="its port")
+    smtp_port: int | None = Field(None, ge=1, le=65535, description="its port; default: 465 for tls, else 587")
     smtp_security: Literal["starttls", "tls", "none"] = Field(
         "starttls",
-        description="starttls: encrypted after the greeting; tls: from the first byte, as on port 465; none: readable, for this machine",
+        description="starttls: encrypted after the greeting; tls: from the first byte; none: readable, for this machine",
     )
     smtp_user: str = Field("", description="who signs in there; empty: nobody")
     smtp_password: SecretStr = Field(SecretStr(""), description="with this password")

@@ -1,8 +1,9 @@
 """The coordinator that a command uses, and the key: from a flag, else environment, project file, user file, default.
 
-This is the one place of the command line that reads its environment. A credentials file is `{"server": URL, "api_key": KEY}` with mode
-0600, and where the server has an authority of its own, that one's certificate. A key belongs to the server it was stored with: it is never sent to another one. A user may have several such files, each a
-context with a name; one of them is the current one.
+This is the one place of the command line that reads its environment, but for PACELINE_DATA, the default of `--data`. A credentials
+file is `{"server": URL, "api_key": KEY}` with mode 0600, and where the server has an authority of its own, that one's certificate. A
+key belongs to the server it was stored with: it is never sent to another one. A user may have several such files, each a context with
+a name; one of them is the current one.
 
 Which project file is nearest depends on the working directory, so no other user may have written it, and it does not choose where the
 key of the environment goes.

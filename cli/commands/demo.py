@@ -18,7 +18,7 @@ import typer
 from paceline.cli import exits
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job, Node
-from paceline.cli.commands.stack import Agents, Data, Gpus, Port, Slots
+from paceline.cli.commands.stack import DATA, Agents, Data, Gpus, Port, Slots
 from paceline.cli.commands.submit import ending
 from paceline.cli.errors import StackError
 from paceline.cli.examples import FIRST_SPEC, first_spec
@@ -46,7 +46,7 @@ def demo(
     agents: Agents = None,
     slots_per_agent: Slots = None,
     gpus: Gpus = None,
-    data: Data = Path(".paceline"),
+    data: Data = DATA,
     die_with_parent: Annotated[bool, typer.Option("--die-with-parent", hidden=True)] = False,
 ) -> None:
     """Start a stack, train a small GPT on it, and watch it. The stack stays up until Ctrl-C."""

@@ -22,8 +22,9 @@ Slots = Annotated[
 ]
 Gpus = Annotated[str | None, typer.Option(metavar="LIST", help=GPUS_HELP)]
 DATA = Path(PROJECT_FOLDER)
-Data = Annotated[Path, typer.Option(help="folder for all state; it survives")]
-
+DATA_HELP = "folder for all state; it survives; default: that of PACELINE_DATA, else .paceline"
+#: The coordinator's own variable, which `uvicorn` and the service go by too.
+Data = Annotated[Path, typer.Option(envvar="PACELINE_DATA", help=DATA_HELP, show_envvar=False, show_default=False)]
 
 Checkpoints = Annotated[
     Path | None,

@@ -30,6 +30,7 @@ LABEL_HELP = "jobs ask for it: resources.labels; repeatable"
 PORTS_HELP = "ports for gangs to meet on; default: any free ones"
 SPOOL_KEPT_HELP = "of one rank's points and events that the coordinator has; default: 256MiB of each"
 QUIET_HELP = "how long a script may say nothing before it is looked at; default: 300"
+ORPHAN_HELP = "how long ranks run on without their agent before they are ended; default: 900"
 ENDS_IN_HELP = "this machine is taken away after so long; jobs are moved away before"
 DRAIN_HELP = "how long before its end jobs are moved away, and what SIGUSR1 leaves; default: 120"
 DRAIN_ON_TERM_HELP = "SIGTERM leaves so long to move jobs away; default: it ends them at once"
@@ -59,6 +60,7 @@ def worker(
     output_cap: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank's output on disk; default: 256MiB")] = None,
     spool_kept: Annotated[str | None, typer.Option(metavar="SIZE", help=SPOOL_KEPT_HELP)] = None,
     quiet_seconds: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help=QUIET_HELP)] = None,
+    orphan_seconds: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help=ORPHAN_HELP)] = None,
     run_as: Annotated[str | None, typer.Option(metavar="USER", help="run ranks as this user; needs root")] = None,
     memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank, e.g. 16GiB; needs cgroup v2")] = None,
     ends_in: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help=ENDS_IN_HELP)] = None,
@@ -80,7 +82,7 @@ def worker(
     saves_in = checkpoints or (CHECKPOINTS if data == DATA else None)
     node = {"--server": settings.url, "--name": name or _host_name(), "--data": data.resolve(), "--token-file": token_file, "--ca": ca}
     offer = {"--gpus": gpus, "--slots": slots, "--address": address, "--port-range": port_range, "--checkpoints": _full(saves_in)}
-    ranks = {"--quiet-seconds": quiet_seconds, "--run-as": run_as, "--memory-limit": memory_limit}
+    ranks = {"--quiet-seconds": quiet_seconds, "--orphan-seconds": orphan_seconds, "--run-as": run_as, "--memory-limit": memory_limit}
     disk = {"--output-cap": output_cap, "--spool-kept": spool_kept}
     ends = {"--ends-in": ends_in, "--drain-seconds": drain_seconds, "--drain-on-term": drain_on_term}
     notices = {"--notice-command": notice_command, "--notice-file": _full(notice_file)}

@@ -28,7 +28,7 @@ from paceline.training.schema.resources import LONGEST_NODE_VALUE, NODE_KEY, unp
 
 TOKEN_VARIABLE = "PACELINE_JOIN_TOKEN"
 MIN_MEMORY_BYTES = 64 << 20
-LEAST_QUIET_SECONDS = 1.0
+LEAST_SECONDS = 1.0
 _SIZE = re.compile(r"(?P<number>[0-9]{1,9}) ?(?P<unit>[KMGT]iB)", re.IGNORECASE)
 _SHIFTS = {"kib": 10, "mib": 20, "gib": 30, "tib": 40}
 NO_NOTICES = NoticeSettings()
@@ -176,7 +176,13 @@ def _parser() -> argparse.ArgumentParser:
         help="variables of this agent that its ranks get besides the usual ones, by name or by how their names begin; may be repeated",
     )
     add_notice_options(parser)
-    parser.add_argument("--orphan-seconds", type=float, default=DEFAULT_ORPHAN_SECONDS, help="how long ranks outlive their agent")
+    parser.add_argument(
+        "--orphan-seconds",
+        type=_seconds,
+        default=DEFAULT_ORPHAN_SECONDS,
+        metavar="SECONDS",
+        help="how long ranks run on without their agent before they are ended (default: %(default)g)",
+    )
     return parser
 
 
@@ -268,8 +274,8 @@ def _seconds(value: str) -> float:
         seconds = float(value)
     except ValueError:
         seconds = math.nan
-    if not LEAST_QUIET_SECONDS <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{value!r} is not a number of seconds of at least {LEAST_QUIET_SECONDS:g}")
+    if not LEAST_SECONDS <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number of seconds of at least {LEAST_SECONDS:g}")
     return seconds
 
 

@@ -66,6 +66,7 @@ DEFAULT_ORPHAN_SECONDS = 900.0
 #: How often an ended rank's other programs are looked at, which may still save: their end need not wake the spawner.
 LINGER_SECONDS = 0.1
 RECORD_RETRY_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 3600.0  # of one look for what comes next: epoll takes no more than 24 days
 #: After something was raised in the loop, which may be so at every turn.
 FAILURE_REST_SECONDS = 0.1
 
@@ -141,7 +142,7 @@ class Spawner:
             deadlines.append(self._unrecorded.memory_kills.next_look)
         if any(rank.status is not None for rank in self._ranks.values()):
             deadlines.append(time.monotonic() + LINGER_SECONDS)
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        return min(LONGEST_WAIT_SECONDS, max(0.0, min(deadlines) - time.monotonic())) if deadlines else None
 
     # -- the agent's connection
 

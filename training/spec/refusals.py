@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from paceline.training.schema.parallelism import AXIS_ALIASES
 from paceline.training.schema.parts import shown
+from paceline.training.schema.spelling import Spelling
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.shape import FieldPath, fields_of, kinds_of, place_of
 
@@ -32,6 +33,9 @@ _EXAMPLES = {
     "names": "['*.weight']",
     "variables": "{NCCL_DEBUG: INFO}",
     "labels": "{team: vision}",
+    "tolerations": "[new, dedicated=vision]",
+    "tolerate": "[nvidia.com/gpu]",
+    "taints": "{dedicated: vision}",
     "config": "{model_type: llama}",
 }
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
@@ -82,12 +86,20 @@ def in_words(error: Mapping[str, Any], model: type[BaseModel] = JobSpec) -> str 
     kind, refusal = str(error["type"]), _Refusal(place_of(model, error["loc"]), error.get("input"), error.get("ctx") or {})
     if (words := _WORDS.get(kind)) and (sentence := words(refusal)):
         return sentence
+    if kind == "string_type":
+        return f"{refusal.place.spoken} {_TEXT}; got {_got(refusal.value)}{_spelled(refusal.place.annotation)}"
     if kind in _KINDS:
         return f"{refusal.place.spoken} {_KINDS[kind]}; got {_got(refusal.value)}{_with_a_point(refusal.value)}"
     if kind in _BOUNDS:
         name, sentence = _BOUNDS[kind]
         return f"{refusal.place.spoken} {sentence.format(_number(refusal.context[name]))}; got {_got(refusal.value)}"
     return None
+
+
+def _spelled(annotation: Any) -> str:
+    """Say how a text of this type is written, where it is an entry that has a form; nothing for others."""
+    spelling = next((each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Spelling)), None)
+    return f"; use {spelling.rule}; for example {spelling.example}" if spelling else ""
 
 
 def _with_a_point(value: Any) -> str:

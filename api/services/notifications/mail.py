@@ -20,10 +20,17 @@ from paceline.api.settings import Settings
 
 OPERATION_SECONDS, TOTAL_SECONDS = 8.0, 20.0
 LONGEST_SUBJECT = 180
+#: Where mail servers take messages from programs: with TLS from the first byte (RFC 8314), and with STARTTLS (RFC 6409).
+TLS_PORT, SUBMISSION_PORT = 465, 587
 
 
 def sender_of(settings: Settings) -> str:
     return settings.smtp_from or settings.smtp_user or "paceline@localhost"
+
+
+def port_of(settings: Settings) -> int:
+    """The port of the mail server: the one that is set, else the usual one of `smtp_security`."""
+    return settings.smtp_port or (TLS_PORT if settings.smtp_security == "tls" else SUBMISSION_PORT)
 
 
 def compose(settings: Settings, recipients: Sequence[str], message: Notification, delivery_id: str, now: datetime) -> EmailMessage:
@@ -87,7 +94,7 @@ def _deliver(settings: Settings, mail: EmailMessage, recipients: list[str]) -> A
 
 
 def _connected(settings: Settings) -> smtplib.SMTP:
-    host, port = settings.smtp_host, settings.smtp_port
+    host, port = settings.smtp_host, port_of(settings)
     if settings.smtp_security == "tls":
         return smtplib.SMTP_SSL(host, port, timeout=OPERATION_SECONDS, context=ssl.create_default_context())
     server = smtplib.SMTP(host, port, timeout=OPERATION_SECONDS)

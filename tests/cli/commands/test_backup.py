@@ -27,6 +27,14 @@ def test_a_backup_is_made_checked_and_put_back(stranger: Paceline, sqlite_templa
     assert "integrity:" in checked.stdout
 
 
+def test_a_backup_is_one_of_the_folder_that_the_environment_names(stranger: Paceline, sqlite_template: Path, tmp_path: Path) -> None:
+    shutil.copytree(sqlite_template, service := tmp_path / "service")
+    made = stranger("backup", "kept", "--json", DATABASE_URL="", PACELINE_DATA=str(service))
+    assert made.returncode == 0, made.stderr
+    assert stranger("db", "check", DATABASE_URL="", PACELINE_DATA=str(service)).returncode == 0
+    assert not (tmp_path / ".paceline").exists()
+
+
 def test_postgresql_is_left_to_its_own_tools(stranger: Paceline) -> None:
     refused = stranger("backup", "kept", DATABASE_URL="postgresql://x/y")
     assert refused.returncode == 2

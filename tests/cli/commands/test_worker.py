@@ -14,7 +14,7 @@ from paceline.cli.app import app
 from paceline.cluster.agent.notices import NoticeSettings
 from paceline.cluster.agent.settings import AgentSettings, read_settings
 
-OPTIONS = "--server http://127.0.0.1:1 --port-range 29400-29499 --output-cap 64MiB --spool-kept 32MiB --quiet-seconds 90 --run-as trainer --memory-limit 16GiB --pass-env A,B --pass-env C"
+OPTIONS = "--server http://127.0.0.1:1 --port-range 29400-29499 --output-cap 64MiB --spool-kept 32MiB --quiet-seconds 90 --orphan-seconds 1800 --run-as trainer --memory-limit 16GiB --pass-env A,B --pass-env C"
 NOTICES = "--server http://127.0.0.1:1 --ends-in 3600 --drain-seconds 60 --drain-on-term 20 --notice-command 'spot --check' --notice-file /run/spot --returns"
 
 
@@ -33,12 +33,8 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, *options: str) -> AgentSettings
 
 def test_what_the_worker_is_told_is_what_its_agent_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_of(monkeypatch, *OPTIONS.split())
-    assert (settings.ports, settings.output_cap, settings.spool_kept, settings.quiet_seconds) == (
-        range(29400, 29500),
-        64 << 20,
-        32 << 20,
-        90.0,
-    )
+    assert (settings.ports, settings.output_cap, settings.spool_kept) == (range(29400, 29500), 64 << 20, 32 << 20)
+    assert (settings.quiet_seconds, settings.orphan_seconds) == (90.0, 1800.0)
     confinement = settings.confinement
     assert (confinement.run_as, confinement.memory_limit, confinement.pass_environment) == ("trainer", 16 << 30, ("A", "B", "C"))
 

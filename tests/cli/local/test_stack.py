@@ -154,12 +154,12 @@ def test_a_new_key_of_this_machine_takes_the_place_of_the_old_one(stranger: Pace
     assert answer.status_code == 401, answer.text
 
 
-def plan_of_up(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> StackPlan:
-    """What `paceline up` with these words, typed in this folder, would bring up."""
-    plans = list[StackPlan]()
+def stack_of_up(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Layout, StackPlan]:
+    """What `paceline up` with these words, typed in this folder, would bring up, and where."""
+    wanted = list[tuple[Layout, StackPlan]]()
 
     def bring_up(layout: Layout, plan: StackPlan, report: Report) -> Stack:
-        plans.append(plan)
+        wanted.append((layout, plan))
         raise StackError("this is as far as it goes")
 
     monkeypatch.setattr("paceline.cli.local.stack.bring_up", bring_up)
@@ -168,14 +168,23 @@ def plan_of_up(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> St
     application.command()(commands.up)
     result = CliRunner().invoke(application, words)
     assert "this is as far as it goes" in result.stderr
-    (plan,) = plans
-    return plan
+    (stack,) = wanted
+    return stack
+
+
+def test_the_data_folder_is_that_of_the_environment_unless_one_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`PACELINE_DATA=/x paceline up` used .paceline without a word."""
+    assert stack_of_up(tmp_path, monkeypatch, *NO_AGENTS)[0].data == tmp_path / ".paceline"
+    monkeypatch.setenv("PACELINE_DATA", str(tmp_path / "kept"))
+    assert stack_of_up(tmp_path, monkeypatch, *NO_AGENTS)[0].data == tmp_path / "kept"
+    assert stack_of_up(tmp_path, monkeypatch, *NO_AGENTS, "--data", "given")[0].data == tmp_path / "given"
+    monkeypatch.setenv("PACELINE_DATA", "")
+    assert stack_of_up(tmp_path, monkeypatch, *NO_AGENTS)[0].data == tmp_path / ".paceline"
 
 
 def test_agents_of_up_save_where_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that machines share was for agents of `paceline worker` alone: no job over them and one of `up` could save there."""
-    plan = plan_of_up(tmp_path, monkeypatch, "--agents", "1", "--gpus", "none", "--checkpoints", "mnt/shared")
-    layout = Layout.at(tmp_path / ".paceline")
+    layout, plan = stack_of_up(tmp_path, monkeypatch, "--agents", "1", "--gpus", "none", "--checkpoints", "mnt/shared")
     arguments = [agent_program(layout, each, "http://127.0.0.1:1", "local-1", None).arguments for each in (plan, StackPlan())]
     saves_in = [each[each.index("--checkpoints") + 1] for each in arguments]
     assert saves_in == [str(tmp_path / "mnt" / "shared"), str(layout.checkpoints)]
@@ -189,8 +198,7 @@ def test_a_stack_in_a_job_of_slurm_outlives_the_sigterm_that_all_of_it_gets(
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    plan = plan_of_up(tmp_path, monkeypatch, *NO_AGENTS)
-    layout = Layout.at(tmp_path / ".paceline")
+    layout, plan = stack_of_up(tmp_path, monkeypatch, *NO_AGENTS)
     programs = (
         coordinator_program(layout, plan, ["127.0.0.1"], 1, None, []),
         agent_program(layout, plan, "http://127.0.0.1:1", "local-1", "pj_token"),

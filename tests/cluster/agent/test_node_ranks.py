@@ -225,7 +225,7 @@ async def test_a_spawners_death_is_its_ranks_death_and_a_new_one_serves_the_next
 
 
 async def test_ranks_without_any_agent_end_after_a_while(agent: AgentProcess, coordinator: Coordinator) -> None:
-    agent.start("--orphan-seconds", "0.5")
+    agent.start("--orphan-seconds", "1")
     await coordinator.desire(assignment("job"))
     await coordinator.until(running("job"))
     pid = coordinator.rank("job").pid  # type: ignore[union-attr]
@@ -233,6 +233,14 @@ async def test_ranks_without_any_agent_end_after_a_while(agent: AgentProcess, co
     await agent.end(signal.SIGKILL)
     await until_gone(pid)
     await until(lambda: not agent.processes(), "the end of all processes", seconds=GONE_TIMEOUT_SECONDS)
+
+
+async def test_ranks_may_wait_months_for_an_agent(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start("--orphan-seconds", "1e7")
+    await coordinator.desire(assignment("job", spec=training_job(steps=3)))
+    await coordinator.until(drained("job"))
+    assert coordinator.rank("job").outcome == "completed"  # type: ignore[union-attr]
+    await agent.end()
 
 
 async def test_a_new_generation_waits_for_the_slot(agent: AgentProcess, coordinator: Coordinator) -> None:

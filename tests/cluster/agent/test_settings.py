@@ -89,6 +89,8 @@ def test_mistakes_are_usage_errors(arguments: list[str], capsys: pytest.CaptureF
     [
         (["--gpus", "0-2"], None, "--gpus 0-2: '0-2' is a range, "),
         (["--slots", "0"], None, "argument --slots: '0' is not a number of at least 1"),
+        (["--orphan-seconds", "nan"], None, "argument --orphan-seconds: 'nan' is not a number of seconds of at least 1"),
+        (["--orphan-seconds", "inf"], None, "argument --orphan-seconds: 'inf' is not a number of seconds of at least 1"),
         ([], "0-2", "CUDA_VISIBLE_DEVICES=0-2: '0-2' is a range, "),
     ],
 )

@@ -82,6 +82,14 @@ def findings(document: Any) -> list[dict[str, Any]]:
         (SCRIPT | {"script": "train.py"}, "script takes the fields path, module, command, args, "),
         (SCRIPT | {"environment": {"variables": ["x"]}}, "environment.variables takes a mapping, such as {NCCL_DEBUG: INFO}; got a list"),
         (SCRIPT | {"environment": {"variables": {"A": {}}}}, "environment.variables.A takes a text; got a mapping"),
+        (
+            SCRIPT | {"resources": {"tolerations": [{"key": "only", "value": "eval"}]}},
+            "resources.tolerations.0 takes a text; got a mapping; use a taint's key, or key=value; a key has 1 to 63 letters, digits, ",
+        ),
+        (
+            SCRIPT | {"resources": {"tolerations": {"only": "eval"}}},
+            "resources.tolerations takes a list, such as [new, dedicated=vision]; got a mapping",
+        ),
         (SCRIPT | {"labels": 3}, "labels takes a mapping, such as {team: vision}; got 3"),
         (SCRIPT | {"description": "x" * 3000}, "description takes at most 2000 characters; got 3000"),
         (JOB | {"model": {"kind": "mlp", "hidden": 3}}, "model.hidden takes a list, such as [128, 128]; got 3"),

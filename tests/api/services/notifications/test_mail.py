@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -104,6 +105,29 @@ async def test_a_server_without_tls_gets_no_mail_unless_that_was_allowed(server:
     assert (outcome.delivered, outcome.again) == (False, False)
     assert server.received == []
     assert "STARTTLS" in outcome.answer
+
+
+@pytest.mark.parametrize(
+    ("given", "port"),
+    [
+        ({}, 587),
+        ({"smtp_security": "starttls"}, 587),
+        ({"smtp_security": "tls"}, 465),
+        ({"smtp_security": "none"}, 587),
+        ({"smtp_security": "tls", "smtp_port": 2465}, 2465),
+    ],
+)
+async def test_tls_without_a_port_goes_to_the_port_of_tls(monkeypatch: pytest.MonkeyPatch, given: dict[str, object], port: int) -> None:
+    dialled: list[tuple[str, int]] = []
+
+    def refuse(address: tuple[str, int], *_: object, **__: object) -> socket.socket:
+        dialled.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    settings = Settings.model_validate({"smtp_host": "mail.example.org"} | given)
+    assert (await mail.send(settings, TO, MESSAGE, "d-1", START)).again
+    assert dialled == [("mail.example.org", port)]
 
 
 async def test_without_a_server_the_answer_names_the_setting() -> None:
