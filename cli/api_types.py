@@ -1748,7 +1748,7 @@ class Job(Struct, frozen=True, kw_only=True):
     created_by_id: str | None = None
     """the user whose job it is; null: nobody's but the admins'"""
     data_removal: DataRemoval | None = None
-    """somebody had its points, curves, log lines, traces and gradients deleted"""
+    """somebody had its points, curves, log lines, traces, gradients, media and files deleted"""
     end_reason: str | None = None
     ended_at: datetime | None = None
     experiment: Any = None

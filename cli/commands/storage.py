@@ -31,7 +31,8 @@ def delete(
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="its checkpoints as well")] = False,
     yes: Yes = False,
 ) -> None:
-    """Delete what ended jobs have recorded: points, curves, log lines, traces and gradients. The jobs themselves stay listed."""
+    """Delete what ended jobs have recorded: points, curves, log lines, traces, gradients, media and all files of $PACELINE_ARTIFACTS. The jobs
+    themselves stay listed."""
     with session.client() as client:
         chosen = [client.job(job_id) for job_id in dict.fromkeys(client.job_id(reference) for reference in jobs)]
         _require_ended(chosen)
@@ -60,8 +61,9 @@ def _described(job: Job) -> str:
 
 def _loss(jobs: list[Job], checkpoints: bool) -> str:
     names = ", ".join(f"{_described(job)} ({job.state}, {job.progress.step:,} steps)" for job in jobs)
-    loss = "points, curves, log lines, traces and gradients" + (", and the checkpoints," if checkpoints else "")
-    return f"This would delete the {loss} of {names} for good." + ("" if checkpoints else " Checkpoints would stay.")
+    loss = "points, curves, log lines, traces, gradients, media and all files of $PACELINE_ARTIFACTS"
+    also, rest = (", and the checkpoints,", "") if checkpoints else ("", " Checkpoints would stay.")
+    return f"This would delete the {loss}{also} of {names} for good.{rest}"
 
 
 @with_session

@@ -84,7 +84,8 @@ async def ask(session: AsyncSession, job_id: str, actor: Actor, now: datetime, *
 
 
 def _asked(with_checkpoints: bool) -> str:
-    return f"its points, curves, log lines, traces, gradients and files{' and its checkpoints' if with_checkpoints else ''} are deleted"
+    also = " and its checkpoints" if with_checkpoints else ""
+    return f"its points, curves, log lines, traces, gradients, media and files{also} are deleted"
 
 
 async def carry_out(sweep: Sweep) -> None:

@@ -37,7 +37,7 @@ def test_delete_names_the_loss_and_wants_a_yes(paceline: Paceline, coordinator: 
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: nothing was done, because there is no terminal to ask at. This would delete")
     assert "hint: add --yes" in refused.stderr
-    assert "would delete the points, curves, log lines, traces and gradients of gpt" in refused.stderr
+    assert "traces, gradients, media and all files of $PACELINE_ARTIFACTS of gpt" in refused.stderr
     assert "ago (completed, 1,200 steps) for good" in refused.stderr
     assert coordinator.sent("DELETE", f"/training/jobs/{OLD}/data") == []
     done = paceline("delete", OLD, "--yes", "--checkpoints")
