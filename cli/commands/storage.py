@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paceline.cli import formats
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import Job, Storage
+from paceline.cli.api_types import Checkpoint, Job, Storage
 from paceline.cli.completion import job_references
 from paceline.cli.errors import CliError
 from paceline.cli.exits import ExitCode
@@ -17,10 +17,17 @@ from paceline.cli.output import fields, table
 from paceline.cli.questions import Yes, confirm
 from paceline.cli.session import Session, with_session
 
+if TYPE_CHECKING:
+    from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
+
 JobRefs = Annotated[list[str], typer.Argument(metavar="JOB...", help="ids or names", show_default=False, autocompletion=job_references)]
 
 
 class NotEndedError(CliError):
+    exit_code = ExitCode.CONFLICT
+
+
+class CheckpointNeededError(CliError):
     exit_code = ExitCode.CONFLICT
 
 
@@ -36,6 +43,8 @@ def delete(
     with session.client() as client:
         chosen = [client.job(job_id) for job_id in dict.fromkeys(client.job_id(reference) for reference in jobs)]
         _require_ended(chosen)
+        if checkpoints:
+            _require_free_checkpoints(client, chosen)
         if not yes:
             confirm(_loss(chosen, checkpoints), "Delete?", needs_yes=True)
         documents = [client.delete(f"/training/jobs/{job.id}/data", checkpoints=checkpoints) for job in chosen]
@@ -52,6 +61,27 @@ def _require_ended(jobs: list[Job]) -> None:
             raise NotEndedError(
                 f"{job.name} ({job.id}) is {job.state}: only what ended jobs recorded can be deleted", f"'paceline cancel {job.id}' ends it"
             )
+
+
+def _require_free_checkpoints(client: RestClient, jobs: list[Job]) -> None:
+    """Raise CheckpointNeededError where any of the jobs has a checkpoint that is pinned or needed, before anything is deleted."""
+    for job in jobs:
+        for document in client.pages(f"/checkpoints/jobs/{job.id}"):
+            checkpoint = parsed(document, Checkpoint)
+            reasons = [f"job {user.job_name} ({user.job_id}) was started from it" for user in checkpoint.used_by]
+            reasons += ["it is pinned"] if checkpoint.pinned else []
+            if reasons and checkpoint.state != "deleting":
+                raise CheckpointNeededError(
+                    f"nothing was deleted: checkpoint {checkpoint.id} of step {checkpoint.step} of {job.name} stays, {' and '.join(reasons)}",
+                    _way_out(checkpoint),
+                )
+
+
+def _way_out(checkpoint: Checkpoint) -> str:
+    """The command after which a checkpoint may go. One that a job was started from is not freed by unpinning it."""
+    if checkpoint.used_by:
+        return f"'paceline checkpoints delete {checkpoint.id} --yes' deletes it all the same"
+    return f"'paceline checkpoints unpin {checkpoint.id}' leaves it to the deletion"
 
 
 def _described(job: Job) -> str:
