@@ -1637,7 +1637,7 @@ class StepGradients(Struct, frozen=True, kw_only=True):
     job_id: str
     step: int
     ranks: list[GradientRecordState]
-    """all that have recorded the step"""
+    """those that have recorded the step, of the ranks that were asked for"""
     parameters: list[ParameterGradients]
     edges: list[float] = field(default_factory=list)
     """of the bins; the first reaches from -infinity, the last to infinity; a bin has its lower edge"""

@@ -9424,7 +9424,7 @@ export interface components {
             parameters: components["schemas"]["ParameterGradients"][];
             /**
              * Ranks
-             * @description all that have recorded the step
+             * @description those that have recorded the step, of the ranks that were asked for
              */
             ranks: components["schemas"]["GradientRecordState"][];
             /** Step */
