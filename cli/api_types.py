@@ -157,34 +157,9 @@ class BundleChanges(Struct, frozen=True, kw_only=True):
     """digest of the bundle that it is compared with"""
 
 
-class Checkpoint(Struct, frozen=True, kw_only=True):
-    id: str
-    step: int
-    state: str
-    bytes: int
-    best: bool
-    """the best of its job by the policy's metric"""
-    latest: bool
-    pinned: bool
-    created_at: datetime
-    damage: str | None = None
-    deleted_next: bool = False
-    """what retention would delete when the next one is saved"""
-    directory: str = ""
-    generation: int = 0
-    job_id: str = ""
-    manifest_sha256: str = ""
-    metrics: dict[str, float | str] = field(default_factory=dict)
-    parameters_sha256: str | None = None
-    """of parameters and buffers, the same whatever world saved them"""
-    slowdown: float | None = None
-    """how many times as long steps took while it was written; null where none did, or none to compare"""
-    stall_seconds: float | None = None
-    """that training waited for it; null where no rank lived to report what it cost"""
-    used_by: list[Any] = field(default_factory=list)
-    """jobs that were started from it and have not ended"""
-    write_seconds: float | None = None
-    """until the slowest rank had its part on disk, hashed"""
+class CheckpointUser(Struct, frozen=True, kw_only=True):
+    job_id: str
+    job_name: str
 
 
 class CommunicationChoice(Struct, frozen=True, kw_only=True):
@@ -553,7 +528,7 @@ class ListedCheckpoint(Struct, frozen=True, kw_only=True):
     """how many times as long steps took while it was written; null where none did, or none to compare"""
     stall_seconds: float | None = None
     """that training waited for it; null where no rank lived to report what it cost"""
-    used_by: list[Any] = field(default_factory=list)
+    used_by: list[CheckpointUser] = field(default_factory=list)
     """jobs that were started from it and have not ended"""
     write_seconds: float | None = None
     """until the slowest rank had its part on disk, hashed"""
@@ -1159,6 +1134,36 @@ class WithheldJob(Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    id: str
+    step: int
+    state: str
+    bytes: int
+    best: bool
+    """the best of its job by the policy's metric"""
+    latest: bool
+    pinned: bool
+    created_at: datetime
+    damage: str | None = None
+    deleted_next: bool = False
+    """what retention would delete when the next one is saved"""
+    directory: str = ""
+    generation: int = 0
+    job_id: str = ""
+    manifest_sha256: str = ""
+    metrics: dict[str, float | str] = field(default_factory=dict)
+    parameters_sha256: str | None = None
+    """of parameters and buffers, the same whatever world saved them"""
+    slowdown: float | None = None
+    """how many times as long steps took while it was written; null where none did, or none to compare"""
+    stall_seconds: float | None = None
+    """that training waited for it; null where no rank lived to report what it cost"""
+    used_by: list[CheckpointUser] = field(default_factory=list)
+    """jobs that were started from it and have not ended"""
+    write_seconds: float | None = None
+    """until the slowest rank had its part on disk, hashed"""
+
+
 class ClusterSummary(Struct, frozen=True, kw_only=True):
     nodes: list[StateCount]
     jobs: list[StateCount]
@@ -1632,7 +1637,7 @@ class StepGradients(Struct, frozen=True, kw_only=True):
     job_id: str
     step: int
     ranks: list[GradientRecordState]
-    """all that have recorded the step"""
+    """those that have recorded the step, of the ranks that were asked for"""
     parameters: list[ParameterGradients]
     edges: list[float] = field(default_factory=list)
     """of the bins; the first reaches from -infinity, the last to infinity; a bin has its lower edge"""
@@ -1748,7 +1753,7 @@ class Job(Struct, frozen=True, kw_only=True):
     created_by_id: str | None = None
     """the user whose job it is; null: nobody's but the admins'"""
     data_removal: DataRemoval | None = None
-    """somebody had its points, curves, log lines, traces and gradients deleted"""
+    """somebody had its points, curves, log lines, traces, gradients, media and files deleted"""
     end_reason: str | None = None
     ended_at: datetime | None = None
     experiment: Any = None

@@ -94,7 +94,9 @@ class JobMethods:
         return parsed(self._rest.put(f"{self._job_path(job)}/unarchive"), Job)
 
     def delete_data(self, job: str, *, checkpoints: bool = False) -> DataRemoval:
-        """Delete what an ended job has recorded, for good: points, curves, log lines, traces and gradients; with `checkpoints` these too."""
+        """Delete what an ended job has recorded, for good.
+
+        That is points, curves, log lines, traces, gradients, media and all files of `$PACELINE_ARTIFACTS`; with `checkpoints` these too."""
         return parsed(self._rest.delete(f"{self._job_path(job)}/data", checkpoints=checkpoints), DataRemoval)
 
     def incidents(self, job: str) -> list[Incident]:

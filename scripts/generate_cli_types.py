@@ -37,6 +37,7 @@ READ = {
     "Bubble": "formula text",
     "BundleChanges": "added removed changed count",
     "Checkpoint": "id step state bytes best latest pinned created_at",
+    "CheckpointUser": "job_id job_name",
     "ClusterSummary": "nodes jobs slots_total slots_used slots_free gpus",
     "CommunicationChoice": "text links",
     "Comparison": "text same_run",

@@ -52,7 +52,8 @@ async def file_content(
 ) -> StreamingResponse:
     """The content of a file, or a part of it."""
     await jobs.find(session, job_id)
-    return content(services, await folders.find(session, job_id, path), range, if_range)
+    row = await folders.find(session, job_id, path, way_out="take it as an archive: files/archive?prefix=...")
+    return content(services, row, range, if_range)
 
 
 @router.get("/archive", response_class=StreamingResponse, responses={200: {"content": {ZIP: {}}}})
@@ -70,7 +71,8 @@ async def folder_archive(job_id: str, session: ReadSession, services: ServicesDe
 async def delete_file(job_id: str, path: FilePath, caller: Member, session: ReadSession, services: ServicesDep) -> None:
     """Delete the file for good. By the owner of the job or an admin."""
     ownership.require_owner_or_admin(caller, await jobs.find(session, job_id), services.settings, "delete its artifacts")
-    await stored_artifacts.remove(services, await folders.find(session, job_id, path), caller.actor)
+    row = await folders.find(session, job_id, path, way_out="delete its files one by one")
+    await stored_artifacts.remove(services, row, caller.actor)
 
 
 def content(services: Services, row: ArtifactRow, range: str | None, if_range: str | None) -> StreamingResponse:

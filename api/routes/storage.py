@@ -29,7 +29,7 @@ async def delete_job_data(
     session: WriteSession,
     checkpoints: Annotated[bool, Query(description="delete its checkpoints as well")] = False,
 ) -> DataRemoval:
-    """Delete the points, curves, log lines, traces and gradients of an ended job for good, by its owner or an admin. The job, its history and its
-    failure stay. It goes on in the background: `GET .../jobs/{job_id}` has it as `data_removal`."""
+    """Delete the points, curves, log lines, traces, gradients, media and all files of `$PACELINE_ARTIFACTS` of an ended job for good, by its owner
+    or an admin. The job, its history and its failure stay. It goes on in the background: `GET .../jobs/{job_id}` has it as `data_removal`."""
     ownership.require_owner_or_admin(caller, await jobs.find(session, job_id), services.settings, "delete its data")
     return await removals.ask(session, job_id, caller.actor, services.now(), with_checkpoints=checkpoints)

@@ -53,6 +53,6 @@ class StepGradients(Schema):
     job_id: str
     step: int
     generation: int
-    ranks: list[GradientRecordState] = Field(description="all that have recorded the step")
+    ranks: list[GradientRecordState] = Field(description="those that have recorded the step, of the ranks that were asked for")
     edges: list[float] = Field(description="of the bins; the first reaches from -infinity, the last to infinity; a bin has its lower edge")
     parameters: list[ParameterGradients]

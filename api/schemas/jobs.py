@@ -191,7 +191,9 @@ class Job(JobSummary):
     actual_world_size: int | None = Field(None, description="ranks of the newest generation; null once that has ended")
     ranks: list[Rank] = Field([], description="of the newest generation; parked ones, which have no place in it, count on from its size")
     generations: list[Generation] = Field([], description="the newest 100, oldest first")
-    data_removal: DataRemoval | None = Field(None, description="somebody had its points, curves, log lines, traces and gradients deleted")
+    data_removal: DataRemoval | None = Field(
+        None, description="somebody had its points, curves, log lines, traces, gradients, media and files deleted"
+    )
     printed_curves: bool = Field(False, description="of a script: its curves are read from the lines that it prints")
     warnings: list[str] = Field([], description="of the answer to a submission: what the coordinator sees of the job's folder")
     as_of_seq: int = Field(description="the events stream continues from here")

@@ -15,7 +15,7 @@ from paceline.cli.api_types import FolderPage, LeftFile
 from paceline.cli.commands.artifacts import Into, traces, writable
 from paceline.cli.commands.checkpoints import ListsByDefault
 from paceline.cli.commands.jobs import JobRef
-from paceline.cli.errors import NotThereError
+from paceline.cli.errors import ApiProblemError, NotThereError
 from paceline.cli.help import CommandGroup
 from paceline.cli.output import note, table
 from paceline.cli.questions import Yes, confirm
@@ -101,12 +101,17 @@ def delete(
     path: Annotated[str, typer.Argument(help="the file, as 'paceline artifacts JOB' lists it", show_default=False)],
     yes: Yes = False,
 ) -> None:
-    """Delete a file of a job's artifacts for good. At a terminal it asks first."""
+    """Delete a file of a job's artifacts for good. At a terminal it asks first. A folder is not taken."""
     with session.client() as client:
         job_id = client.job_id(job)
         if not yes:
             confirm(f"The file {path} of job {job} will be deleted.", "Delete?", needs_yes=True)
-        client.delete(f"/training/jobs/{quote(job_id, safe='')}/files", path=path)
+        try:
+            client.delete(f"/training/jobs/{quote(job_id, safe='')}/files", path=path)
+        except ApiProblemError as error:
+            if error.code == "invalid_parameter":
+                error.hint = f"'paceline artifacts {job} {path} --all' lists the files below a folder"
+            raise
     session.emit({"deleted": path}, lambda: f"{path} is deleted")
 
 

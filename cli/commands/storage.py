@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paceline.cli import formats
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import Job, Storage
+from paceline.cli.api_types import Checkpoint, Job, Storage
 from paceline.cli.completion import job_references
 from paceline.cli.errors import CliError
 from paceline.cli.exits import ExitCode
@@ -17,10 +17,17 @@ from paceline.cli.output import fields, table
 from paceline.cli.questions import Yes, confirm
 from paceline.cli.session import Session, with_session
 
+if TYPE_CHECKING:
+    from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
+
 JobRefs = Annotated[list[str], typer.Argument(metavar="JOB...", help="ids or names", show_default=False, autocompletion=job_references)]
 
 
 class NotEndedError(CliError):
+    exit_code = ExitCode.CONFLICT
+
+
+class CheckpointNeededError(CliError):
     exit_code = ExitCode.CONFLICT
 
 
@@ -31,10 +38,13 @@ def delete(
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="its checkpoints as well")] = False,
     yes: Yes = False,
 ) -> None:
-    """Delete what ended jobs have recorded: points, curves, log lines, traces and gradients. The jobs themselves stay listed."""
+    """Delete what ended jobs have recorded: points, curves, log lines, traces, gradients, media and all files of $PACELINE_ARTIFACTS. The jobs
+    themselves stay listed."""
     with session.client() as client:
         chosen = [client.job(job_id) for job_id in dict.fromkeys(client.job_id(reference) for reference in jobs)]
         _require_ended(chosen)
+        if checkpoints:
+            _require_free_checkpoints(client, chosen)
         if not yes:
             confirm(_loss(chosen, checkpoints), "Delete?", needs_yes=True)
         documents = [client.delete(f"/training/jobs/{job.id}/data", checkpoints=checkpoints) for job in chosen]
@@ -53,6 +63,27 @@ def _require_ended(jobs: list[Job]) -> None:
             )
 
 
+def _require_free_checkpoints(client: RestClient, jobs: list[Job]) -> None:
+    """Raise CheckpointNeededError where any of the jobs has a checkpoint that is pinned or needed, before anything is deleted."""
+    for job in jobs:
+        for document in client.pages(f"/checkpoints/jobs/{job.id}"):
+            checkpoint = parsed(document, Checkpoint)
+            reasons = [f"job {user.job_name} ({user.job_id}) was started from it" for user in checkpoint.used_by]
+            reasons += ["it is pinned"] if checkpoint.pinned else []
+            if reasons and checkpoint.state != "deleting":
+                raise CheckpointNeededError(
+                    f"nothing was deleted: checkpoint {checkpoint.id} of step {checkpoint.step} of {job.name} stays, {' and '.join(reasons)}",
+                    _way_out(checkpoint),
+                )
+
+
+def _way_out(checkpoint: Checkpoint) -> str:
+    """The command after which a checkpoint may go. One that a job was started from is not freed by unpinning it."""
+    if checkpoint.used_by:
+        return f"'paceline checkpoints delete {checkpoint.id} --yes' deletes it all the same"
+    return f"'paceline checkpoints unpin {checkpoint.id}' leaves it to the deletion"
+
+
 def _described(job: Job) -> str:
     """The name of a job, with its id where other jobs have the same name."""
     return f"{job.name} {job.id}, submitted {formats.age(job.created_at)} ago"
@@ -60,8 +91,9 @@ def _described(job: Job) -> str:
 
 def _loss(jobs: list[Job], checkpoints: bool) -> str:
     names = ", ".join(f"{_described(job)} ({job.state}, {job.progress.step:,} steps)" for job in jobs)
-    loss = "points, curves, log lines, traces and gradients" + (", and the checkpoints," if checkpoints else "")
-    return f"This would delete the {loss} of {names} for good." + ("" if checkpoints else " Checkpoints would stay.")
+    loss = "points, curves, log lines, traces, gradients, media and all files of $PACELINE_ARTIFACTS"
+    also, rest = (", and the checkpoints,", "") if checkpoints else ("", " Checkpoints would stay.")
+    return f"This would delete the {loss}{also} of {names} for good.{rest}"
 
 
 @with_session

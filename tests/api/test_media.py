@@ -227,7 +227,7 @@ async def test_objects_that_unfold_to_more_than_the_memory_are_not_read(harness:
     monkeypatch.setattr(media, "MOST_BYTES", 20_000)
     first, second = (await harness.get("/object", key="t"))["objects"]
     assert (first["error"], len(first["table"]["rows"])) == (None, 30)
-    assert (second["error"], second["table"]) == ("it is too large to be read with those of other ranks: ask for rank=1", None)
+    assert (second["error"], second["table"]) == ("it is too large to be read with those of other ranks: ask for rank 1 alone", None)
     assert len((await harness.get("/object", key="t", rank="1"))["objects"][0]["table"]["rows"]) == 30
 
 

@@ -183,6 +183,9 @@ async def test_checkpoints_stay_unless_they_are_asked_for_and_no_job_needs_them(
     assert (await harness.delete()).status_code == 202
     refused = await harness.delete(checkpoints=True)
     assert (refused.status_code, refused.json()["code"]) == (409, "checkpoint_in_use")
+    assert refused.json()["detail"].endswith(
+        "it is pinned. Nothing of its job was deleted: unpin this checkpoint, or delete it by itself, first"
+    )
     await harness.client.put(f"/api/v1/checkpoints/{row.id}/unpin")
     assert (await harness.delete(checkpoints=True)).json()["checkpoints"] is True
     async with harness.services.control.read() as session:

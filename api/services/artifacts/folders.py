@@ -97,11 +97,11 @@ def moment(nanoseconds: int) -> datetime:
         return datetime.fromtimestamp(0, UTC)
 
 
-async def find(session: AsyncSession, job_id: str, path: str) -> ArtifactRow:
-    """The kept version of a file. Raises not_found, with a hint where `path` is a folder."""
+async def find(session: AsyncSession, job_id: str, path: str, *, way_out: str) -> ArtifactRow:
+    """The kept version of a file. Raises not_found, and invalid_parameter with the `way_out` where `path` is a folder."""
     row = await artifact_files.by_path(session, job_id, folder_of(path))
     if row is not None:
         return row
     if await artifact_files.below(session, job_id, folder_of(path), None, 1):
-        raise ProblemError("invalid_parameter", f"{path!r} is a folder; take it as an archive: files/archive?prefix=...")
+        raise ProblemError("invalid_parameter", f"{path!r} is a folder; {way_out}")
     raise not_found("file", path)

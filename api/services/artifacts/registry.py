@@ -119,7 +119,7 @@ async def _source(session: AsyncSession, wanted: RegisterVersion, actor: Actor, 
         raise not_found("job", str(wanted.job_id))
     if await aged.removal(session, job.id) is not None:
         raise ProblemError("no_longer_kept", f"the data of job {job.name} is deleted on request, and {wanted.path} with it")
-    known = await folders.find(session, job.id, str(wanted.path))
+    known = await folders.find(session, job.id, str(wanted.path), way_out="a version of a model is one file: name one in it")
     file = await artifact_rows.get_locked(session, known.id)
     if file is None:
         raise not_found("file", str(wanted.path))

@@ -158,8 +158,16 @@ async def pin(session: AsyncSession, checkpoint_id: str, pinned: bool, actor: Ac
     return row
 
 
-async def delete(session: AsyncSession, checkpoint_id: str, actor: Actor, now: datetime, *, confirm: bool) -> CheckpointRow:
-    """Delete a checkpoint. Deleting twice is harmless. One that a job depends on needs `confirm`, and the answer names the job."""
+async def delete(
+    session: AsyncSession,
+    checkpoint_id: str,
+    actor: Actor,
+    now: datetime,
+    *,
+    confirm: bool = False,
+    way_out: str = "To delete it all the same, repeat with confirm=true",
+) -> CheckpointRow:
+    """Delete a checkpoint. Deleting twice is harmless. One that a job depends on needs `confirm`; the refusal names the job and the `way_out`."""
     row = await find(session, checkpoint_id, lock=True)
     if row.state in (CheckpointState.DELETING, CheckpointState.DELETED):
         return row
@@ -168,7 +176,7 @@ async def delete(session: AsyncSession, checkpoint_id: str, actor: Actor, now: d
     if dependants and not confirm:
         raise ProblemError(
             "checkpoint_in_use",
-            f"checkpoint {row.id} of step {row.step}: {'; '.join(dependants)}. To delete it all the same, repeat with confirm=true",
+            f"checkpoint {row.id} of step {row.step}: {'; '.join(dependants)}. {way_out}",
         )
     await checkpoint_lifecycle.move(session, row, CheckpointState.DELETING, actor, f"{actor.name} asked for it", now)
     return row

@@ -41,8 +41,8 @@ async def of_step(services: Services, job_id: str, step: int, ranks: Collection[
     generation = max(file.generation for file in files)
     files = [file for file in files if file.generation == generation]
     snapshots = {file.rank: file.id for file in files if file.kind == "snapshot" and file.stored_at is not None}
-    records = [file for file in files if file.kind == "gradients"]
-    chosen = [file for file in records if file.stored_at is not None and (ranks is None or file.rank in ranks)]
+    records = [file for file in files if file.kind == "gradients" and (ranks is None or file.rank in ranks)]
+    chosen = [file for file in records if file.stored_at is not None]
     if len(chosen) > MOST_RANKS:
         raise ProblemError(
             "invalid_parameter",
@@ -74,7 +74,7 @@ async def _read(services: Services, files: Collection[ArtifactRow]) -> tuple[dic
                 damaged[file.rank] = f"the record cannot be read: {error}"
                 continue
         if record is None:
-            damaged[file.rank] = f"it is too large to be read along with those of other ranks; ask for rank={file.rank} alone"
+            damaged[file.rank] = f"it is too large to be read along with those of other ranks; ask for rank {file.rank} alone"
         else:
             whole[file.rank], room = record, room - taken
     return whole, damaged

@@ -153,7 +153,7 @@ async def _objects(services: Services, chosen: Sequence[LoggedObject]) -> list[M
     for each in chosen:
         if unpacked > MOST_BYTES:
             objects.append(
-                _described(each, MediaDocument(), f"it is too large to be read with those of other ranks: ask for rank={each.rank}")
+                _described(each, MediaDocument(), f"it is too large to be read with those of other ranks: ask for rank {each.rank} alone")
             )
             continue
         try:

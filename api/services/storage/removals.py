@@ -33,6 +33,8 @@ AT_ONCE = 20
 BATCH = 50
 #: How many jobs whose data was removed one query looks at for late data.
 JOBS_LOOKED_AT = 500
+#: The way out where one of the checkpoints is needed. The deletion of a job's data has no `confirm`, that of a checkpoint has.
+FREE_IT_FIRST = "Nothing of its job was deleted: unpin this checkpoint, or delete it by itself, first"
 
 
 def describe(row: DataRemovalRow) -> DataRemoval:
@@ -69,7 +71,7 @@ async def ask(session: AsyncSession, job_id: str, actor: Actor, now: datetime, *
     if with_checkpoints:
         for checkpoint in await checkpoint_rows.present_of_job(session, job_id):
             if checkpoint.state is not CheckpointState.DELETING:
-                await checkpoints.delete(session, checkpoint.id, actor, now, confirm=False)
+                await checkpoints.delete(session, checkpoint.id, actor, now, way_out=FREE_IT_FIRST)
     row = await aged.removal(session, job_id)
     if row is None or (with_checkpoints and not row.checkpoints):
         await _record(session, job_id, "job.data_unwanted", actor, f"{actor.name} asked for it", _asked(with_checkpoints), now)
@@ -84,7 +86,8 @@ async def ask(session: AsyncSession, job_id: str, actor: Actor, now: datetime, *
 
 
 def _asked(with_checkpoints: bool) -> str:
-    return f"its points, curves, log lines, traces, gradients and files{' and its checkpoints' if with_checkpoints else ''} are deleted"
+    also = " and its checkpoints" if with_checkpoints else ""
+    return f"its points, curves, log lines, traces, gradients, media and files{also} are deleted"
 
 
 async def carry_out(sweep: Sweep) -> None:

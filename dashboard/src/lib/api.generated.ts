@@ -1614,8 +1614,8 @@ export interface paths {
         post?: never;
         /**
          * Delete Job Data
-         * @description Delete the points, curves, log lines, traces and gradients of an ended job for good, by its owner or an admin. The job, its history and its
-         *     failure stay. It goes on in the background: `GET .../jobs/{job_id}` has it as `data_removal`.
+         * @description Delete the points, curves, log lines, traces, gradients, media and all files of `$PACELINE_ARTIFACTS` of an ended job for good, by its owner
+         *     or an admin. The job, its history and its failure stay. It goes on in the background: `GET .../jobs/{job_id}` has it as `data_removal`.
          */
         delete: operations["delete_job_data"];
         options?: never;
@@ -5322,7 +5322,7 @@ export interface components {
              * @description the user whose job it is; null: nobody's but the admins'
              */
             created_by_id: string | null;
-            /** @description somebody had its points, curves, log lines, traces and gradients deleted */
+            /** @description somebody had its points, curves, log lines, traces, gradients, media and files deleted */
             data_removal: components["schemas"]["DataRemoval"] | null;
             desired: components["schemas"]["Intent"];
             end_reason: components["schemas"]["EndReason"] | null;
@@ -9430,7 +9430,7 @@ export interface components {
             parameters: components["schemas"]["ParameterGradients"][];
             /**
              * Ranks
-             * @description all that have recorded the step
+             * @description those that have recorded the step, of the ranks that were asked for
              */
             ranks: components["schemas"]["GradientRecordState"][];
             /** Step */

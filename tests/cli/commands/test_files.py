@@ -118,6 +118,13 @@ def test_deleting_asks_for_yes_where_there_is_no_terminal(paceline: Paceline, co
     assert sent.query == {"path": "rank0/a.txt"}
 
 
+def test_the_refusal_of_a_folder_names_the_list_of_its_files(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("DELETE", FILES, problem(400, "invalid_parameter", "'rank0' is a folder; delete its files one by one"))
+    refused = paceline("artifacts", "delete", ID, "rank0", "--yes")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"hint: 'paceline artifacts {ID} rank0 --all' lists the files below a folder" in refused.stderr
+
+
 def test_a_refusal_of_the_coordinator_is_told(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("DELETE", FILES, problem(403, "not_the_owner", "job gpt belongs to vera"))
     done = paceline("artifacts", "delete", ID, "rank0/a.txt", "--yes")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.cli.conftest import Paceline
-from tests.cli.fake_coordinator import Answer, FakeCoordinator, job
+from tests.cli.fake_coordinator import Answer, FakeCoordinator, job, problem
 
 ID = job()["id"]
 ONE = f"/training/jobs/{ID}"
@@ -81,6 +81,14 @@ def test_snapshots_are_brought_to_a_folder(paceline: Paceline, coordinator: Fake
     done = json.loads(paceline("gradients", ID, "--step", "5", "--into", "kept", "--json").stdout)
     assert done == {"folder": "kept", "files": ["kept/step5-rank1.pt"]}
     assert (paceline.folder / "kept" / "step5-rank1.pt").read_bytes() == b"tensors"
+
+
+def test_a_refusal_of_too_many_ranks_names_the_option(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    told = "65 ranks have recorded step 5; at most 64 are read at once: name some with rank=0,1"
+    coordinator.on("GET", f"{ONE}/gradients/5", problem(400, "invalid_parameter", told))
+    refused = paceline("gradients", ID, "--step", "5")
+    assert refused.returncode == 2
+    assert "name some with --rank 0,1" in refused.stderr
 
 
 def test_a_rank_without_a_step_is_a_slip(paceline: Paceline, coordinator: FakeCoordinator) -> None:

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator, job
 
@@ -31,19 +33,52 @@ def known(coordinator: FakeCoordinator) -> None:
         coordinator.on("DELETE", f"/training/jobs/{job_id}/data", Answer(202, REMOVAL))
 
 
+def kept(job_id: str, checkpoint_id: str, **changes: Any) -> Answer:
+    """A page with the one checkpoint of a job."""
+    one = {"id": checkpoint_id, "job_id": job_id, "step": 100, "state": "committed", "created_at": "2026-11-20T12:00:00Z", "metrics": {}}
+    marks = {"bytes": 2048, "best": False, "latest": True, "pinned": False, "used_by": []}
+    return Answer(200, {"items": [one | marks | changes], "next_cursor": None})
+
+
 def test_delete_names_the_loss_and_wants_a_yes(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     known(coordinator)
     refused = paceline("delete", OLD)
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: nothing was done, because there is no terminal to ask at. This would delete")
     assert "hint: add --yes" in refused.stderr
-    assert "would delete the points, curves, log lines, traces and gradients of gpt" in refused.stderr
+    assert "traces, gradients, media and all files of $PACELINE_ARTIFACTS of gpt" in refused.stderr
     assert "ago (completed, 1,200 steps) for good" in refused.stderr
     assert coordinator.sent("DELETE", f"/training/jobs/{OLD}/data") == []
+    coordinator.on("GET", f"/checkpoints/jobs/{OLD}", kept(OLD, "C1"))
     done = paceline("delete", OLD, "--yes", "--checkpoints")
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"gpt {OLD}, submitted \d+ d ago: its data is being deleted\n", done.stdout)
     assert [request.query for request in coordinator.sent("DELETE", f"/training/jobs/{OLD}/data")] == [{"checkpoints": "true"}]
+
+
+@pytest.mark.parametrize(
+    ("needed", "why", "way_out"),
+    [
+        ({"pinned": True}, "it is pinned", "paceline checkpoints unpin C2"),
+        (
+            {"used_by": [{"job_id": LIVE, "job_name": "bert"}]},
+            f"job bert ({LIVE}) was started from it",
+            "paceline checkpoints delete C2 --yes",
+        ),
+    ],
+)
+def test_delete_touches_nothing_where_a_checkpoint_of_a_later_job_is_needed(
+    paceline: Paceline, coordinator: FakeCoordinator, needed: dict[str, Any], why: str, way_out: str
+) -> None:
+    known(coordinator)
+    coordinator.on("GET", f"/training/jobs/{LIVE}", Answer(200, job(id=LIVE, name="bert", state="failed")))
+    coordinator.on("GET", f"/checkpoints/jobs/{OLD}", kept(OLD, "C1"))
+    coordinator.on("GET", f"/checkpoints/jobs/{LIVE}", kept(LIVE, "C2", **needed))
+    refused = paceline("delete", OLD, LIVE, "--checkpoints", "--yes")
+    assert refused.returncode == 6
+    assert f"nothing was deleted: checkpoint C2 of step 100 of bert stays, {why}" in refused.stderr
+    assert f"hint: '{way_out}'" in refused.stderr
+    assert [request.method for request in coordinator.requests if request.method == "DELETE"] == []
 
 
 def test_job_that_is_named_twice_is_deleted_once(paceline: Paceline, coordinator: FakeCoordinator) -> None:

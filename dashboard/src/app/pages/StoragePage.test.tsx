@@ -24,7 +24,7 @@ describe("the storage page", () => {
     await userEvent.click(await screen.findByRole("button", { name: "Delete the data of gpt-old" }));
     const dialog = await screen.findByRole("dialog", { name: "Delete the data of gpt-old?" });
     expect(dialog).toHaveTextContent(
-      "points, curves, log lines, traces, gradients and files of gpt-old (148.4 KiB and its traces) are deleted for good",
+      "points, curves and log lines (148.4 KiB), traces, gradients, media and files of gpt-old are deleted for good",
     );
     await userEvent.click(within(dialog).getByRole("checkbox", { name: "Delete its checkpoints as well" }));
     await userEvent.click(within(dialog).getByRole("button", { name: "Delete data" }));

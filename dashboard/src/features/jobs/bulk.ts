@@ -32,7 +32,7 @@ export const WARNINGS: Record<Bulk, string> = {
   cancel:
     "Their ranks are stopped and their slots are freed. A cancelled job cannot be resumed, and loses its steps since the last checkpoint.",
   delete:
-    "Their points, curves, log lines, traces, gradients and files are deleted for good, and the jobs are archived. Specs, history and how they ended stay.",
+    "Their points, curves, log lines, traces, gradients, media and files are deleted for good, and the jobs are archived. Specs, history and how they ended stay.",
 };
 
 /** Why a job cannot be changed like this; null where it can. */

@@ -176,6 +176,9 @@ async def test_a_folder_in_place_of_a_file_says_how_to_get_it(left: FilesHarness
     await left.upload()
     answer = await left.content("rank0/eval")
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_parameter")
+    assert answer.json()["detail"] == "'rank0/eval' is a folder; take it as an archive: files/archive?prefix=..."
+    deletion = await left.client.delete(left.url, params={"path": "rank0/eval"})
+    assert (deletion.status_code, deletion.json()["detail"]) == (400, "'rank0/eval' is a folder; delete its files one by one")
     assert (await left.content("rank0/eval/b.csv")).status_code == 404
 
 

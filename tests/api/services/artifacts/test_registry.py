@@ -208,6 +208,10 @@ async def test_what_is_not_there_or_damaged_is_not_registered(left: FilesHarness
     assert (await left.client.post(MODELS, json={"name": "a", "checkpoint_id": damaged.id})).status_code == 409
     assert (await left.client.post(MODELS, json={"name": "a", "checkpoint_id": "no"})).status_code == 404
     assert (await left.client.post(MODELS, json={"name": "a", "job_id": left.job.id, "path": "rank0/no"})).status_code == 404
+    left.leave("model.pt", b"weights")
+    await left.upload()
+    folder = await left.client.post(MODELS, json={"name": "a", "job_id": left.job.id, "path": "rank0"})
+    assert (folder.status_code, folder.json()["detail"]) == (400, "'rank0' is a folder; a version of a model is one file: name one in it")
     assert (await left.client.get(f"{MODELS}/a")).status_code == 404
 
 

@@ -105,8 +105,10 @@ async def test_a_step_has_each_parameter_of_each_rank_and_their_histograms_added
 async def test_one_rank_can_be_asked_for(recorded: Recorded) -> None:
     for rank in (0, 1):
         recorded.leave(rank, parameter("head.weight", float(rank)))
+        recorded.leave_file(rank, "snapshot", b"PK tensors")
     await recorded.upload()
     found = await recorded.get("/5?rank=1")
+    assert [each["rank"] for each in found["ranks"]] == [1], "whose snapshots a client downloads, and whose records it reports as missing"
     assert [each["norm"] for each in found["parameters"][0]["ranks"]] == [1.0]
     assert found["parameters"][0]["histogram"] == [0, 1, 0, 0, 0, 2, 0, 0]
 
@@ -184,7 +186,7 @@ async def test_records_that_unfold_to_more_than_the_memory_are_not_read_at_once(
     found = await recorded.get("/5")
     first, second = found["ranks"]
     assert (first["state"], second["state"]) == ("ready", "failed")
-    assert second["error"] == "it is too large to be read along with those of other ranks; ask for rank=1 alone"
+    assert second["error"] == "it is too large to be read along with those of other ranks; ask for rank 1 alone"
     assert [each["rank"] for each in found["parameters"][0]["ranks"]] == [0], "what fits is shown"
     assert len((await recorded.get("/5?rank=1"))["parameters"]) == 10
 

@@ -14,8 +14,8 @@ export function DataRemovedNotice({ job }: { job: Job }) {
       title={removal.state === "removed" ? "This job's data was deleted" : "This job's data is being deleted"}
     >
       <div className="muted">
-        {removal.asked_by} requested it on {dateTime(removal.asked_at)}: points, curves, log lines, traces, gradients
-        and files
+        {removal.asked_by} requested it on {dateTime(removal.asked_at)}: points, curves, log lines, traces, gradients,
+        media and files
         {removal.checkpoints ? ", and the checkpoints" : ""}.
       </div>
     </Notice>

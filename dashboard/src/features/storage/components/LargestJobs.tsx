@@ -60,8 +60,9 @@ function DeleteDialog({ job, onClose }: { job: StoredJob; onClose(): void }) {
       onClose={onClose}
       onConfirm={() => deletion.mutate({ jobId: job.job_id, checkpoints }, { onSuccess: onClose })}
     >
-      The points, curves, log lines, traces, gradients and files of <strong>{job.name}</strong> ({bytes(job.bytes)} and
-      its traces) are deleted for good. The job stays in the list, with its spec, its history and how it ended.
+      The points, curves and log lines ({bytes(job.bytes)}), traces, gradients, media and files of{" "}
+      <strong>{job.name}</strong> are deleted for good. The job stays in the list, with its spec, its history and how it
+      ended.
       <Checkbox
         className={classes.choice}
         label="Delete its checkpoints as well"
