@@ -11,9 +11,11 @@ from paceline.db.models.charts import ChartRow
 
 
 async def of_project(session: AsyncSession, project: str, *, lock: bool = False) -> Sequence[ChartRow]:
-    """The charts of a project, in their order."""
-    query = select(ChartRow).where(ChartRow.project == project).order_by(ChartRow.position, ChartRow.id)
-    return (await session.scalars(query.with_for_update() if lock else query)).all()
+    """The charts of a project, in their order. `lock`: no other transaction changes them meanwhile. They are locked in id order: whoever waits for
+    one may find that it has another position since."""
+    query = select(ChartRow).where(ChartRow.project == project).order_by(ChartRow.id)
+    found = await session.scalars(query.with_for_update() if lock else query)
+    return sorted(found, key=lambda row: (row.position, row.id))
 
 
 async def get(session: AsyncSession, chart_id: str) -> ChartRow | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 
 from paceline.api.core.context import Services
+from paceline.api.schemas.charts import ChartOrder
 from paceline.api.services.jobs import charts
 from tests import factories
+from tests.api.loops.test_retention import waits_for_a_lock
 from tests.conftest import Connect
 
 CHARTS = "/api/v1/training/charts"
@@ -62,6 +65,18 @@ async def test_the_order_is_kept_and_ids_that_are_gone_do_no_harm(client: httpx.
     assert [each["name"] for each in answer.json()] == ["c", "a", "b"]
     await create(client, "d")
     assert await names(client) == ["c", "a", "b", "d"]
+
+
+@pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
+async def test_of_two_orders_at_once_the_second_keeps_the_first_where_it_names_no_chart(
+    client: httpx.AsyncClient, services: Services
+) -> None:
+    ids = [(await create(client, name))["id"] for name in ("a", "b", "c")]
+    async with services.write() as session:
+        await charts.reorder(session, ChartOrder(project="vision", ids=ids[::-1]))
+        second = asyncio.create_task(client.put(f"{CHARTS}/order", json={"project": "vision", "ids": []}))
+        await waits_for_a_lock(services)
+    assert [each["name"] for each in (await second).json()] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize(
