@@ -66,6 +66,7 @@ class Retention:
         async with self.services.write() as session:
             nodes = {node.id: node for node in await node_rows.present(session)}
             ready = sorted(node.id for node in nodes.values() if node.state is NodeState.READY)
+            moves: list[tuple[CheckpointRow, str]] = []
             for checkpoint in await checkpoint_rows.being_deleted(session):
                 holder = self._holders.get(checkpoint.id)
                 if holder is None or holder.node_id != checkpoint.node_id:
@@ -73,8 +74,12 @@ class Retention:
                 is_over = now - holder.since >= TURN and is_url(checkpoint.directory)
                 following = next((each for each in ready if each > holder.node_id), ready[0] if ready else holder.node_id)
                 if following != holder.node_id and (is_over or _has_left(nodes.get(holder.node_id), checkpoint)):
-                    await checkpoint_lifecycle.reassign_deletion(session, checkpoint, following)
-                    self._holders[checkpoint.id] = CheckpointHolder(following, now)
+                    moves.append((checkpoint, following))
+            if moves:
+                await node_rows.lock(session, {following for _, following in moves})
+            for checkpoint, following in moves:
+                await checkpoint_lifecycle.reassign_deletion(session, checkpoint, following)
+                self._holders[checkpoint.id] = CheckpointHolder(following, now)
 
 
 async def step_once(services: Services, now: datetime) -> None:

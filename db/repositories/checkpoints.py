@@ -72,7 +72,7 @@ async def being_deleted_on(session: AsyncSession, node_ids: Collection[str]) -> 
 
 
 async def being_deleted(session: AsyncSession) -> Sequence[CheckpointRow]:
-    return (await session.scalars(select(CheckpointRow).where(BEING_DELETED))).all()
+    return (await session.scalars(select(CheckpointRow).where(BEING_DELETED).order_by(CheckpointRow.id))).all()
 
 
 async def users_of(session: AsyncSession, checkpoint_ids: Collection[str]) -> dict[str, list[tuple[str, str]]]:

@@ -14,6 +14,7 @@ from paceline.api.loops import retention
 from paceline.cluster.states import CheckpointState
 from paceline.db.models.jobs import GenerationRow
 from paceline.db.repositories import checkpoints as checkpoint_rows
+from paceline.db.repositories import nodes as node_rows
 from tests import factories
 from tests.waiting import POLL_SECONDS
 
@@ -85,3 +86,25 @@ async def test_a_deletion_in_an_object_store_that_its_node_does_not_do_goes_to_t
         assert rows[in_folder.id] == first.id
         holders.append(rows[stored.id])
     assert holders == [first.id, first.id, second.id, second.id, first.id]
+
+
+@pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
+async def test_nodes_that_get_deletions_are_locked_in_the_order_of_their_ids(services: Services) -> None:
+    """As by everything that locks several: two that wait for each other would end with an error in one of them."""
+    async with services.write() as session:
+        nodes = [(await factories.create_node(session, name=name))[0] for name in ("node-a", "node-b", "node-c")]
+        job = await factories.create_job(session, generation=1)
+        first, second, third = sorted(nodes, key=lambda node: node.id)
+        for number, node in enumerate((first, third)):  # the following ones are the second and the first
+            url = f"s3://bucket/job/step-{number}.g1"
+            session.add(factories.checkpoint(job, node, step=number, state=CheckpointState.DELETING, directory=url))
+    keeps = retention.Retention(services)
+    await keeps.step_once(services.now())
+    async with services.write() as session:
+        await node_rows.get_locked(session, first.id)
+        moving = asyncio.create_task(keeps.step_once(services.now() + retention.TURN))
+        await waits_for_a_lock(services)
+        await asyncio.wait_for(node_rows.get_locked(session, second.id), UNTIL_SECONDS)
+    await asyncio.wait_for(moving, UNTIL_SECONDS)
+    async with services.control.read() as session:
+        assert [row.node_id for row in await checkpoint_rows.being_deleted(session)] == [second.id, first.id]
