@@ -23,7 +23,9 @@ async def of_generation(session: AsyncSession, job_id: str, generation: int) -> 
 
 
 async def that_led_to(session: AsyncSession, job_id: str, generation: int) -> IncidentRow | None:
-    query = select(IncidentRow).where(IncidentRow.job_id == job_id, IncidentRow.next_generation == generation).limit(1)
+    """The incident that was answered by this generation, the newest one where there are several."""
+    query = select(IncidentRow).where(IncidentRow.job_id == job_id, IncidentRow.next_generation == generation)
+    query = query.order_by(IncidentRow.id.desc()).limit(1)
     return (await session.scalars(query)).one_or_none()
 
 

@@ -375,6 +375,6 @@ async def joiners(session: AsyncSession, job_ids: Collection[str], since: dateti
         select(RankRow, GenerationRow)
         .join(GenerationRow, and_(GenerationRow.job_id == RankRow.job_id, GenerationRow.generation == RankRow.generation))
         .where(RankRow.job_id.in_(job_ids), JOINED_LATER, RankRow.updated_at > since)
-        .order_by(RankRow.updated_at)
+        .order_by(RankRow.updated_at, RankRow.job_id, RankRow.generation, RankRow.rank)
     )
     return [(rank, generation) for rank, generation in (await session.execute(query))]

@@ -115,7 +115,7 @@ async def taken_names(session: AsyncSession) -> set[str]:
 async def failed_names(session: AsyncSession, pool: str | None) -> Sequence[str]:
     """The names under which a node of a pool, or one of no pool, could not be started, the longest ago first."""
     query = select(LaunchRow.name).where(LaunchRow.pool.is_not_distinct_from(pool), LaunchRow.state == LaunchState.FAILED)
-    return (await session.scalars(query.group_by(LaunchRow.name).order_by(func.max(LaunchRow.ended_at)))).all()
+    return (await session.scalars(query.group_by(LaunchRow.name).order_by(func.max(LaunchRow.ended_at), LaunchRow.name))).all()
 
 
 async def forget_ended(session: AsyncSession, before: datetime) -> None:

@@ -71,7 +71,7 @@ async def largest(session: AsyncSession, limit: int) -> list[tuple[str, int]]:
         .where(of_jobs)
         .group_by(StoredDataRow.job_id)
         .having(total > 0)
-        .order_by(total.desc())
+        .order_by(total.desc(), StoredDataRow.job_id)
         .limit(limit)
     )
     return [(job_id, int(size)) for job_id, size in await session.execute(query)]
@@ -94,8 +94,9 @@ async def least_recent(
 
 async def most_stored(session: AsyncSession, kind: str, limit: int) -> list[StoredDataRow]:
     """The largest counts of this kind, those with the oldest additions first."""
-    query = select(StoredDataRow).where(StoredDataRow.kind == kind).order_by(StoredDataRow.bytes.desc()).limit(limit)
-    return sorted((await session.scalars(query)).all(), key=lambda row: row.changed_at)
+    query = select(StoredDataRow).where(StoredDataRow.kind == kind)
+    query = query.order_by(StoredDataRow.bytes.desc(), StoredDataRow.job_id).limit(limit)
+    return sorted((await session.scalars(query)).all(), key=lambda row: (row.changed_at, row.job_id))
 
 
 async def of_job(session: AsyncSession, job_id: str) -> dict[str, StoredDataRow]:

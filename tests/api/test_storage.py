@@ -27,6 +27,7 @@ from paceline.db.models.jobs import JobRow
 from paceline.db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.storage import StoredDataRow
+from paceline.db.repositories import storage
 from paceline.monitoring.points import RankBatch, RankEvent, Upload, UploadReply
 from paceline.monitoring.spool import SpoolWriter
 from paceline.training.rank_folder import RankFolder
@@ -212,6 +213,14 @@ async def test_the_storage_page_says_what_is_kept(harness: Harness) -> None:
     (largest,) = document["largest_jobs"]
     assert (largest["name"], largest["state"], largest["ended"]) == ("digits", "running", False)
     assert document["database_bytes"] > 0
+
+
+async def test_of_jobs_with_as_much_data_the_oldest_are_named(services: Services) -> None:
+    """Which of them were left out was chance on PostgreSQL."""
+    ids = [new_id() for _ in range(20)]
+    async with services.metrics.write() as session:
+        await storage.add(session, {(job_id, "points"): (1, 100) for job_id in reversed(ids)}, START)
+        assert await storage.largest(session, 10) == [(job_id, 100) for job_id in ids[:10]]
 
 
 # --- a disk that is nearly full

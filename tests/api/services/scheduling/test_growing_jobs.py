@@ -10,6 +10,7 @@ from paceline.api.services.scheduling.growing_jobs import GrowthMemory, read_gro
 from paceline.cluster.autoscaling.facts import GrowingGang
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
 from paceline.db.models.jobs import GenerationRow, RankRow
+from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.training.spec.job import JobSpec
 from tests import factories
@@ -61,6 +62,19 @@ async def test_a_job_that_lacks_nothing_or_that_has_room_is_none(services: Servi
 async def test_a_job_whose_joiners_failed_where_there_is_room_is_none(services: Services) -> None:
     await running(services, "cannot_join")
     assert await look(services, GrowthMemory()) == []
+
+
+async def test_joiners_that_end_at_one_moment_come_in_the_order_of_their_ranks(services: Services) -> None:
+    """Failures before one that joined do not count: of those that ended together chance decided which these are."""
+    job_id = await running(services, "cannot_join")
+    async with services.write() as session:
+        (lead,) = (await job_rows.ranks(session, [(job_id, 1)]))[job_id, 1]
+        for rank in (3, 2, 1):
+            place = {"node_id": lead.node_id, "slot": rank, "local_rank": rank, "node_rank": 0}
+            session.add(RankRow(job_id=job_id, generation=1, rank=rank, **place, state=RankState.EXITED, newcomer=True, updated_at=NOW))
+            await session.flush()
+        found = await job_rows.joiners(session, [job_id], NOW - timedelta(seconds=1))
+    assert [rank.rank for rank, _ in found] == [1, 2, 3]
 
 
 async def test_a_job_that_ends_is_none(services: Services) -> None:
