@@ -112,10 +112,14 @@ async def _retire(session: AsyncSession, job_id: str, now: datetime) -> None:
     assert job is not None, f"job {job_id} has checkpoints and no row"
     policy = policy_of(job)
     why = f"the policy keeps the last {policy.keep_last} and the best {policy.keep_best}"
+    going: list[CheckpointRow] = []
     for checkpoint_id in await _superfluous_of(session, job_id):
         checkpoint = await checkpoint_rows.get_locked(session, checkpoint_id)
         if checkpoint is None or checkpoint.pinned or await checkpoint_rows.users_of(session, [checkpoint_id]):
             continue  # since it was looked at: its row was waited for
+        going.append(checkpoint)
+    await node_rows.lock(session, {each.node_id for each in going})
+    for checkpoint in going:
         await checkpoint_lifecycle.move(session, checkpoint, CheckpointState.DELETING, SYSTEM, why, now)
 
 

@@ -108,3 +108,21 @@ async def test_nodes_that_get_deletions_are_locked_in_the_order_of_their_ids(ser
     await asyncio.wait_for(moving, UNTIL_SECONDS)
     async with services.control.read() as session:
         assert [row.node_id for row in await checkpoint_rows.being_deleted(session)] == [second.id, first.id]
+
+
+@pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
+async def test_nodes_of_superfluous_checkpoints_are_locked_in_the_order_of_their_ids(services: Services) -> None:
+    async with services.write() as session:
+        nodes = [(await factories.create_node(session, name=name))[0] for name in ("node-a", "node-b")]
+        first, second = sorted(nodes, key=lambda node: node.id)
+        spec = factories.job_spec(checkpoint={"keep_last": 1, "keep_best": 0})
+        job = await factories.create_job(session, spec=spec, generation=1)
+        session.add_all(factories.checkpoint(job, node, step=step) for step, node in ((10, second), (20, first), (30, second), (40, first)))
+    async with services.write() as session:
+        await node_rows.get_locked(session, first.id)
+        deleting = asyncio.create_task(retention.step_once(services, services.now()))
+        await waits_for_a_lock(services)
+        await asyncio.wait_for(node_rows.get_locked(session, second.id), UNTIL_SECONDS)
+    await asyncio.wait_for(deleting, UNTIL_SECONDS)
+    async with services.control.read() as session:
+        assert {row.step for row in await checkpoint_rows.being_deleted(session)} == {10, 20, 30}
