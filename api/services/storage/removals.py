@@ -26,6 +26,7 @@ from paceline.db.models.storage import DataRemovalRow
 from paceline.db.repositories import aged, registry, storage
 from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import stacks as stack_rows
 
 #: Removals that one pass takes up.
@@ -69,9 +70,8 @@ async def ask(session: AsyncSession, job_id: str, actor: Actor, now: datetime, *
             "model_in_use", f"files of job {job.name} are {', '.join(models)} in the registry of models: delete those versions first"
         )
     if with_checkpoints:
-        for checkpoint in await checkpoint_rows.present_of_job(session, job_id):
-            if checkpoint.state is not CheckpointState.DELETING:
-                await checkpoints.delete(session, checkpoint.id, actor, now, way_out=FREE_IT_FIRST)
+        for checkpoint_id in await _lock_checkpoints(session, job_id):
+            await checkpoints.delete(session, checkpoint_id, actor, now, way_out=FREE_IT_FIRST)
     row = await aged.removal(session, job_id)
     if row is None or (with_checkpoints and not row.checkpoints):
         await _record(session, job_id, "job.data_unwanted", actor, f"{actor.name} asked for it", _asked(with_checkpoints), now)
@@ -88,6 +88,16 @@ async def ask(session: AsyncSession, job_id: str, actor: Actor, now: datetime, *
 def _asked(with_checkpoints: bool) -> str:
     also = " and its checkpoints" if with_checkpoints else ""
     return f"its points, curves, log lines, traces, gradients, media and files{also} are deleted"
+
+
+async def _lock_checkpoints(session: AsyncSession, job_id: str) -> list[str]:
+    """Lock the checkpoints that are still to be deleted, then the nodes that will be told, in id order: before the first event, whose lock on the
+    history others wait for. Returns the ids."""
+    present = await checkpoint_rows.present_of_job(session, job_id)
+    found = [each.id for each in present if each.state is not CheckpointState.DELETING]
+    locked = [await checkpoint_rows.get_locked(session, checkpoint_id) for checkpoint_id in found]
+    await node_rows.lock(session, {each.node_id for each in locked if each is not None})
+    return found
 
 
 async def carry_out(sweep: Sweep) -> None:
