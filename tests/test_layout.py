@@ -30,7 +30,7 @@ COVERS = {
     ),
     "e2e/test_ssh_nodes.py": "cluster/provisioners/ssh/host_environments cluster/provisioners/ssh/wheel cli/commands/pools cli/node_launches",
     "api/services/lifecycle/test_isolation.py": "api/core/troubles",
-    "api/loops/test_storage.py": "api/services/storage/removals db/repositories/aged",
+    "api/loops/test_storage.py": "db/repositories/aged",
     "api/middleware/test_gate.py": "api/middleware/spec_body",
     "api/middleware/test_methods.py": "api/routing",
     "api/services/artifacts/test_downloads.py": "api/routes/files api/services/artifacts/folders",
