@@ -53,8 +53,8 @@ async def mark_seen(session: AsyncSession, ids: Collection[str], now: datetime) 
 
 
 async def silent(session: AsyncSession, since: datetime) -> Sequence[ExecSessionRow]:
-    """The sessions that have not been seen since then: the replica that had their clients has ended."""
-    return list(await session.scalars(select(ExecSessionRow).where(ExecSessionRow.seen_at < since)))
+    """The sessions that have not been seen since then, the oldest first: the replica that had their clients has ended."""
+    return list(await session.scalars(select(ExecSessionRow).where(ExecSessionRow.seen_at < since).order_by(ExecSessionRow.id)))
 
 
 async def remove(session: AsyncSession, id: str) -> bool:

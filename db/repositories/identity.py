@@ -30,8 +30,8 @@ async def key_locked_by_id(session: AsyncSession, key_id: str) -> ApiKeyRow | No
 
 
 async def keys_made_with(session: AsyncSession, key_id: str) -> Sequence[str]:
-    """The ids of the keys that were made with this key."""
-    return (await session.scalars(select(ApiKeyRow.id).where(ApiKeyRow.parent_id == key_id))).all()
+    """The ids of the keys that were made with this key, the newest first."""
+    return (await session.scalars(select(ApiKeyRow.id).where(ApiKeyRow.parent_id == key_id).order_by(ApiKeyRow.id.desc()))).all()
 
 
 async def release_key_name(session: AsyncSession, user_id: str, name: str, now: datetime) -> None:
@@ -42,9 +42,9 @@ async def release_key_name(session: AsyncSession, user_id: str, name: str, now: 
 
 
 async def keys_named(session: AsyncSession, user_id: str, name: str) -> Sequence[ApiKeyRow]:
-    """The keys of a user with this name that are not revoked."""
+    """The keys of a user with this name that are not revoked, the oldest first."""
     query = select(ApiKeyRow).where(ApiKeyRow.user_id == user_id, ApiKeyRow.name == name, ApiKeyRow.revoked_at.is_(None))
-    return (await session.scalars(query)).all()
+    return (await session.scalars(query.order_by(ApiKeyRow.id))).all()
 
 
 #: The beginning of a session's hash names it wherever people see it: 80 bits, with which nobody can sign in.

@@ -164,8 +164,9 @@ async def facets(session: AsyncSession, column: InstrumentedAttribute[str], limi
 
 
 async def label_sets(session: AsyncSession, limit: int) -> Sequence[dict[str, str]]:
-    """The labels that jobs have together, each set once."""
-    return (await session.scalars(select(JobRow.labels).distinct().limit(limit))).all()
+    """The labels that jobs have together, each set once; those of the newest jobs first."""
+    query = select(JobRow.labels).group_by(JobRow.labels).order_by(func.max(JobRow.id).desc())
+    return (await session.scalars(query.limit(limit))).all()
 
 
 async def undecided(session: AsyncSession, among: Collection[str] | None = None) -> Sequence[JobRow]:

@@ -110,7 +110,8 @@ async def queued_before(session: AsyncSession, moment: datetime, limit: int) -> 
     their state counts, since a job that waits for another size keeps its turn in the queue, and with it its `queued_at`."""
     recovering = and_(JobRow.state == JobState.RECOVERING, JobRow.desired == Intent.RUN, JobRow.pending.is_not(None))
     columns = (JobRow.id, JobRow.state_since, JobRow.project, JobRow.created_by_id)
-    query = select(*columns).where(or_(WAITING, recovering), JobRow.state_since <= moment).order_by(JobRow.state_since.desc()).limit(limit)
+    query = select(*columns).where(or_(WAITING, recovering), JobRow.state_since <= moment)
+    query = query.order_by(JobRow.state_since.desc(), JobRow.id.desc()).limit(limit)
     return [QueuedJob(*row) for row in (await session.execute(query)).all()]
 
 

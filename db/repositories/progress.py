@@ -32,7 +32,8 @@ class StoredProgress:
 
 
 async def load(session: AsyncSession, job_ids: Collection[str]) -> dict[str, StoredProgress]:
-    """Job rows, locked where the database can, with the total that rank 0 announced."""
+    """Job rows, locked where the database can, with the total that rank 0 announced. They are locked in id order, so that two transactions
+    never wait for each other."""
     rank0 = and_(RankRow.job_id == JobRow.id, RankRow.generation == JobRow.generation, RankRow.rank == 0)
     newest = and_(GenerationRow.job_id == JobRow.id, GenerationRow.generation == JobRow.generation)
     query = (
@@ -40,6 +41,7 @@ async def load(session: AsyncSession, job_ids: Collection[str]) -> dict[str, Sto
         .outerjoin(RankRow, rank0)
         .outerjoin(GenerationRow, newest)
         .where(JobRow.id.in_(job_ids))
+        .order_by(JobRow.id)
         .with_for_update(of=JobRow)
     )
     return {

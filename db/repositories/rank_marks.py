@@ -38,11 +38,12 @@ async def last_generations(session: AsyncSession, job_id: str, rank: int) -> dic
 
 
 async def load(session: AsyncSession, places: Sequence[RankKey], *, lock: bool = False) -> dict[RankKey, int]:
-    """Marks of the places that have one; `lock` keeps other transactions off them."""
+    """Marks of the places that have one; `lock` keeps other transactions off them; in the order of their keys, so that two
+    transactions never wait for each other."""
     key = (RankEventMarkRow.job_id, RankEventMarkRow.generation, RankEventMarkRow.rank)
     query = select(*key, RankEventMarkRow.seq).where(tuple_(*key).in_(places))
     if lock:
-        query = query.with_for_update()
+        query = query.order_by(*key).with_for_update()
     return {RankKey(job_id, generation, rank): seq for job_id, generation, rank, seq in await session.execute(query)}
 
 

@@ -49,8 +49,9 @@ async def open_jobs(session: AsyncSession, created_before: datetime) -> Sequence
 
 
 async def everything_sealed(session: AsyncSession) -> tuple[Sequence[SecretRow], Sequence[ChannelRow]]:
-    """All rows that have something sealed in them: secrets, and channels of notifications."""
-    return (await session.scalars(select(SecretRow))).all(), (await session.scalars(select(ChannelRow))).all()
+    """All rows that have something sealed in them: secrets by project and name, and channels of notifications by name."""
+    secrets = await session.scalars(select(SecretRow).order_by(SecretRow.project, SecretRow.name, SecretRow.id))
+    return secrets.all(), (await session.scalars(select(ChannelRow).order_by(ChannelRow.name))).all()
 
 
 async def vault_locked(session: AsyncSession, key_id: str) -> VaultRow:

@@ -142,7 +142,8 @@ async def revoke_key(session: AsyncSession, caller: Caller, key_id: str, now: da
 
 
 async def revoke_with_descendants(session: AsyncSession, key: ApiKeyRow, actor: Actor, cause: str, now: datetime) -> None:
-    """Revoke keys, each with an event of its own. Parents first: a key that is being used to make another one is waited for."""
+    """Revoke keys, each with an event of its own. Parents first: a key that is being used to make another one is waited for. Those that one key
+    made are revoked, and locked, the oldest first."""
     waiting = [key.id]
     while waiting:
         row = await repository.key_locked_by_id(session, waiting.pop())

@@ -42,7 +42,7 @@ JOBS_IN_LOOK = 20
 
 
 async def at_queue(services: Services, now: datetime) -> None:
-    """Tell of jobs that have waited longer than a rule allows."""
+    """Tell of jobs that have waited longer than a rule allows, the longest wait first."""
     async with services.control.read() as session:
         active = await facts.active_rules(session)
         wait = shortest_wait(each.rule for each in active)
@@ -52,7 +52,7 @@ async def at_queue(services: Services, now: datetime) -> None:
         due_of = {job.id: _due(active, keys[job.id], job, told, now) for job in waiting}
         jobs = await job_rows.by_id(session, [job_id for job_id, due in due_of.items() if due][:JOBS_TOLD_AT_ONCE])
     new = []
-    for job in jobs.values():
+    for job in sorted(jobs.values(), key=lambda job: (job.state_since, job.id)):
         fact, due, words = keys[job.id], due_of[job.id], job_messages.waiting_words(job, now)
         message = partial(_job_message, fact.event, job, words, now)
         new += facts.deliveries_of(due, fact, job, message, services.settings.public_url, now)

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import select, update
 
 from paceline.api.core.context import Services
+from paceline.db.models.events import EventRow
 from paceline.db.models.identity import ApiKeyRow
 from tests import factories
 from tests.conftest import Connect
@@ -83,6 +84,20 @@ async def test_keys_of_one_name_from_before_go_on_working_and_are_revoked_one_by
     async with services.write() as session:
         held = (await session.scalars(select(ApiKeyRow.id).where(ApiKeyRow.name == "ci", ApiKeyRow.holds_name))).all()
     assert len(held) == 1
+
+
+async def test_the_audit_has_the_revoked_keys_that_one_key_made_in_the_order_of_their_making(
+    client: httpx.AsyncClient, services: Services, connect: Connect
+) -> None:
+    parent = (await client.post(KEYS, json={"name": "parent"})).json()
+    async with connect(parent["key"]) as holder:
+        made = [(await holder.post(KEYS, json={"name": f"child {number}"})).json()["id"] for number in range(3)]
+    async with services.write() as session:  # PostgreSQL then finds the first one behind the others
+        await session.execute(update(ApiKeyRow).where(ApiKeyRow.id == made[0]).values(last_used_at=services.now()))
+    assert (await client.delete(f"{KEYS}/{parent['id']}")).status_code == 204
+    async with services.control.read() as session:
+        revoked = await session.scalars(select(EventRow).where(EventRow.type == "key.revoked").order_by(EventRow.seq))
+    assert [event.data["id"] for event in revoked] == [parent["id"], *made]
 
 
 async def test_keys_are_listed_with_the_newest_first_page_by_page(client: httpx.AsyncClient) -> None:

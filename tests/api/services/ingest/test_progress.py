@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from sqlalchemy import update
 
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
@@ -21,10 +23,12 @@ from paceline.api.services.specs.script_stops import stop_of
 from paceline.cluster.states import JobState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import progress as progress_rows
 from paceline.monitoring.points import MetricRecord, RankBatch
 from paceline.training.link import FailureReport
 from paceline.training.spec.job import JobSpec
 from tests import factories
+from tests.api.loops.test_retention import waits_for_a_lock
 from tests.waiting import until
 
 
@@ -318,3 +322,25 @@ async def test_the_progress_has_what_a_second_record_of_the_newest_step_tells(se
     progress, _ = await told(client, job)
     assert [progress[name] for name in ("step", "loss", "eval_loss", "mfu")] == [2, 1.5, 2.5, 0.25]
     assert progress["samples_per_second"] == pytest.approx(2 / (1 / 100 + 1 / 50))  # one rate a step
+
+
+@pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
+async def test_jobs_are_locked_in_the_order_of_their_ids(services: Services) -> None:
+    """As by everything that locks several: two that wait for each other would end with an error in one of them."""
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        first, second = sorted([(await factories.create_running_job(session, node)).id for _ in range(2)])
+    async with services.write() as session:  # PostgreSQL then finds the first one behind the second
+        await session.execute(update(JobRow).where(JobRow.id == first).values(notes="changed"))
+        await session.execute(update(GenerationRow).where(GenerationRow.job_id == first).values(start_step=1))
+
+    async def load() -> None:
+        async with services.write() as session:
+            await progress_rows.load(session, [second, first])
+
+    async with services.write() as session:
+        await job_rows.get_locked(session, first)
+        loading = asyncio.create_task(load())
+        await waits_for_a_lock(services)
+        await asyncio.wait_for(job_rows.get_locked(session, second), timeout=30.0)
+    await loading

@@ -91,6 +91,14 @@ async def test_lost_keys_are_told_and_what_they_sealed_can_be_given_up(client: h
     assert (await client.get("/api/v1/notifications/channels")).json()[0]["enabled"] is False
 
 
+async def test_what_is_given_up_is_told_by_name(client: httpx.AsyncClient, services: Services) -> None:
+    for name in ("SECOND", "FIRST"):
+        assert (await client.put(f"{SECRETS}/vision/{name}", json={"value": "value-of-token"})).status_code == 200
+    (services.settings.data / "secrets.key").unlink()
+    services.vault.make_key()
+    assert (await rotate(client, drop_unreadable=True)).json()["dropped"] == ["vision/FIRST", "vision/SECOND"]
+
+
 async def test_keys_of_the_environment_are_rotated_by_putting_a_new_one_first(services: Services, tmp_path: Path) -> None:
     old, new = (base64.b64encode(os.urandom(32)).decode() for _ in range(2))
     settings = services.settings.model_copy(update={"secrets_key": SecretStr(old)})

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from paceline.api.core.context import Services
+from paceline.api.services.jobs import listing
 from paceline.cluster.states import JobState
 from paceline.db.models.jobs import JobRow
 from tests import factories
@@ -96,6 +97,17 @@ async def test_facets_are_the_values_that_jobs_have(client: httpx.AsyncClient) -
         "models": ["mlp", "script"],
         "labels": {"team": ["nlp"]},
     }
+
+
+async def test_of_too_many_labels_those_of_the_newest_jobs_are_offered(
+    client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were any, and others on each database."""
+    monkeypatch.setattr(listing, "MOST_LABEL_SETS", 2)
+    async with services.write() as session:
+        for team in ("a", "b", "c", "a"):
+            await factories.create_job(session, spec=factories.job_spec(labels={"team": team}))
+    assert (await client.get("/api/v1/training/job-facets")).json()["labels"] == {"team": ["a", "c"]}
 
 
 async def test_a_job_tells_how_long_it_has_held_slots(client: httpx.AsyncClient, services: Services) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from paceline.api.core.disk import DiskWatch
 from paceline.api.errors import ProblemError
@@ -18,6 +18,7 @@ from paceline.api.schemas.goodput import Goodput
 from paceline.api.services.notifications import looks
 from paceline.cluster.states import JobState
 from paceline.db.models.events import EventRow
+from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import notifications as rows
 from tests.api.services.notifications.conftest import NEWS, News
 from tests.factories import START
@@ -242,6 +243,18 @@ async def test_many_waiting_jobs_of_another_project_do_not_hide_one(news: News, 
         await looks.at_queue(news.services, START + (40 + minute) * MINUTE)
         counts.append(len(await titles(news)))
     assert counts == [2, 4, 5, 5]
+
+
+async def test_the_longest_wait_is_told_first(news: News) -> None:
+    """Jobs came as they lie in the database, which on PostgreSQL is in no order once a job has changed."""
+    await news.channel()
+    await news.rule("queued_long", queued_minutes=30)
+    first = await news.job("first", JobState.QUEUED)
+    await news.job("second", JobState.QUEUED, state_since=START + MINUTE)
+    async with news.services.write() as session:
+        await session.execute(update(JobRow).where(JobRow.id == first.id).values(notes="changed"))
+    await looks.at_queue(news.services, START + 40 * MINUTE)
+    assert [title.split()[1] for title in await titles(news)] == ["first", "second"]
 
 
 async def test_a_job_whose_goodput_cannot_be_computed_keeps_no_other_from_being_told(
