@@ -73,9 +73,9 @@ async def recorded_steps(session: AsyncSession, job_id: str) -> list[RecordedSte
 
 
 async def files_of_step(session: AsyncSession, job_id: str, step: int) -> Sequence[ArtifactRow]:
-    """The records and the snapshots of gradients of a step, of all generations."""
+    """The records and the snapshots of gradients of a step, of all generations, by rank."""
     mine = ArtifactRow.job_id == job_id, ArtifactRow.first_step == step, ArtifactRow.kind.in_(("gradients", "snapshot"))
-    return (await session.scalars(select(ArtifactRow).where(*mine))).all()
+    return (await session.scalars(select(ArtifactRow).where(*mine).order_by(ArtifactRow.rank, ArtifactRow.id))).all()
 
 
 # --- contents

@@ -54,7 +54,7 @@ async def of_step(services: Services, job_id: str, step: int, ranks: Collection[
             job_id=job_id,
             step=step,
             generation=generation,
-            ranks=[_describe(file, damaged.get(file.rank), snapshots) for file in sorted(records, key=lambda file: file.rank)],
+            ranks=[_describe(file, damaged.get(file.rank), snapshots) for file in records],
             edges=list(next((record.edges for record in whole.values()), ())),
             parameters=await asyncio.to_thread(by_parameter, whole),
         )
