@@ -72,7 +72,9 @@ async def being_deleted_on(session: AsyncSession, node_ids: Collection[str]) -> 
 
 
 async def being_deleted(session: AsyncSession) -> Sequence[CheckpointRow]:
-    return (await session.scalars(select(CheckpointRow).where(BEING_DELETED).order_by(CheckpointRow.id))).all()
+    """The checkpoints that are being deleted, the oldest first."""
+    found = await session.scalars(select(CheckpointRow).where(BEING_DELETED))
+    return sorted(found, key=lambda row: row.id)  # in the database it would be by the key of all checkpoints, not by the index of these
 
 
 async def users_of(session: AsyncSession, checkpoint_ids: Collection[str]) -> dict[str, list[tuple[str, str]]]:
