@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from paceline.cli.completion import job_references
 from paceline.cli.errors import CliError
 from paceline.cli.exits import ExitCode
 from paceline.cli.job_facts import has_ended
-from paceline.cli.output import fields, table
+from paceline.cli.output import fields, note, table
 from paceline.cli.questions import Yes, confirm
 from paceline.cli.session import Session, with_session
 
@@ -47,11 +47,25 @@ def delete(
             _require_free_checkpoints(client, chosen)
         if not yes:
             confirm(_loss(chosen, checkpoints), "Delete?", needs_yes=True)
-        documents = [client.delete(f"/training/jobs/{job.id}/data", checkpoints=checkpoints) for job in chosen]
+        documents = _delete_each(client, chosen, checkpoints)
     words = {"removing": "being deleted", "removed": "deleted"}
     lines = [f"{_described(job)}: its data is {words[document['state']]}" for job, document in zip(chosen, documents, strict=True)]
     session.emit(documents, lambda: "\n".join(lines))
     session.next_steps("paceline storage")
+
+
+def _delete_each(client: RestClient, jobs: list[Job], checkpoints: bool) -> list[dict[str, Any]]:
+    """Delete job by job. Where one is refused, the refusal is preceded by the names of those that are gone."""
+    documents: list[dict[str, Any]] = []
+    for job in jobs:
+        try:
+            documents.append(client.delete(f"/training/jobs/{job.id}/data", checkpoints=checkpoints))
+        except CliError:
+            deleted, kept = ("; ".join(map(_described, some)) for some in (jobs[: len(documents)], jobs[len(documents) :]))
+            if deleted:
+                note(f"deleted: {deleted}", f"not deleted: {kept}")
+            raise
+    return documents
 
 
 def _require_ended(jobs: list[Job]) -> None:

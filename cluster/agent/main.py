@@ -1,5 +1,7 @@
 """`python -m paceline.cluster.agent.main`: one node's agent.
 
+A new node is ready once its spawner has loaded torch, so the spawner starts first: what follows (`serving`) is imported beside that.
+
 SIGTERM or SIGINT: leave, ending ranks and spawner.  SIGHUP: end, leaving the ranks to the next agent (an upgrade).
 SIGUSR1, and SIGTERM with --drain-on-term: a notice; the node is drained, then the agent leaves (`notices`).
 Exit codes: 0 left as asked, 1 refused or impossible (the message says what to do), 2 usage, 3 left upon a notice and --returns, and 4 after
@@ -12,40 +14,23 @@ import asyncio
 import logging
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
+from types import FrameType
 
 from paceline.cluster.agent.account import ENTERED_BY_ALL, find_account
-from paceline.cluster.agent.containers.node_engines import working_engines
-from paceline.cluster.agent.disks import disk_of
-from paceline.cluster.agent.environments.uv import has_uv
-from paceline.cluster.agent.errors import AgentError, DataFolderInUseError, NoPortError
+from paceline.cluster.agent.errors import AgentError, DataFolderInUseError
 from paceline.cluster.agent.folders import AgentFolder, lock
-from paceline.cluster.agent.inventory import address_towards, interface_of, take_inventory
-from paceline.cluster.agent.join import Credential, credential_for
-from paceline.cluster.agent.loop import Agent, AgentContext
 from paceline.cluster.agent.memory_groups import divide_own_group
 from paceline.cluster.agent.notices import NoticeWatch
-from paceline.cluster.agent.offer import NodeOffer, settle_offer
+from paceline.cluster.agent.offer import settle_offer
 from paceline.cluster.agent.processes import spare_from_memory_killer
 from paceline.cluster.agent.settings import AgentSettings, forget_token, read_settings
-from paceline.cluster.agent.supervisor import SpawnerOptions, start_spawner
-from paceline.cluster.agent.vitals import RankHeartbeats
+from paceline.cluster.agent.supervisor import EarlySpawner
 from paceline.distributed.heap import share_arenas
-from paceline.distributed.store_server import StoreServer
-from paceline.monitoring.backoff import Backoff
-from paceline.monitoring.descriptors import allow_descriptors
-from paceline.monitoring.files import write_durably
-from paceline.monitoring.host import HostSampler
-from paceline.monitoring.log_file import cap_periodically
 
-FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 3.0
 PRIVATE_UMASK = 0o077
-#: File descriptors of an agent: connections of stores and ranks, and the files of ranks.
-DESCRIPTORS = 65_536
 LEFT_TO_RETURN, LEFT_RANKS = 3, 4
 
 log = logging.getLogger(__name__)
@@ -67,15 +52,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if held is None:
             raise DataFolderInUseError(f"another agent uses {folder.path}: stop it, or give this one a --data of its own")
         notices = NoticeWatch(settings.notices)
-        leaves_ranks = asyncio.run(serve(settings, folder, settle_offer(settings, folder), notices))
+        leave_when_told(notices)
+        offer = settle_offer(settings, folder)
+        with EarlySpawner(settings, folder, offer.locks) as spawner:
+            from paceline.cluster.agent.serving import serve
+
+            leaves_ranks = asyncio.run(serve(settings, folder, offer, notices, spawner))
     except (AgentError, OSError) as error:
         log.error("%s", error)
         return 1
     except KeyboardInterrupt:  # while joining; later SIGINT means leave
         return 130
-    if leaves_ranks:
-        return LEFT_RANKS
+    return LEFT_RANKS if leaves_ranks else exit_code(notices)
+
+
+def exit_code(notices: NoticeWatch) -> int:
+    """The exit code of an agent that leaves without ranks."""
     return LEFT_TO_RETURN if notices.notice is not None and notices.notice.returns else 0
+
+
+def leave_when_told(notices: NoticeWatch) -> None:
+    """Until the agent serves, signals end this process at once: there are no ranks. `serving` replaces these handlers."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGUSR1:
+            notices.on_usr1()
+        raise SystemExit(LEFT_RANKS if number == signal.SIGHUP else exit_code(notices))
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, leave)
 
 
 def keep_apart(settings: AgentSettings) -> AgentSettings:
@@ -122,107 +127,6 @@ def prepare_memory_limit(settings: AgentSettings) -> AgentSettings:
     if limit is None:
         return settings
     return replace(settings, confinement=replace(settings.confinement, groups=divide_own_group(limit)))
-
-
-async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, notices: NoticeWatch) -> bool:
-    """Run the agent until it ends. Returns whether it has left its ranks to the next one."""
-    if (joined := await _joined(settings, folder, offer)) is None:
-        return False
-    credential, spawner = joined
-    vitals = RankHeartbeats(HostSampler(folder.path, time.monotonic()), offer.sampler, offer.gpu_error)
-    store = StoreServer(allow_descriptors(DESCRIPTORS))
-    cutting: asyncio.Task[None] | None = None
-    try:
-        address = settings.address or await _own_address(settings)
-        engines = await asyncio.to_thread(working_engines)
-        context = AgentContext(
-            offer=offer,
-            inventory=take_inventory(
-                offer,
-                settings.labels,
-                disk_of(settings.checkpoints),
-                settings.taints,
-                container_engines=tuple(each.name for each in engines),
-                has_uv=has_uv(),
-            ),
-            address=address,
-            interface=interface_of(address),
-            engines=engines,
-            store_port=await _start_store(store, address, folder, settings.ports),
-            spawner=spawner,
-        )
-        stop, abandon = _events_of_signals(notices)
-        logs = [folder.spawner_log, *([settings.log_file] if settings.log_file else [])]
-        cutting = asyncio.create_task(cap_periodically(logs), name="log-files")
-        await Agent(settings, folder, credential, context, store, vitals, notices).run(stop, abandon)
-        return abandon.is_set()
-    finally:
-        if cutting is not None:
-            cutting.cancel()
-        await store.close()
-        vitals.close()
-
-
-async def _joined(
-    settings: AgentSettings, folder: AgentFolder, offer: NodeOffer
-) -> tuple[Credential, subprocess.Popen[bytes] | None] | None:
-    """The node's credential; None: SIGTERM came first. An agent that has to join starts its spawner beside that, which takes seconds to load
-    torch: the coordinator may be starting too."""
-    spawner = None if folder.credential.exists() else start_spawner(folder, SpawnerOptions.of(settings), offer.locks.renew())
-    told_to_leave = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_leave.set)
-    joining, leaving = asyncio.ensure_future(credential_for(settings, folder)), asyncio.ensure_future(told_to_leave.wait())
-    joined = False
-    try:
-        await asyncio.wait({joining, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not joining.done():
-            return None
-        credential = await joining
-        joined = True
-        return credential, spawner
-    finally:
-        joining.cancel()
-        leaving.cancel()
-        if spawner is not None and not joined:  # it has no ranks
-            spawner.kill()
-            spawner.wait()
-
-
-async def _own_address(settings: AgentSettings) -> str:
-    """The address of this node. Tried for ever: a node that boots before its network must not give up."""
-    backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
-    while True:
-        try:
-            return address_towards(settings.server_host, settings.server_port)
-        except OSError as error:
-            log.warning("no way to %s yet: %s", settings.server_host, error)
-        await backoff.pause()
-
-
-async def _start_store(store: StoreServer, address: str, folder: AgentFolder, ports: range | None) -> int:
-    """Start the rendezvous store, on the port of the last time if it is free: worlds that were handed out name that port. Else on any
-    port, or one of `ports` where there is such a range."""
-    last = folder.store_port.read_text() if folder.store_port.exists() else ""
-    wanted = [int(last)] if last.isdecimal() and (ports is None or int(last) in ports) else []
-    for candidate in [*wanted, *(ports or [0])]:
-        try:
-            port = await store.start(address, candidate)
-        except OSError as error:
-            refusal = error
-            continue
-        write_durably(folder.store_port, str(port).encode())
-        return port
-    raise NoPortError(f"no port of {address} in {ports} is free for the rendezvous store ({refusal}); widen --port-range") from refusal
-
-
-def _events_of_signals(notices: NoticeWatch) -> tuple[asyncio.Event, asyncio.Event]:
-    stop, abandon = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: stop.set() if notices.on_term() else None)
-    loop.add_signal_handler(signal.SIGUSR1, notices.on_usr1)
-    loop.add_signal_handler(signal.SIGINT, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, abandon.set)
-    return stop, abandon
 
 
 if __name__ == "__main__":

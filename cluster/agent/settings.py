@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from paceline.cluster.agent.confinement import Confinement
 from paceline.cluster.agent.notices import NoticeSettings, add_notice_options, read_notice_options
-from paceline.cluster.agent.spawner import DEFAULT_ORPHAN_SECONDS, DEFAULT_TRAINER
+from paceline.cluster.agent.spawner_link import DEFAULT_ORPHAN_SECONDS, DEFAULT_TRAINER
 from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES, MIN_CAP_BYTES
 from paceline.cluster.agent.upload.spool_head import DEFAULT_KEPT_BYTES, MIN_KEPT_BYTES
 from paceline.cluster.passed_variables import why_not_passed

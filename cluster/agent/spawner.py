@@ -44,6 +44,8 @@ from paceline.cluster.agent.ranks.live_rank import LiveRank
 from paceline.cluster.agent.ranks.reaped_ranks import ReapedRanks
 from paceline.cluster.agent.shim import STOPPED, fork_rank
 from paceline.cluster.agent.spawner_link import (
+    DEFAULT_ORPHAN_SECONDS,
+    DEFAULT_TRAINER,
     EndStore,
     Move,
     ProcessList,
@@ -61,8 +63,6 @@ from paceline.monitoring.lines import LineBuffer, encode_line
 from paceline.monitoring.words import plural
 from paceline.training.rank_folder import RankFolder
 
-DEFAULT_TRAINER = "paceline.training.main"
-DEFAULT_ORPHAN_SECONDS = 900.0
 #: How often an ended rank's other programs are looked at, which may still save: their end need not wake the spawner.
 LINGER_SECONDS = 0.1
 RECORD_RETRY_SECONDS = 1.0

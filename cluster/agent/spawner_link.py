@@ -15,6 +15,9 @@ from paceline.monitoring.lines import encode_line
 from paceline.training.link import RankOrder
 from paceline.training.spec.stored import spec_from_json, spec_to_json
 
+#: What a spawner is started with unless it is told otherwise.
+DEFAULT_TRAINER, DEFAULT_ORPHAN_SECONDS = "paceline.training.main", 900.0
+
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
     """Start a rank: fork into the trainer, or run `program`, a command line, where the job is a script."""

@@ -219,6 +219,28 @@ def start_spawner(folder: AgentFolder, options: SpawnerOptions, locks: Sequence[
         )
 
 
+class EarlySpawner:
+    """The spawner of an agent that has yet to join, started at once: it takes seconds to load torch, and the coordinator may be starting too.
+
+    It ends with the block unless the agent has taken it over. An agent that has joined before may find one, and starts none here."""
+
+    def __init__(self, settings: AgentSettings, folder: AgentFolder, locks: CardLocks) -> None:
+        self._process = None if folder.credential.exists() else start_spawner(folder, SpawnerOptions.of(settings), locks.renew())
+
+    def hand_over(self) -> subprocess.Popen[bytes] | None:
+        """Return the process to the supervisor that keeps it from now on; None: there is none."""
+        process, self._process = self._process, None
+        return process
+
+    def __enter__(self) -> EarlySpawner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:  # it has no ranks
+            self._process.kill()
+            self._process.wait()
+
+
 async def wait_for_exit(pid: int, timeout: float) -> bool:
     """Wait for the end of any process, not only of a child."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.cluster.provisioners.kubernetes_settings import KubernetesSettings
+from paceline.cluster.provisioners.passed_names import pass_env_words
 from paceline.cluster.provisioners.provisioner import WantedNode
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -87,7 +88,7 @@ def _pod(settings: KubernetesSettings, request: WantedNode) -> dict[str, Any]:
 
 def _container(settings: KubernetesSettings, request: WantedNode) -> dict[str, Any]:
     mounts = [("data", DATA), ("tmp", "/tmp"), ("shm", "/dev/shm"), *([("checkpoints", CHECKPOINTS)] if settings.checkpoint_claim else [])]
-    return {
+    container: dict[str, Any] = {
         "name": "agent",
         "image": settings.image,
         "command": ["paceline", "worker"],
@@ -102,6 +103,9 @@ def _container(settings: KubernetesSettings, request: WantedNode) -> dict[str, A
         "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts],
     }
+    if settings.env_secret:
+        container["envFrom"] = [{"secretRef": {"name": settings.env_secret}}]
+    return container
 
 
 def _arguments(settings: KubernetesSettings, request: WantedNode) -> list[str]:
@@ -109,7 +113,7 @@ def _arguments(settings: KubernetesSettings, request: WantedNode) -> list[str]:
     words += ["--drain-seconds", str(settings.drain_seconds), "--drain-on-term", str(settings.drain_seconds)]
     words += ["--checkpoints", CHECKPOINTS] if settings.checkpoint_claim else []
     words += ["--slots", str(request.slots)] if request.slots is not None else []
-    words += [*settings.agent_words, *([] if settings.gpus else ["--gpus", "none"])]
+    words += [*pass_env_words(settings.pass_env), *settings.agent_words, *([] if settings.gpus else ["--gpus", "none"])]
     for key, value in sorted(request.labels.items()):
         words += ["--label", f"{key}={value}".replace("$(", "$$(")]
     return words

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from paceline.cluster.provisioners.agent_options import AgentPorts
+from paceline.cluster.provisioners.passed_names import DESCRIPTION, PassedNames
 from paceline.training.schema.parts import Text, Whole, at_most, inconsistent
 from paceline.training.schema.spelling import Spelling
 
@@ -32,6 +33,15 @@ SecretName = Annotated[
         r"^PACELINE_KUBERNETES_[A-Z0-9_]{1,100}$",
         "a variable of the coordinator whose name begins with PACELINE_KUBERNETES_",
         "PACELINE_KUBERNETES_TOKEN",
+    ),
+]
+#: Not any Secret of the namespace: whoever makes pools could read the coordinator's own through a job.
+AgentSecretName = Annotated[
+    str,
+    Spelling(
+        r"^paceline-agent-[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$",
+        "the name of a Secret that begins with paceline-agent-",
+        "paceline-agent-store",
     ),
 ]
 
@@ -65,6 +75,10 @@ class KubernetesSettings(AgentPorts):
     checkpoint_claim: KubernetesName | None = Field(
         None, description="Mount this PersistentVolumeClaim for checkpoints, read and written by all."
     )
+    env_secret: AgentSecretName | None = Field(
+        None, description="Secret in the namespace whose keys are variables of the agents. Ranks get those that pass_env names."
+    )
+    pass_env: PassedNames = Field([], description=DESCRIPTION)
     drain_seconds: Whole = Field(120, ge=10, le=3600, description="Seconds that a pod has to move its jobs away before it is killed.")
 
     @model_validator(mode="after")

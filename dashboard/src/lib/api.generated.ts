@@ -5987,6 +5987,11 @@ export interface components {
              */
             drain_seconds: number;
             /**
+             * Env Secret
+             * @description Secret in the namespace whose keys are variables of the agents. Ranks get those that pass_env names.
+             */
+            env_secret?: string | null;
+            /**
              * Gpu Resource
              * @description Resource that GPUs are asked for by.
              * @default nvidia.com/gpu
@@ -6022,6 +6027,12 @@ export interface components {
             node_selector: {
                 [key: string]: string;
             };
+            /**
+             * Pass Env
+             * @description Variables of the agents that their ranks get besides the usual ones: names, or PREFIX* for all that begin so. No values.
+             * @default []
+             */
+            pass_env: string[];
             /**
              * Ports
              * @description Ports for the gangs' stores and for MASTER_PORT of scripts, as 'paceline worker --ports'. Default: any free port.

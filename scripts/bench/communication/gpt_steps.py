@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state
 from scripts.bench.reproducible import NobodyAsks
 
+#: Losses are compared as means over so many steps.
+WINDOW = 20
 MODEL = {"kind": "gpt", "layers": 6, "heads": 6, "dim": 408, "context": 64}
 #: What a job may say under `communication`.
 Section = dict[str, Any] | str
@@ -52,8 +55,11 @@ def spec_of(world_size: int, communication: Section, global_batch: int, **traini
     )
 
 
-def steps(world: RankPlace, communication: Section, count: int, global_batch: int, *, after_verdict: bool = False) -> Run:
-    """Run `count` steps after a first one; `after_verdict`: after what is chosen by measurement."""
+def steps(
+    world: RankPlace, communication: Section, count: int, global_batch: int, *, after_verdict: bool = False, goal: float | None = None
+) -> Run:
+    """Run `count` steps after a first one; `after_verdict`: after what is chosen by measurement. `goal`: no more than are needed for a mean of the
+    last WINDOW losses of at most that."""
     torch.set_num_threads(1)
     spec = spec_of(world.world_size, communication, global_batch)
     sizes = spec.parallelism.degrees(world.world_size)
@@ -77,5 +83,7 @@ def steps(world: RankPlace, communication: Section, count: int, global_batch: in
             decided, links = words.why(verdict), words.links(verdict.links)
             if after_verdict:
                 seconds, losses = [], []
+        if goal is not None and len(losses) > WINDOW and statistics.fmean(losses[-WINDOW:]) <= goal:
+            break
     group.barrier_and_leave()
     return Run(seconds[1:], losses[1:], decided, links)

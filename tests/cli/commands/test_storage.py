@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Paceline
-from tests.cli.fake_coordinator import Answer, FakeCoordinator, job
+from tests.cli.fake_coordinator import Answer, FakeCoordinator, job, problem
 
 OLD, LIVE = "01J0000000000000000000000A", "01J0000000000000000000000B"
 REMOVAL = {"job_id": OLD, "state": "removing", "asked_by": "ada", "checkpoints": False, "removed_at": None, "removed_bytes": 0}
@@ -79,6 +79,19 @@ def test_delete_touches_nothing_where_a_checkpoint_of_a_later_job_is_needed(
     assert f"nothing was deleted: checkpoint C2 of step 100 of bert stays, {why}" in refused.stderr
     assert f"hint: '{way_out}'" in refused.stderr
     assert [request.method for request in coordinator.requests if request.method == "DELETE"] == []
+
+
+def test_where_one_of_several_jobs_is_refused_it_is_told_which_are_gone(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """The refusal named one job, and said nothing of the job before it, whose data was gone."""
+    known(coordinator)
+    coordinator.on("GET", f"/training/jobs/{LIVE}", Answer(200, job(id=LIVE, name="bert", state="failed")))
+    coordinator.on("DELETE", f"/training/jobs/{LIVE}/data", problem(403, "forbidden", "bert belongs to grace"))
+    refused = paceline("delete", OLD, LIVE, "--yes")
+    assert refused.returncode == 4
+    told, kept_back, error, *_ = refused.stderr.splitlines()
+    assert told.startswith(f"deleted: gpt {OLD}, ")
+    assert kept_back.startswith(f"not deleted: bert {LIVE}, ")
+    assert error.startswith("error: bert belongs to grace")
 
 
 def test_job_that_is_named_twice_is_deleted_once(paceline: Paceline, coordinator: FakeCoordinator) -> None:

@@ -15,7 +15,7 @@ from paceline.cluster.agent.disks import disk_of
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.loop import Agent, AgentContext
-from paceline.cluster.agent.main import LEFT_RANKS
+from paceline.cluster.agent.main import LEFT_RANKS, LEFT_TO_RETURN
 from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.agent.settings import read_settings
 from paceline.cluster.agent.vitals import RankHeartbeats
@@ -153,14 +153,23 @@ async def test_torch_is_loaded_beside_joining_so_that_the_first_rank_need_not_wa
     await agent.end()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-async def test_an_agent_that_waits_for_its_coordinator_leaves_nothing_when_it_is_stopped(
-    agent: AgentProcess, coordinator: Coordinator, number: signal.Signals, code: int
+@pytest.mark.parametrize("loading", [True, False], ids=["loading", "waiting"])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, LEFT_RANKS), (signal.SIGUSR1, LEFT_TO_RETURN)]
+)
+async def test_an_agent_that_has_not_joined_leaves_nothing_when_it_is_stopped(
+    agent: AgentProcess, coordinator: Coordinator, number: signal.Signals, code: int, loading: bool
 ) -> None:
+    """Its spawner is there first, and loads torch while the agent itself is still loading.
+
+    An interrupt in the middle of an import can end Python by the signal itself: a shell has 130 for both."""
     await coordinator.stop()
-    agent.start()
-    await until(lambda: "no answer from" in agent.log, "a line about the missing coordinator", seconds=SPAWNER_TIMEOUT_SECONDS)
-    assert await agent.end(number) == code
+    agent.start("--returns")
+    await until(lambda: agent.leaders("paceline.cluster.agent.spawner"), "its spawner", seconds=SPAWNER_TIMEOUT_SECONDS)
+    if not loading:
+        await until(lambda: "no answer from" in agent.log, "a line about the missing coordinator", seconds=SPAWNER_TIMEOUT_SECONDS)
+    ended = await agent.end(number)
+    assert (128 - ended if ended == -signal.SIGINT else ended) == code
     assert agent.processes() == []
 
 

@@ -30,6 +30,8 @@ SETTINGS = KubernetesSettings(
     node_selector={"zone": "a"},
     tolerate=["nvidia.com/gpu"],
     checkpoint_claim="checkpoints",
+    env_secret="paceline-agent-store",
+    pass_env=["AWS_*"],
     service_account="agent",
     priority_class="batch",
 )
@@ -84,6 +86,7 @@ def test_a_pod_has_time_to_drain_and_no_rights() -> None:
     assert not pod["automountServiceAccountToken"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"
     assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["envFrom"] == [{"secretRef": {"name": "paceline-agent-store"}}]
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in DEPLOY.glob("provisioner*.yaml")))
@@ -209,8 +212,9 @@ async def test_a_token_that_is_not_there_is_told_by_name() -> None:
         {"token_secret": "PACELINE_SECRETS_KEY", "api_server": "https://10.0.0.1:6443"},
         {"memory": "64 GB"},
         {"namespace": "../kube-system"},
+        {"env_secret": "paceline-secrets"},
     ],
-    ids=["whose-token", "plain-http", "any-variable", "quantity", "namespace"],
+    ids=["whose-token", "plain-http", "any-variable", "quantity", "namespace", "any-secret"],
 )
 def test_settings_that_cannot_be_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

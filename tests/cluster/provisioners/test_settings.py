@@ -118,6 +118,7 @@ def test_a_refusal_says_what_would_do(document: dict[str, Any], said: str) -> No
 REQUEST = WantedNode("lab-a", "lab", "https://paceline.lab", "token")
 NAMES = ["AWS_SECRET_ACCESS_KEY", "WANDB_*"]
 RAY, SLURM, SSH = RaySettings(address="head:1", pass_env=NAMES), SlurmSettings(pass_env=NAMES), ssh("a", pass_env=NAMES)
+KUBERNETES = KubernetesSettings(image="agent", pass_env=NAMES)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +127,9 @@ RAY, SLURM, SSH = RaySettings(address="head:1", pass_env=NAMES), SlurmSettings(p
         ray.agent_command(RAY, REQUEST),
         shlex.split(next(line for line in batch_script(SLURM, REQUEST).splitlines() if " worker " in line)),
         agent_arguments(SSH, SSH.hosts[0], REQUEST),
+        job(KUBERNETES, REQUEST)["spec"]["template"]["spec"]["containers"][0]["args"],
     ],
-    ids=["ray", "slurm", "ssh"],
+    ids=["ray", "slurm", "ssh", "kubernetes"],
 )
 def test_the_agents_of_a_pool_are_told_which_variables_their_ranks_get(words: list[str]) -> None:
     assert words[words.index("--pass-env") + 1] == "AWS_SECRET_ACCESS_KEY,WANDB_*"
