@@ -350,6 +350,8 @@ class AsyncClient:
     stacks = _awaited(Client.stacks)
     gradients = _awaited(Client.gradients)
     artifacts = _awaited(Client.artifacts)
+    files = _awaited(Client.files)
+    download = _awaited(Client.download)
     storage = _awaited(Client.storage)
     cluster = _awaited(Client.cluster)
     nodes = _awaited(Client.nodes)

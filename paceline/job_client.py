@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from paceline.cli.answers import parsed
@@ -16,11 +18,13 @@ from paceline.cli.api_types import (
     Job,
     JobGradients,
     JobStacks,
+    LeftFile,
     Performance,
     Storage,
 )
 from paceline.cli.client import RestClient
 from paceline.cli.errors import UsageProblem
+from paceline.cli.job_files import download_files, files_at
 
 
 class JobMethods:
@@ -130,6 +134,19 @@ class JobMethods:
     def artifacts(self, job: str) -> list[Artifact]:
         """Return the traces that the job has left, with their states."""
         return [parsed(document, Artifact) for document in self._rest.pages(f"{self._job_path(job)}/artifacts")]
+
+    def files(self, job: str, path: str = "") -> list[LeftFile]:
+        """Return the files that the job has left in `$PACELINE_ARTIFACTS`; `path`: of this folder and those below it, or this one file.
+
+        Raises NotThereError where there are none."""
+        return files_at(self._rest, self._rest.job_id(job), path)
+
+    def download(self, job: str, path: str = "", *, into: str | PathLike[str] = "artifacts") -> list[Path]:
+        """Download the file or the folder `path` of what the job has left, or all of it, into the folder `into`. Return where the files are.
+
+        Each is compared with its SHA-256; what is there already is left, and a download that broke off goes on. Raises NotThereError where there is
+        no such file, and OSError where one cannot be written."""
+        return [each.path for each in download_files(self._rest, self._rest.job_id(job), path, Path(into))]
 
     def storage(self) -> Storage:
         """Return what is stored of jobs, and how much disk is left."""

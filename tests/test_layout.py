@@ -118,6 +118,7 @@ COVERS = {
     "api/test_storage.py": "api/core/disk api/services/storage/storage db/repositories/storage",
     "api/websocket/test_streams.py": "api/websocket/sources",
     "cli/commands/test_code.py": "cli/code_bundle cli/job_facts",
+    "cli/commands/test_files.py": "cli/job_files",
     "cli/commands/test_jobs.py": "cli/commands/submit",
     "cli/local/test_stack.py": "cli/commands/stack cli/live cli/local/layout cli/local/programs",
     "cli/test_attached.py": "cli/client",

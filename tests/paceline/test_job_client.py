@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 import paceline
+from paceline.cli.errors import NotThereError
 from paceline.client import UsageProblem
+from tests.cli import left_files
 from tests.cli.fake_coordinator import FakeCoordinator, serve
 from tests.cli.schema_answers import ID, TextEverywhere
 
@@ -84,6 +87,20 @@ def test_what_cannot_be_asked_is_refused_before_it_is_sent(client: paceline.Clie
         with pytest.raises(UsageProblem, match=why):
             call()
     assert coordinator.requests == []
+
+
+def test_the_files_of_a_job_are_listed_and_downloaded(client: paceline.Client, coordinator: FakeCoordinator, tmp_path: Path) -> None:
+    left_files.left(coordinator)
+    assert [file.path for file in client.files(left_files.ID)] == [*left_files.CONTENTS]
+    (one,) = client.files(left_files.ID, "rank0/a.txt")
+    assert (one.rank, one.bytes) == (0, 1)
+    (tmp_path / "rank0").mkdir()
+    (tmp_path / "rank0" / "a.txt").write_bytes(b"of an earlier run")
+    assert client.download(left_files.ID, "rank0", into=tmp_path) == [tmp_path / "rank0" / "a.txt", tmp_path / "rank0" / "eval" / "ü b.csv"]
+    assert (tmp_path / "rank0" / "a.txt").read_bytes() == b"a"
+    with pytest.raises(NotThereError, match="there is no file 'rank7'"):
+        client.download(left_files.ID, "rank7", into=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 async def test_the_asynchronous_client_has_every_method(coordinator: FakeCoordinator) -> None:
