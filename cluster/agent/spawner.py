@@ -343,10 +343,9 @@ class Spawner:
 
 
 def load_trainer(module: str) -> TrainerModule:
-    gc.disable()  # what is imported stays; looking through it again and again takes a tenth of the time
+    gc.disable()  # what is imported stays; looking through it again and again takes a tenth of the time, and once at the end another one
     trainer = cast(TrainerModule, importlib.import_module(module))
     trainer.preload()
-    gc.collect()
     gc.freeze()  # keeps the collector of each rank from touching, and so copying, the pages it shares with us
     gc.enable()
     return trainer
