@@ -18,6 +18,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.troubles import retry_seconds
 from paceline.db.base import new_id
 from paceline.db.repositories import leases
+from paceline.monitoring.beats import until_beat
 
 logger = logging.getLogger(__name__)
 LEASE_SECONDS = 6.0
@@ -135,8 +136,7 @@ def seconds_to_turn(interval_seconds: float, now: float) -> float:
     for what would be less than a quarter of one: a timer may be early."""
     if interval_seconds > LONGEST_TOGETHER_SECONDS:
         return interval_seconds
-    left = interval_seconds - now % interval_seconds
-    return left if left >= interval_seconds / 4 else left + interval_seconds
+    return until_beat(interval_seconds, now)
 
 
 async def run_until_stopped(loops: list[LeaseLoop], stop: asyncio.Event, timeout_seconds: float) -> None:

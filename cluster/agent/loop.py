@@ -48,6 +48,7 @@ from paceline.cluster.protocol import (
     Welcome,
 )
 from paceline.distributed.store_server import StoreServer
+from paceline.monitoring.beats import until_beat
 from paceline.training.spec.stored import schema
 
 TICK_SECONDS = 0.5
@@ -274,7 +275,7 @@ class Agent:
         while True:
             await self.step_once()
             try:
-                async with asyncio.timeout(TICK_SECONDS if self._ranks.ranks else self._observe_seconds):
+                async with asyncio.timeout(until_beat(TICK_SECONDS, time.monotonic()) if self._ranks.ranks else self._observe_seconds):
                     await self._changed.wait()
             except TimeoutError:
                 pass  # a tick: requests to pause are repeated, where there are ranks

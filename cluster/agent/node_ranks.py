@@ -44,10 +44,12 @@ from paceline.cluster.agent.supervisor import SpawnerOptions
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.delivery import UploadFailedError
 from paceline.cluster.agent.upload.files import FileUploader
+from paceline.cluster.agent.upload.job_folders import JobFolders
 from paceline.cluster.agent.upload.spool import RankSpool
 from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.cluster.agent.upload.uploader import Uploader
 from paceline.cluster.protocol import GenerationKey, Observed, RankKey
+from paceline.monitoring.beats import until_beat
 from paceline.training.link import FailureReport, PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
 from paceline.training.rank_folder import RankFolder
 from paceline.training.schema.script import grace_of
@@ -86,8 +88,8 @@ class NodeRanks:
         self._uploader = Uploader(http, self._on_drained, isolation)
         self._secrets = JobSecretsKeeper(http, folder.jobs, folder.secret_jobs)
         self._code = JobCode(http, folder.bundles, self.account)
-        self._artifacts = ArtifactUploader(http, folder.jobs, self._secrets.mask_of)
-        self._files = FileUploader(http, folder.jobs, self._secrets.mask_of)
+        self._artifacts = ArtifactUploader(http, JobFolders(folder.jobs, self._table.jobs), self._secrets.mask_of)
+        self._files = FileUploader(http, JobFolders(folder.jobs, self._table.jobs), self._secrets.mask_of)
         self._spawners = SpawnerFleet(folder, SpawnerOptions.of(settings), offer.locks, self._on_process_list, isolation, spawner)
         self._inherited = rank_environment(os.environ, settings.confinement.pass_environment)
         variables = preparation.variables_for_builds(self._inherited, os.environ, self.account)
@@ -154,7 +156,7 @@ class NodeRanks:
         """Note when each rank has printed how much, whether or not anything can be sent now, and keep its output below its cap."""
         while True:
             await self._uploader.any_spool()
-            await asyncio.sleep(WATCH_OUTPUT_SECONDS)
+            await asyncio.sleep(until_beat(WATCH_OUTPUT_SECONDS, time.monotonic()))
             for key, spool in self._uploader.spools():
                 with self._isolation.of(f"the output of rank {key}"):
                     spool.look(time.time())

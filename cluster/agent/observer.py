@@ -17,6 +17,7 @@ from paceline.cluster.agent.stacks import StackReader
 from paceline.cluster.policy.quiet import patience_of
 from paceline.cluster.protocol import RankKey
 from paceline.cluster.stacks import StackSample
+from paceline.monitoring.beats import until_beat
 from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.stored import StoredSpec
 
@@ -110,7 +111,7 @@ class RankObserver:
     async def watch(self) -> None:
         """Look at the ranks again and again."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(until_beat(LOOK_SECONDS, time.monotonic()))
             await self.look_once(time.time(), time.monotonic())
 
     async def look_once(self, now: float, monotonic: float) -> None:

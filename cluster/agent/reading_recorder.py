@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.upload.readings_spool import ReadingsStore
+from paceline.monitoring.beats import until_beat
 from paceline.monitoring.readings import Reading
 
 READING_SECONDS = 1.0
@@ -27,11 +28,9 @@ class ReadingRecorder:
 
     async def run(self) -> None:
         """Read until cancelled. Seconds in which the machine did not come to it are left out, not made up for."""
-        due = time.monotonic()
         try:
             while True:
-                due = max(due + READING_SECONDS, time.monotonic())
-                await asyncio.sleep(due - time.monotonic())
+                await asyncio.sleep(until_beat(READING_SECONDS, time.monotonic()))
                 await self.step_once()
         finally:
             with self._isolation.of("the last readings of the node"):

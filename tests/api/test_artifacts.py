@@ -19,6 +19,7 @@ from paceline.api.core.context import Services
 from paceline.api.services.artifacts import media_offers, stored_artifacts
 from paceline.api.services.scheduling.assignments import desired_of
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
+from paceline.cluster.agent.upload.job_folders import JobFolders
 from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.cluster.protocol import ARTIFACTS_PATH, Profile
 from paceline.cluster.states import JobState
@@ -62,7 +63,7 @@ class Harness:
         return note_of(folder / name)
 
     async def upload(self) -> None:
-        await ArtifactUploader(self.agent, self.data / "jobs").upload_all()
+        await ArtifactUploader(self.agent, JobFolders(self.data / "jobs")).upload_all()
 
     async def artifacts(self) -> list[dict[str, Any]]:
         answer = await self.client.get(f"{JOBS}/{self.job.id}/artifacts")
@@ -244,7 +245,7 @@ async def test_while_the_coordinator_is_away_everything_stays(harness: Harness) 
     note = harness.leave(b"x")
     nobody = httpx.AsyncClient(base_url="http://127.0.0.1:9")
     with pytest.raises(CoordinatorAwayError):
-        await ArtifactUploader(nobody, harness.data / "jobs").upload_all()
+        await ArtifactUploader(nobody, JobFolders(harness.data / "jobs")).upload_all()
     await nobody.aclose()
     assert note.exists()
 

@@ -21,6 +21,7 @@ from paceline.api.core.context import Services
 from paceline.api.services.artifacts import media_offers
 from paceline.api.services.history import media
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
+from paceline.cluster.agent.upload.job_folders import JobFolders
 from paceline.cluster.states import RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
@@ -69,7 +70,7 @@ class Harness:
         label = MediaLabel(key=key, kind=media.kind, count=media.count)
         recorder.record(LoggedMedia(folder, step, time.time(), label, media.size, media.content))
         recorder.close()
-        await ArtifactUploader(self.agent, self.data / "jobs").upload_all()
+        await ArtifactUploader(self.agent, JobFolders(self.data / "jobs")).upload_all()
 
     async def get(self, path: str = "", **query: Any) -> Any:
         answer = await self.client.get(f"{JOBS}/{self.job.id}/media{path}", params=query)

@@ -41,6 +41,10 @@ class RankTable:
     def ranks(self) -> Mapping[RankKey, RankRecord]:
         return MappingProxyType(self._ranks)
 
+    def jobs(self) -> set[str]:
+        """The ids of the jobs that have ranks here, ended ones included."""
+        return {key.job_id for key in self._ranks}
+
     def load(self) -> None:
         """Take over the ranks of a previous agent. The spawner's first process list tells which of them still live. Orders of ranks that have not started
         are removed, since they would keep their jobs' folders: where such a rank is still wanted, it is started anew."""

@@ -9,18 +9,21 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from pathlib import Path
 from typing import BinaryIO, Self
 
 import httpx
 import msgspec
 
+from paceline.cluster.agent.upload.job_folders import JobFolders
 from paceline.cluster.agent.upload.masking import NOTHING, SecretMask
 from paceline.cluster.agent.upload.transfer import CoordinatorAwayError, send
 from paceline.cluster.agent.upload.withheld_files import MaskOf, has_secret, tell
 from paceline.cluster.protocol import ARTIFACTS_PATH
 from paceline.monitoring.artifacts import CHUNK_BYTES, NOTE_SUFFIX, Offer, RankArtifact, Received, file_of
 from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.beats import until_beat
 from paceline.monitoring.files import UnfitFileError, open_file, read_file
 from paceline.training.rank_folder import RankFolder
 
@@ -34,10 +37,11 @@ log = logging.getLogger(__name__)
 
 
 class ArtifactUploader:
-    """Uploads the artifacts of all ranks. `jobs` is the folder above all rank folders."""
+    """Uploads the artifacts of all ranks. `jobs` are the folders above all rank folders."""
 
-    def __init__(self, http: httpx.AsyncClient, jobs: Path, mask_of: MaskOf = lambda job_id, generation: NOTHING) -> None:
+    def __init__(self, http: httpx.AsyncClient, jobs: JobFolders, mask_of: MaskOf = lambda job_id, generation: NOTHING) -> None:
         self._http, self._jobs, self._mask_of = http, jobs, mask_of
+        self._unsent: set[str] = set()  # jobs whose last look has found something
 
     async def run(self) -> None:
         backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
@@ -45,7 +49,7 @@ class ArtifactUploader:
             try:
                 await self.upload_all()
                 backoff.reset()
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(until_beat(POLL_SECONDS, time.monotonic()))
             except (CoordinatorAwayError, OSError) as error:
                 log.warning("files of ranks are not uploaded: %s; trying again within %.0f s", error, LONGEST_RETRY_SECONDS)
                 await backoff.pause()
@@ -54,7 +58,10 @@ class ArtifactUploader:
         """Upload every file that has a note now. Raises CoordinatorAwayError at the end: a file that is refused again and again holds up
         no other."""
         failed: CoordinatorAwayError | OSError | None = None
-        for note in sorted(self._jobs.glob(f"*/g*/rank*/artifacts/?*{NOTE_SUFFIX}")):
+        folders = self._jobs.due(self._unsent, time.monotonic())
+        notes = [note for job in folders for note in sorted(job.glob(f"g*/rank*/artifacts/?*{NOTE_SUFFIX}"))]
+        self._unsent = {note.parents[3].name for note in notes}
+        for note in notes:
             try:
                 with ArtifactsFolder(note.parent) as folder:
                     await self._upload_one(folder, note)

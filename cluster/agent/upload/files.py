@@ -24,6 +24,7 @@ import msgspec
 from paceline.cluster.agent.housekeeping import KEEP_EMPTY_SECONDS, KEEP_WORK_SECONDS
 from paceline.cluster.agent.removal import remove_tree
 from paceline.cluster.agent.upload.artifacts import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS
+from paceline.cluster.agent.upload.job_folders import JobFolders
 from paceline.cluster.agent.upload.left_files import JOURNAL_SUFFIX, FileVersion, LeftFiles
 from paceline.cluster.agent.upload.masking import NOTHING, SecretMask
 from paceline.cluster.agent.upload.transfer import REQUEST_TIMEOUT_SECONDS, CoordinatorAwayError, send
@@ -40,6 +41,7 @@ from paceline.monitoring.artifact_files import (
 )
 from paceline.monitoring.artifacts import CHUNK_BYTES, Received
 from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.beats import until_beat
 from paceline.monitoring.files import UnfitFileError, open_file
 from paceline.training.rank_folder import FILES
 
@@ -88,9 +90,9 @@ class ReadyFile:
 
 
 class FileUploader:
-    """Uploads the files of all processes. `jobs` is the folder above all rank folders."""
+    """Uploads the files of all processes. `jobs` are the folders above all rank folders."""
 
-    def __init__(self, http: httpx.AsyncClient, jobs: Path, mask_of: MaskOf = lambda job_id, generation: NOTHING) -> None:
+    def __init__(self, http: httpx.AsyncClient, jobs: JobFolders, mask_of: MaskOf = lambda job_id, generation: NOTHING) -> None:
         self._http, self._jobs, self._mask_of = http, jobs, mask_of
         self._known: dict[Path, LeftFiles] = {}
         self._large: dict[tuple[Path, str], ReadyFile] = {}
@@ -121,7 +123,7 @@ class FileUploader:
             try:
                 await self.step_once()
                 backoff.reset()
-                await asyncio.sleep(max(LOOK_SECONDS, REST * self._looked_seconds))
+                await asyncio.sleep(max(until_beat(LOOK_SECONDS, time.monotonic()), REST * self._looked_seconds))
             except (CoordinatorAwayError, OSError) as error:
                 log.warning("files of ranks are not uploaded: %s; trying again within %.0f s", error, LONGEST_RETRY_SECONDS)
                 await backoff.pause()
@@ -158,7 +160,8 @@ class FileUploader:
         return known if known is not None else self._known.setdefault(folder, await asyncio.to_thread(LeftFiles.at, folder))
 
     def _folders(self) -> list[Path]:
-        found = [path for path in self._jobs.glob(f"*/{FILES}/g*.rank*") if is_place(path)]
+        jobs = self._jobs.due({folder.parents[1].name for folder in self._known}, time.monotonic())
+        found = [path for job in jobs for path in (job / FILES).glob("g*.rank*") if is_place(path)]
         self._known = {folder: files for folder, files in self._known.items() if folder in set(found)}
         return sorted(found)
 
@@ -257,7 +260,7 @@ class FileUploader:
         """Look at the files that an ended process has left, say in its output which are not sent since a secret is in them, and call `then`: later looks may come
         when its output is sent, and the process forgotten. Without known secrets `then` is called at once."""
         folder, mask = (
-            self._jobs / birth.job_id / FILES / f"g{birth.generation}.rank{birth.rank}",
+            self._jobs.path / birth.job_id / FILES / f"g{birth.generation}.rank{birth.rank}",
             self._mask_of(birth.job_id, birth.generation),
         )
         if not mask or mask.withheld or not is_place(folder):
@@ -291,7 +294,7 @@ class FileUploader:
         if not mask or (mask.text(ready.name) == ready.name and not has_secret(content, mask)):
             return False
         ready.files.note(ready.name, ready.version, kept=True)
-        tell(folder_of(self._jobs, *ready.files.place), ready.name, mask)
+        tell(folder_of(self._jobs.path, *ready.files.place), ready.name, mask)
         return True
 
     def _withheld_on_disk(self, ready: ReadyFile) -> bool:

@@ -21,6 +21,7 @@ from paceline.cluster.agent.upload.parcel import Budget, Parcel
 from paceline.cluster.agent.upload.spool import RankSpool
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.beats import until_beat
 
 MAX_RECORDS = 5_000
 MAX_BATCHES = 1_000
@@ -28,7 +29,7 @@ MAX_BATCHES = 1_000
 LOG_RECORDS = 1_000
 LOG_BYTES = 1 << 20
 ENVELOPE_BYTES = 256 << 10
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.25
 SAVE_SECONDS = 5.0
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 10.0
@@ -121,7 +122,7 @@ class Uploader:
 
     async def _wait_for_news(self) -> None:
         try:
-            async with asyncio.timeout(POLL_SECONDS if self._spools else None):
+            async with asyncio.timeout(until_beat(POLL_SECONDS, time.monotonic()) if self._spools else None):
                 await self._news.wait()
         except TimeoutError:
             pass  # scripts do not nudge

@@ -18,6 +18,7 @@ from paceline.cluster.agent.job_secrets import JobSecretsKeeper, SecretsNotFetch
 from paceline.cluster.agent.upload import files
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.files import FileUploader
+from paceline.cluster.agent.upload.job_folders import JobFolders
 from paceline.cluster.agent.upload.masking import WITHHELD, SecretMask
 from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.cluster.protocol import JobSecrets, ObservedAssignment, ObservedRank
@@ -212,7 +213,7 @@ async def test_a_resumed_job_sends_no_file_of_the_run_before_that_has_the_former
         file.write_text(VALUE)
     door = Door(httpx.Response(200, content=msgspec.json.encode(FilesReceived(files=(FileReceived(id="f"),)))))
     http = httpx.AsyncClient(base_url="http://c", transport=httpx.MockTransport(door))
-    await FileUploader(http, tmp_path / "jobs", lambda job_id, generation: masks[generation]).step_once(settled=True)
+    await FileUploader(http, JobFolders(tmp_path / "jobs"), lambda job_id, generation: masks[generation]).step_once(settled=True)
     assert door.asked == 1
 
 
@@ -230,10 +231,10 @@ async def test_files_of_a_job_whose_secrets_are_not_known_any_more_are_neither_s
     os.utime(model.parents[1], (0, 0))  # the files below it are newer
     door = Door(httpx.Response(200))
     http = httpx.AsyncClient(base_url="http://c", transport=httpx.MockTransport(door))
-    uploader = FileUploader(http, tmp_path / "jobs", lambda job_id, generation: WITHHELD)
+    uploader = FileUploader(http, JobFolders(tmp_path / "jobs"), lambda job_id, generation: WITHHELD)
     for _ in range(3):
         await uploader.step_once()
-    await ArtifactUploader(http, tmp_path / "jobs", lambda job_id, generation: WITHHELD).upload_all()
+    await ArtifactUploader(http, JobFolders(tmp_path / "jobs"), lambda job_id, generation: WITHHELD).upload_all()
     assert door.asked == 0
     assert all(path.exists() for path in (model, image, note))
     monkeypatch.setattr(files, "KEEP_WORK_SECONDS", -1.0)

@@ -12,6 +12,7 @@ import pytest
 
 from paceline.api.core.context import Services
 from paceline.cluster.agent.upload.files import FileUploader
+from paceline.cluster.agent.upload.job_folders import JobFolders
 from paceline.db.models.jobs import JobRow
 from paceline.db.models.nodes import NodeRow
 from paceline.training.rank_folder import RankFolder
@@ -46,7 +47,7 @@ class FilesHarness:
         return file
 
     def uploader(self) -> FileUploader:
-        return FileUploader(self.agent, self.data / "jobs")
+        return FileUploader(self.agent, JobFolders(self.data / "jobs"))
 
     async def upload(self) -> None:
         """As a new agent that finds the files at rest."""

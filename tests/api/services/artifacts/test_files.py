@@ -12,6 +12,7 @@ from sqlalchemy import func, select, update
 
 from paceline.cluster.agent.upload import files as agent_files
 from paceline.cluster.agent.upload.files import FileUploader
+from paceline.cluster.agent.upload.job_folders import JobFolders
 from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.db.models.artifacts import ArtifactChunkRow, ArtifactRow
 from paceline.db.models.jobs import GenerationRow, RankRow
@@ -82,6 +83,16 @@ async def test_a_file_is_sent_once_two_looks_find_it_unchanged(left: FilesHarnes
     assert await left.paths() == []
     await uploader.step_once()
     assert (await left.content("rank0/growing.log")).content == b"one two"
+
+
+async def test_what_is_written_last_is_sent_though_the_ranks_are_forgotten_by_then(left: FilesHarness) -> None:
+    with_ranks = {left.job.id}
+    uploader = FileUploader(left.agent, JobFolders(left.data / "jobs", lambda: with_ranks))
+    left.leave("last.txt", b"last")
+    await uploader.step_once()
+    with_ranks.clear()
+    await uploader.step_once()
+    assert (await left.content("rank0/last.txt")).content == b"last"
 
 
 async def test_the_newest_version_of_a_path_takes_the_place_of_the_older_one(left: FilesHarness) -> None:
@@ -291,7 +302,7 @@ async def test_a_later_version_from_another_node_is_not_replaced_by_an_earlier_o
     os.utime(older, ns=(9_000_000_000_000_000_000,) * 2)  # a program may set it; it does not count
     os.utime(newer, ns=(1,) * 2)
     await add_generation(left, rank=0)
-    uploader = FileUploader(left.agent, left.data / "jobs")
+    uploader = FileUploader(left.agent, JobFolders(left.data / "jobs"))
     await uploader.finish()
     assert (await left.content("rank0/model.pt")).content == b"newer"
 

@@ -14,6 +14,7 @@ import pytest
 from paceline.api.core.context import Services
 from paceline.api.services.history import gradients
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
+from paceline.cluster.agent.upload.job_folders import JobFolders
 from paceline.cluster.states import RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
@@ -60,7 +61,7 @@ class Recorded:
         )
 
     async def upload(self) -> None:
-        await ArtifactUploader(self.agent, self.data / "jobs").upload_all()
+        await ArtifactUploader(self.agent, JobFolders(self.data / "jobs")).upload_all()
 
     async def get(self, path: str = "", status: int = 200) -> Any:
         answer = await self.client.get(f"{JOBS}/{self.job.id}/gradients{path}")

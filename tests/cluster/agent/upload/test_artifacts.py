@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from paceline.cluster.agent.upload.artifacts import ArtifactsFolder, ArtifactUploader
+from paceline.cluster.agent.upload.job_folders import JobFolders
+from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.cluster.protocol import ARTIFACTS_PATH
 from paceline.monitoring.artifacts import NOTE_SUFFIX, RankArtifact, Received
 from paceline.monitoring.files import UnfitFileError
@@ -48,11 +50,16 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def uploader(artifacts: Path, got: list[bytes], on_chunk: Callable[[], object] = lambda: None) -> ArtifactUploader:
-    """Uploads to a coordinator that wants two chunks. `on_chunk` is called before it answers one."""
+def uploader(
+    artifacts: Path, got: list[bytes], on_chunk: Callable[[], object] = lambda: None, folders: JobFolders | None = None, away: int = 0
+) -> ArtifactUploader:
+    """Uploads to a coordinator that wants two chunks. `on_chunk` is called before it answers one; `away`: how many offers it does not answer."""
+    unanswered = iter(range(away))
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "POST":
+            if next(unanswered, None) is not None:
+                return httpx.Response(503)
             return httpx.Response(200, content=msgspec.json.encode(Received(id="a", next_chunk=0)))
         got.append(request.content)
         on_chunk()
@@ -60,7 +67,7 @@ def uploader(artifacts: Path, got: list[bytes], on_chunk: Callable[[], object] =
         return httpx.Response(200, content=msgspec.json.encode(Received(id="a", next_chunk=1)))
 
     http = httpx.AsyncClient(base_url="http://c", transport=httpx.MockTransport(answer))
-    return ArtifactUploader(http, artifacts.parents[3])
+    return ArtifactUploader(http, folders or JobFolders(artifacts.parents[3]))
 
 
 async def test_a_folder_that_is_replaced_by_a_link_while_its_trace_is_sent_leads_to_no_file_elsewhere(
@@ -77,6 +84,17 @@ async def test_a_folder_that_is_replaced_by_a_link_while_its_trace_is_sent_leads
     assert got == [b"trace"]
     assert sorted(path.name for path in outside.iterdir()) == ["trace", f"trace{NOTE_SUFFIX}"]
     assert not list(aside.iterdir())
+
+
+async def test_a_trace_that_was_not_taken_is_offered_again_after_its_rank_is_forgotten(artifacts: Path) -> None:
+    with_ranks, got = {"job"}, list[bytes]()
+    uploads = uploader(artifacts, got, folders=JobFolders(artifacts.parents[3], lambda: with_ranks), away=1)
+    with pytest.raises(CoordinatorAwayError):
+        await uploads.upload_all()
+    with_ranks.clear()
+    await uploads.upload_all()
+    assert got == [b"trace"]
+    assert not list(artifacts.iterdir())
 
 
 async def test_a_folder_that_is_a_link_is_left_alone(artifacts: Path, outside: Path) -> None:
