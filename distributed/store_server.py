@@ -181,6 +181,8 @@ class StoreServer:
             TimeoutError,
         ):
             pass  # the client left, or does not speak this protocol: only its own connection ends
+        except asyncio.CancelledError:
+            pass  # the server is closed; Python 3.11 would print it as an error of its own
         finally:
             self._connections.discard(task)
             writer.close()

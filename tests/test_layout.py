@@ -128,7 +128,7 @@ COVERS = {
     "cluster/agent/curves/test_reader.py": "cluster/agent/curves/event_files cluster/agent/curves/trainer_state",
     "cluster/agent/ranks/test_rank_table.py": "cluster/agent/ranks/ranks",
     "cluster/agent/test_account.py": "cluster/agent/curves/main",
-    "cluster/agent/test_main.py": "cluster/agent/actions cluster/agent/client cluster/agent/join cluster/agent/loop cluster/agent/serving",
+    "cluster/agent/test_main.py": "cluster/agent/actions cluster/agent/client cluster/agent/loop cluster/agent/serving",
     "cluster/agent/test_served_stores.py": "cluster/agent/store_processes",
     "cluster/agent/test_spawner.py": (
         "cluster/agent/rank_process cluster/agent/ranks/live_rank cluster/agent/ranks/reaped_ranks cluster/agent/spawner_link cluster/agent/supervisor"

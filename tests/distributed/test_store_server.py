@@ -92,6 +92,16 @@ async def member(server: StoreServer, connect: Connect, generation: int = 1) -> 
     return client
 
 
+async def test_closing_it_while_ranks_are_connected_is_no_error(
+    server: StoreServer, connect: Connect, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An agent that left while ranks elsewhere were connected had a traceback in its log for each."""
+    waiting = await member(server, connect)
+    await server.close()
+    assert await waiting.ended()
+    assert (caplog.text, capsys.readouterr().err) == ("", "")
+
+
 async def test_keys(server: StoreServer, connect: Connect) -> None:
     client = await member(server, connect)
     assert await client.ask(Check(("a",))) == Ok(False)

@@ -68,6 +68,8 @@ class RankLink:
             await self._serve(reader, writer)
         except (ConnectionError, TimeoutError, msgspec.DecodeError, ValueError) as error:  # ValueError: a line over the stream's limit
             log.warning("a rank's connection ended: %s", error)
+        except asyncio.CancelledError:
+            pass  # the link is closed, and the rank lives on; Python 3.11 would print it as an error of its own
         finally:
             self._tasks.discard(task)
             writer.close()

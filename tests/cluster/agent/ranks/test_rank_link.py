@@ -76,6 +76,14 @@ async def ended(reader: asyncio.StreamReader) -> bool:
     return True
 
 
+async def test_closing_it_while_ranks_live_on_is_no_error(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
+    reader, _ = await heard.connect("job")
+    await until(lambda: heard.kinds("job") == ["RankHello"], "the rank's hello")
+    await heard.link.close()
+    assert await ended(reader)
+    assert caplog.text == ""
+
+
 async def test_connections_that_say_nothing_are_closed_and_leave_room_for_ranks(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script that held a thousand of them used up the agent's descriptors: nothing of its node was sent, and no rank could start."""
     monkeypatch.setattr(rank_link, "MAX_STRANGERS", 3)
