@@ -77,11 +77,12 @@ async def ended(reader: asyncio.StreamReader) -> bool:
 
 
 async def test_closing_it_while_ranks_live_on_is_no_error(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
-    reader, _ = await heard.connect("job")
+    reader, writer = await heard.connect("job")
     await until(lambda: heard.kinds("job") == ["RankHello"], "the rank's hello")
     await heard.link.close()
     assert await ended(reader)
     assert caplog.text == ""
+    writer.close()
 
 
 async def test_connections_that_say_nothing_are_closed_and_leave_room_for_ranks(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
