@@ -103,8 +103,8 @@ def _container(settings: KubernetesSettings, request: WantedNode) -> dict[str, A
         "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts],
     }
-    if settings.env_secret:
-        container["envFrom"] = [{"secretRef": {"name": settings.env_secret}}]
+    if settings.variables_from:
+        container["envFrom"] = [{"secretRef": {"name": settings.variables_from}}]
     return container
 
 

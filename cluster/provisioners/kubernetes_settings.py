@@ -75,7 +75,7 @@ class KubernetesSettings(AgentPorts):
     checkpoint_claim: KubernetesName | None = Field(
         None, description="Mount this PersistentVolumeClaim for checkpoints, read and written by all."
     )
-    env_secret: AgentSecretName | None = Field(
+    variables_from: AgentSecretName | None = Field(
         None, description="Secret in the namespace whose keys are variables of the agents. Ranks get those that pass_env names."
     )
     pass_env: PassedNames = Field([], description=DESCRIPTION)

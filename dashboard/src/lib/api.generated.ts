@@ -5987,11 +5987,6 @@ export interface components {
              */
             drain_seconds: number;
             /**
-             * Env Secret
-             * @description Secret in the namespace whose keys are variables of the agents. Ranks get those that pass_env names.
-             */
-            env_secret?: string | null;
-            /**
              * Gpu Resource
              * @description Resource that GPUs are asked for by.
              * @default nvidia.com/gpu
@@ -6070,6 +6065,11 @@ export interface components {
              * @enum {string}
              */
             type: "kubernetes";
+            /**
+             * Variables From
+             * @description Secret in the namespace whose keys are variables of the agents. Ranks get those that pass_env names.
+             */
+            variables_from?: string | null;
         };
         /**
          * LaunchState

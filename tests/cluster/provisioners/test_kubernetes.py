@@ -30,7 +30,7 @@ SETTINGS = KubernetesSettings(
     node_selector={"zone": "a"},
     tolerate=["nvidia.com/gpu"],
     checkpoint_claim="checkpoints",
-    env_secret="paceline-agent-store",
+    variables_from="paceline-agent-store",
     pass_env=["AWS_*"],
     service_account="agent",
     priority_class="batch",
@@ -212,9 +212,9 @@ async def test_a_token_that_is_not_there_is_told_by_name() -> None:
         {"token_secret": "PACELINE_SECRETS_KEY", "api_server": "https://10.0.0.1:6443"},
         {"memory": "64 GB"},
         {"namespace": "../kube-system"},
-        {"env_secret": "paceline-secrets"},
+        {"variables_from": "paceline-secrets"},
     ],
-    ids=["whose-token", "plain-http", "any-variable", "quantity", "namespace", "any-secret"],
+    ids=["whose-token", "plain-http", "any-variable", "quantity", "namespace", "any-secret-of-the-namespace"],
 )
 def test_settings_that_cannot_be_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
