@@ -159,7 +159,9 @@ class JobView:
         return self.generation_since < self.up_since and now - self.up_since < timedelta(seconds=RECONNECT_SECONDS)
 
     def awaits_agents(self, now: datetime) -> bool:
-        """Whether agents of its ranks are away, and have had no time to connect again since the coordinator is back."""
-        if self.up_since is None or now - self.up_since >= timedelta(seconds=RECONNECT_SECONDS):
+        """Whether agents of its ranks are away, and have had no time to connect again since the coordinator is back: nothing was heard of these ranks
+        since then."""
+        back = self.up_since
+        if back is None or now - back >= timedelta(seconds=RECONNECT_SECONDS):
             return False
-        return any(not rank.stopped and not rank.reachable for rank in self.ranks)
+        return any(not rank.stopped and not rank.reachable and rank.updated_at < back for rank in self.ranks)
