@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
@@ -21,9 +21,6 @@ from paceline.cli.output import note, table
 from paceline.cli.questions import Yes, confirm
 from paceline.cli.session import Session, with_session
 from paceline.monitoring.words import counted, plural
-
-if TYPE_CHECKING:
-    pass
 
 app = CommandGroup(
     cls=ListsByDefault,
@@ -48,9 +45,8 @@ def list_files(
         document = job_files.folder(client, job_id, prefix, recursive=everything)
         page = parsed(document, FolderPage)
         if page.prefix and not page.items and not page.folders:
-            document["items"] = [
-                msgspec.to_builtins(each) for each in job_files.files_at(client, job_id, prefix)
-            ]  # a file, or nothing of this name
+            found = job_files.files_at(client, job_id, prefix)  # a file, or nothing of this name
+            document["items"] = [msgspec.to_builtins(each) for each in found]
             page = parsed(document, FolderPage)
     session.emit(document, lambda: _table(page, everything=everything))
     if session.for_people:
