@@ -60,6 +60,7 @@ NAMES: Mapping[str, tuple[str, str]] = {
     "groups": (_C10D, "_world.pg_map"),
     "local_part": ("torch.distributed.tensor._utils", "compute_local_shape_and_global_offset"),
     "multiply_each": ("torch", "_foreach_mul_"),
+    "no_torch_function": ("torch._C", "_disabled_torch_function_impl"),
     "ranks_of_groups": (_C10D, "_world.pg_group_ranks"),
     "register_group": (_BINDINGS, "_register_process_group"),
     "set_element": ("torch.distributed.checkpoint._traverse", "set_element"),

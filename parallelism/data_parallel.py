@@ -9,6 +9,7 @@ the annotations of the hook, so annotations are not postponed in this file.
 """
 
 import contextlib
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -207,7 +208,7 @@ class Replicated(AxisParallelModel):
             find_unused_parameters=self._asks_static and not static,
             static_graph=static,
         )
-        self._ddp.register_comm_hook(self, reduce_bucket)
+        self._ddp.register_comm_hook(weakref.ref(self), reduce_bucket)  # torch would keep the model and its group: no collector sees that cycle
         self.module: nn.Module = self._ddp
 
     def _wrap_anew(self, *, static: bool) -> None:
@@ -245,14 +246,16 @@ class Replicated(AxisParallelModel):
         return self.group.exposure.since(self.last_bucket)
 
 
-def reduce_bucket(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+def reduce_bucket(state: weakref.ref[Replicated], bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """Sum a bucket over the replicas: the communication hook of DistributedDataParallel."""
-    if state.observe_gradient:
+    replicated = state()
+    assert replicated is not None  # it holds the wrapper whose backward pass this is
+    if replicated.observe_gradient:
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
             assert isinstance(parameter, nn.Parameter)
-            state.observe_gradient(parameter, gradient)
-    state.last_bucket, state.awaits_buckets = state.group.exposure.mark(), False
-    return state.reducer.start(bucket)
+            replicated.observe_gradient(parameter, gradient)
+    replicated.last_bucket, replicated.awaits_buckets = replicated.group.exposure.mark(), False
+    return replicated.reducer.start(bucket)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,6 +33,36 @@ def test_what_is_held_elsewhere_is_not_back_before_it_is_let_go() -> None:
     held.pop()
     assert not lent.is_empty
     held.pop()
+    assert lent.is_empty
+
+
+class Memory(bytearray):
+    """Memory of a tensor, which tells when it is freed."""
+
+    def __init__(self, size: int, freed: Callable[[], None]) -> None:
+        super().__init__(size)
+        self.freed = freed
+
+    def __del__(self) -> None:
+        self.freed()
+
+
+def test_a_tensor_whose_memory_is_being_freed_is_not_back_yet() -> None:
+    """torch gives up the interpreter lock for that, and takes it again: an interpreter that ended meanwhile was killed (SIGABRT)."""
+    lent, seen = InFlightTensors(), []
+    memory = Memory(16, lambda: seen.append(lent.is_empty))
+    held = kept(lent.alias(torch.frombuffer(memory, dtype=torch.float32)))
+    del memory
+    assert seen == []
+    del held
+    assert seen == [False]
+    assert lent.is_empty
+
+
+def test_what_is_computed_from_a_loan_is_none() -> None:
+    lent = InFlightTensors()
+    computed = lent.alias(torch.zeros(3)) + 1
+    assert type(computed) is torch.Tensor
     assert lent.is_empty
 
 

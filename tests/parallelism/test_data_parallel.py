@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -41,6 +44,26 @@ def gradients(world: RankPlace) -> list[list[float]]:
     del wrapped
     group.close()
     return result
+
+
+def is_let_go(world: RankPlace) -> bool:
+    """Whether nothing holds a wrapped model that was trained with and is dropped, nor the wrapper of torch in it."""
+    group, model = join(world, GroupAborter()), make_model()
+    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, group, reproducible=False)
+    wrapped.begin_step(assign_evenly(world.world_size, world.world_size, world.rank), {})
+    with wrapped.accumulate(world.rank, final=True):
+        wrapped.module(torch.ones(3, 4)).square().mean().backward()
+    wrapped.finish_step()
+    held = [weakref.ref(wrapped), weakref.ref(wrapped.module)]
+    del wrapped
+    gc.collect()
+    group.close()
+    return all(each() is None for each in held)
+
+
+def test_a_dropped_model_takes_the_buckets_and_the_threads_of_its_group_with_it() -> None:
+    """torch's wrapper held its communication hook, and by it the model: each generation left its buckets, sockets and threads behind."""
+    assert run_ranks(is_let_go, 2) == [True, True]
 
 
 def test_shares_may_be_uneven() -> None:
