@@ -49,12 +49,19 @@ class ObjectTarget:
         self.scratch.mkdir(parents=True)
 
     def join_scratch(self) -> None:
-        self.make_scratch(leads=False)
+        """Make the folder; training waits for this, and not for `store`, which removes those of earlier saves."""
+        try:
+            self.scratch.mkdir()
+        except OSError:  # what is in the way, or missing
+            self.make_scratch(leads=False)
 
     def store(self, files: Mapping[str, File]) -> None:
         for name in files:
             self.client.upload(f"{self.name}/{name}", self.scratch / name)
             (self.scratch / name).unlink()
+        for earlier in self.scratch.parent.iterdir():
+            if earlier != self.scratch:
+                remove_staged(earlier)
 
     def publish(self, manifest: Manifest) -> str:
         there = self.client.sizes(self.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -230,6 +231,34 @@ def test_another_store_in_its_place_is_no_damage(store: FaultyStore, tmp_path: P
     with pytest.raises(CheckpointUnreachableError, match="no checkpoint can be read here"):
         restoring.restore(checkpoints, [saved.directory], state_at(0), cast("Telemetry", said), required=True)
     assert said.events == []
+
+
+def staged(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+def test_training_does_not_wait_until_what_was_staged_before_is_removed(store: FaultyStore, tmp_path: Path) -> None:
+    """It took a millisecond, of six that training waited in all."""
+    checkpoints = opened(store, tmp_path)
+    folder = checkpoints.storage.target("step-1.g1").scratch.parent
+    drafts = [draft(checkpoints, state_at(step), {}, BlockingWriter().snapshot, agree=step == 1) for step in (1, 2)]
+    assert staged(folder) == ["step-1.g1.tmp", "step-2.g1.tmp"]
+    drafts[1].write()
+    assert staged(folder) == ["step-2.g1.tmp"]
+
+
+@pytest.mark.parametrize("in_the_way", [True, False])
+def test_a_staging_folder_is_made_anew_where_something_is_in_the_way_or_all_are_gone(store: FaultyStore, tmp_path: Path, in_the_way: bool) -> None:
+    checkpoints = opened(store, tmp_path)
+    checkpoint.save(checkpoints, state_at(1), {})
+    target = checkpoints.storage.target("step-2.g1")
+    shutil.rmtree(target.scratch.parents[2])
+    if in_the_way:
+        target.scratch.mkdir(parents=True)
+        (target.scratch / "__0_7.distcp").write_text("of a save that failed")
+    committed = draft(checkpoints, state_at(2), {}, BlockingWriter().snapshot, agree=False)
+    published = committed.publish([committed.write()])
+    assert "__0_7.distcp" not in published.manifest.files
 
 
 @pytest.mark.parametrize("stage", ["writes", "publishes"])
