@@ -3,7 +3,7 @@
     answer = await reads.get(Question("samples", (job_id,), (("limit", 50),)))
 
 A short history is read here, in pieces. A long one goes to a worker process (`history_process.py`), so that the event loop is not
-held up; its answer may be given again for some times as long as it took, whatever was stored meanwhile.
+held up; its answer may be given again for some times as long as it took, whatever was stored meanwhile, but not once the job has ended.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class KeptAnswer:
     answer: Any
     state: State
     at: float
-    took: float  # seconds; 0 where it was computed here
+    took: float  # seconds, of the reading alone; 0 where it was computed here
 
     def is_current(self, question: HistoryQuestion, state: State) -> bool:
         age = monotonic() - self.at
         same = self.state.versions == state.versions and (state.ended or not question.depends_on_time)
-        return same or age < TOLD_AGAIN * self.took
+        return same or (age < TOLD_AGAIN * self.took and self.state.ended == state.ended)
 
 
 @dataclass(eq=False)
@@ -114,12 +114,10 @@ class HeavyReads:
 
     async def _compute(self, question: HistoryQuestion, state: State, now: datetime) -> Any:
         async with self.turns.turn():
-            began = monotonic()
             if state.steps <= self.short_steps:
                 answer, took = await history_process.answer(question, self.services.control, self.services.metrics, now), 0.0
             else:
-                answer = await self._elsewhere(functools.partial(history_process.answer_with, question, now))
-                took = monotonic() - began
+                answer, took = await self._elsewhere(functools.partial(history_process.timed_answer, question, now))
         self._kept[question] = KeptAnswer(answer, state, monotonic(), took)
         self._kept.move_to_end(question)
         while len(self._kept) > MAX_KEPT:

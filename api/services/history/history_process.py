@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from multiprocessing.connection import wait
 from pathlib import Path
+from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from paceline.db.session import Database, open_databases
@@ -76,9 +77,11 @@ def _worker(data: Path, database_url: str | None) -> Worker:
     return Worker(asyncio.new_event_loop(), *open_databases(data, database_url))
 
 
-async def answer_with(question: HistoryQuestion, now: datetime, control: Database, metrics: Database) -> Any:
-    """The answer, as `Work` once its question and time are given."""
-    return await answer(question, control, metrics, now)
+async def timed_answer(question: HistoryQuestion, now: datetime, control: Database, metrics: Database) -> tuple[Any, float]:
+    """Return the answer, and the seconds that it took: `Work` once its question and time are given."""
+    began = monotonic()
+    found = await answer(question, control, metrics, now)
+    return found, monotonic() - began
 
 
 def run(work: Work[T], data: Path, database_url: str | None) -> T:
