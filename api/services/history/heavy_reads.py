@@ -113,11 +113,12 @@ class HeavyReads:
         return State(tuple(versions), ended, steps)
 
     async def _compute(self, question: HistoryQuestion, state: State, now: datetime) -> Any:
+        asked = monotonic()
         async with self.turns.turn():
             if state.steps <= self.short_steps:
                 answer, took = await history_process.answer(question, self.services.control, self.services.metrics, now), 0.0
             else:
-                answer, took = await self._elsewhere(functools.partial(history_process.timed_answer, question, now))
+                answer, took = await self._elsewhere(functools.partial(history_process.timed_answer, question, now, asked))
         self._kept[question] = KeptAnswer(answer, state, monotonic(), took)
         self._kept.move_to_end(question)
         while len(self._kept) > MAX_KEPT:

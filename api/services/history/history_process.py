@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from multiprocessing.connection import wait
 from pathlib import Path
 from time import monotonic
@@ -77,10 +77,11 @@ def _worker(data: Path, database_url: str | None) -> Worker:
     return Worker(asyncio.new_event_loop(), *open_databases(data, database_url))
 
 
-async def timed_answer(question: HistoryQuestion, now: datetime, control: Database, metrics: Database) -> tuple[Any, float]:
-    """Return the answer, and the seconds that it took: `Work` once its question and time are given."""
+async def timed_answer(question: HistoryQuestion, now: datetime, asked: float, control: Database, metrics: Database) -> tuple[Any, float]:
+    """Return the answer, and the seconds that it took: `Work` once the rest is given. It was `now` when this machine's monotonic clock was `asked`:
+    until a worker has started, the job goes on."""
     began = monotonic()
-    found = await answer(question, control, metrics, now)
+    found = await answer(question, control, metrics, now + timedelta(seconds=began - asked))
     return found, monotonic() - began
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from fastapi import FastAPI
 
 from paceline.api.services.history import history_process
 from paceline.api.services.history.heavy_reads import HeavyReads, KeptAnswer, State
+from paceline.db.session import Database
 from paceline.monitoring.points import MetricRecord
 from tests import factories
 from tests.api.conftest import Agent
@@ -85,6 +87,21 @@ def test_a_long_answer_of_a_running_job_is_told_again_for_a_while_and_never_afte
     kept = KeptAnswer("answer", running, monotonic(), took=60.0)
     assert [kept.is_current(question, state) for state in (running, later, ended)] == [True, True, False]
     assert KeptAnswer("answer", ended, monotonic(), took=0.0).is_current(question, ended)
+
+
+async def test_a_worker_answers_of_the_time_at_which_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its start took ten seconds, and the steps of those were told of a job ten seconds younger."""
+
+    async def answer(_: object, __: object, ___: object, now: datetime) -> datetime:
+        return now
+
+    monkeypatch.setattr(history_process, "answer", answer)
+    nothing = cast("Database", None)
+    found, took = await history_process.timed_answer(
+        history_process.HistoryQuestion("goodput", ("job",)), datetime(2026, 1, 1, tzinfo=UTC), monotonic() - 10.0, nothing, nothing
+    )
+    assert datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC) <= found < datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    assert 0.0 <= took < 10.0
 
 
 async def test_too_many_heavy_reads_are_told_to_come_again(
