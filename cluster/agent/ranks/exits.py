@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from paceline.cluster.agent.folders import set_aside
 from paceline.cluster.agent.ranks.ranks import ExitCause
-from paceline.cluster.agent.ranks.tracebacks import FAR, UncaughtException, last_words, uncaught, without_rank
+from paceline.cluster.agent.ranks.tracebacks import FAR, UncaughtException, last_words, uncaught, without_rank, without_traceback
 from paceline.cluster.agent.spawner_link import ExitStatus
 from paceline.monitoring.files import UnfitFileError, open_file, read_file, write_durably
 from paceline.training.link import FailureReport, RankPlace, Result
@@ -206,14 +206,12 @@ def read_result(folder: RankFolder) -> Result | None:
 
 
 def last_lines(output: Path, count: int = LAST_LINES, *, besides: str = "") -> tuple[str, ...]:
-    """The last lines of a rank's output without `besides`, which is reported apart: a long traceback must not hide the lines before it."""
+    """The last lines of a rank's output without the traceback `besides`, which is reported apart: a long one must not hide the lines before it."""
     try:
         with open_file(output) as file:
             file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
             text = file.read().decode("utf-8", "replace")
     except OSError:  # none, or the rank has put something else in its place
         return ()
-    if besides.strip():
-        before, _, after = text.rpartition(besides.strip())
-        text = before + after.lstrip("\n")
-    return tuple(line.replace("\0", "\ufffd") for line in text.splitlines()[-count:])
+    lines = without_traceback(text.splitlines(), besides)
+    return tuple(line.replace("\0", "\ufffd") for line in lines[-count:])

@@ -11,6 +11,7 @@ from paceline.training.reporting.users_code import innermost, raised_in
 
 #: In so many last lines an exception is looked for; a launcher prints some thirty after that of its worker.
 NEAR, FAR = 30, 400
+_HEADER = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^  File ".*", line \d+')
 #: What torch puts before each line of a traceback once there is a process group, and torchrun's `--tee` before each line.
 _OF_RANK = re.compile(r"(?P<rank>(?:\[default\d+\]:)?(?:\[rank\d+\]: ?)?)(?P<line>.*)", re.DOTALL)
@@ -59,6 +60,22 @@ def without_rank(line: str) -> str:
     return split["line"] if split is not None else line
 
 
+def without_traceback(lines: Sequence[str], traceback: str) -> list[str]:
+    """Return the lines of a rank's output without the last one that shows `traceback`, also with a rank before each line, and with frames before
+    those of `traceback`: torch's `record` catches an exception on its way to where Python prints it."""
+    plain, frames = [without_rank(line) for line in lines], traceback.strip().splitlines()[1:]
+    for begin in range(len(plain) - len(frames), 0, -1) if frames else ():
+        if plain[begin : begin + len(frames)] == frames:
+            header = begin - 1
+            while header > 0 and plain[header].startswith("  "):
+                header -= 1
+            after = begin + len(frames)
+            while after < len(plain) and not plain[after]:
+                after += 1
+            return [*lines[: header if plain[header] == _HEADER else begin], *lines[after:]]
+    return list(lines)
+
+
 def last_words(lines: Sequence[str]) -> str:
     """The last line of a rank's output that it may have meant as the reason of its end: not what torch logs at exit. Empty where there is none."""
     plain = (without_rank(line).strip() for line in reversed(lines))
@@ -68,14 +85,14 @@ def last_words(lines: Sequence[str]) -> str:
 def _is_launchers(found: UncaughtException) -> bool:
     """Whether a launcher has raised the exception, and not a program that runs another one by itself."""
     name = found.exception.rpartition(".")[2]
-    return name in _OF_LAUNCHERS and not innermost(found.traceback.rpartition("Traceback (most recent call last):")[2])
+    return name in _OF_LAUNCHERS and not innermost(found.traceback.rpartition(_HEADER)[2])
 
 
 def _of_worker(stream: Sequence[str]) -> UncaughtException | None:
     """The last exception of a stream of lines that no launcher has raised."""
     lines = list(stream)
     while (found := _last(lines)) is not None and _is_launchers(found):
-        begins = [number for number, line in enumerate(lines) if line == "Traceback (most recent call last):"]
+        begins = [number for number, line in enumerate(lines) if line == _HEADER]
         if not begins:
             return None
         lines = lines[: begins[-1]]
@@ -98,7 +115,7 @@ def _last(plain: Sequence[str]) -> UncaughtException | None:
 
 def _carried_from(before: Sequence[str]) -> str:
     """The text ` (in DataLoader worker process 0)` where torch has carried the last traceback in these lines over from that process."""
-    begins = [number for number, line in enumerate(before) if line.endswith("Traceback (most recent call last):")]
+    begins = [number for number, line in enumerate(before) if line.endswith(_HEADER)]
     if not begins or not before[begins[-1]].startswith("Original ") or begins[-1] == 0:
         return ""
     found = _CARRIED.fullmatch(before[begins[-1] - 1])

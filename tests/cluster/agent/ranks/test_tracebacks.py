@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.cluster.agent.ranks.tracebacks import NEAR, last_words, uncaught
+from paceline.cluster.agent.ranks.tracebacks import NEAR, last_words, uncaught, without_traceback
 from paceline.training.reporting.users_code import innermost
 
 TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "    main()", "    ~~~~^^")
@@ -138,3 +138,27 @@ def test_an_exception_group_names_its_members(lines: list[str]) -> None:
 def test_what_torch_logs_at_exit_is_nobodys_last_word() -> None:
     assert last_words(["no data", "", "[rank1]:[W1128 10:00:00.1 ProcessGroupNCCL.cpp:15] Warning: not destroyed"]) == "no data"
     assert last_words(["", "[E1128 10:00:00.1 x.cpp:15] x"]) == ""
+
+
+#: As torch's `record` writes it down: from its own frame on.
+RECORDED = """Traceback (most recent call last):
+  File "/site-packages/torch/errors/__init__.py", line 367, in wrapper
+    return f(*args, **kwargs)
+  File "train.py", line 9, in main
+    step(3)
+KeyError: 'yyy'"""
+
+
+@pytest.mark.parametrize("rank", ["", "[rank0]: ", "[default0]:[rank0]: "])
+def test_a_traceback_that_is_told_apart_is_left_out_of_the_output(rank: str) -> None:
+    """`show` had it twice: Python prints the frames that led to `record` before those that it writes down."""
+    header, *frames = RECORDED.splitlines()
+    printed = [header, '  File "train.py", line 10, in <module>', "    main()", *frames]
+    lines = ["loading", *(rank + line for line in printed), "", "[W] process group was not destroyed"]
+    assert without_traceback(lines, RECORDED + "\n") == ["loading", "[W] process group was not destroyed"]
+    assert without_traceback(["loading", *(rank + line for line in frames), "bye"], RECORDED) == [
+        "loading",
+        "bye",
+    ]  # its top has scrolled away
+    for other in ("", "KeyError: 'yyy'", RECORDED.replace("step(3)", "step(4)")):
+        assert without_traceback(lines, other) == lines
