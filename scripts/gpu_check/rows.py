@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.gpu_check import exposure, groups, readings, speed, strategies
+from scripts.gpu_check import exposure, groups, readings, speed, stack, strategies
 from scripts.gpu_check.outcome import Row
 
 ROWS: dict[str, Row] = {
@@ -14,6 +14,7 @@ ROWS: dict[str, Row] = {
     **{f"{kind}_resumed": Row(strategies.check_resumed(each), 2 * strategies.TIMEOUT_SECONDS) for kind, each in strategies.LOSSY.items()},
     "readings": Row(readings.check),
     "readings_cost": Row(readings.check_cost, 2 * readings.READINGS),
+    "stack": Row(stack.check, stack.SECONDS),
     "memory_estimate": Row(speed.check_memory, 600),
     "telemetry": Row(speed.check_telemetry, 300),
     "speed_124m": Row(speed.beside_bare("gpt-124m", 8), 600),
