@@ -151,7 +151,14 @@ def kill_marked(layout: Layout) -> None:
 def marked(layout: Layout) -> list[psutil.Process]:
     """Living processes with this stack's mark, other than the calling one and its parents."""
     spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    return [process for process in psutil.process_iter() if process.pid not in spared and _has_mark(process, layout.mark)]
+    return [process for process in all_processes() if process.pid not in spared and _has_mark(process, layout.mark)]
+
+
+def all_processes() -> list[psutil.Process]:
+    """The processes of this machine, each as it is now. `psutil.process_iter` by itself hands out the objects of an earlier look again: where another
+    process has taken a pid since, its object reads the new process, says that it has ended, and refuses to signal it."""
+    psutil.process_iter.cache_clear()
+    return list(psutil.process_iter())
 
 
 def log_tail(layout: Layout, name: str) -> str:

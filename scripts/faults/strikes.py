@@ -9,6 +9,7 @@ import time
 import psutil
 
 from paceline.cli.local.layout import Layout
+from paceline.cli.local.processes import all_processes
 
 AGENT = "paceline.cluster.agent.main"
 GONE_TIMEOUT_S = 20.0
@@ -53,7 +54,7 @@ def _kill(processes: list[psutil.Process]) -> float:
 
 def processes_of(layout: Layout, node: str) -> list[psutil.Process]:
     folder = str(layout.agent(node))
-    return [process for process in psutil.process_iter() if _mentions(process, folder)]
+    return [process for process in all_processes() if _mentions(process, folder)]
 
 
 def _mentions(process: psutil.Process, folder: str) -> bool:

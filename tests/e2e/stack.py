@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 
+from paceline.cli.local.processes import all_processes
 from tests.processes import command_of, is_alive, surroundings_of
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +113,7 @@ class Stack:
 
     def processes(self) -> list[psutil.Process]:
         """Every process that works on this data folder, zombies left out."""
-        mine = [process for process in psutil.process_iter() if str(self.data) in surroundings_of(process)]
+        mine = [process for process in all_processes() if str(self.data) in surroundings_of(process)]
         return [process for process in mine if is_alive(process) and process.pid != os.getpid()]
 
     def coordinator(self) -> psutil.Process:

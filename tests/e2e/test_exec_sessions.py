@@ -21,6 +21,7 @@ import httpx
 import psutil
 import pytest
 
+from paceline.cli.local.processes import all_processes
 from tests.e2e.stack import ROOT, Stack, wait_until
 from tests.ports import free_port
 from tests.processes import command_of, resident_bytes
@@ -73,7 +74,7 @@ def begin(stack: Stack, *arguments: str) -> subprocess.Popen[bytes]:
 
 def running(*command: str) -> list[int]:
     found = []
-    for process in psutil.process_iter():
+    for process in all_processes():
         try:
             if process.cmdline() == list(command) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process.pid)

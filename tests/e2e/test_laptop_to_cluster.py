@@ -20,6 +20,7 @@ import psutil
 import pytest
 import yaml
 
+from paceline.cli.local.processes import all_processes
 from scripts.slurm_cluster import SlurmCluster, missing_programs
 from tests.cluster.agent.environments.test_uv import write_wheel
 from tests.e2e.stack import ROOT, Stack, wait_until
@@ -106,7 +107,7 @@ def cluster(empty_stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def power_off(host: SshServer) -> None:
     """Kill everything that Paceline runs on the host, as a power cut does. Its SSH server stays: it is the test's own."""
-    for process in psutil.process_iter():
+    for process in all_processes():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             if process.environ().get("HOME") == str(host.home) and "sshd" not in process.name():
                 process.kill()

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from paceline.cli.local.private import SHORT_PLACE
+from paceline.cli.local.processes import all_processes
 from tests.e2e.stack import ROOT
 from tests.waiting import wait_until
 
@@ -74,7 +75,7 @@ class Laptop:
         return [*map(str, self.processes()), *(str(path) for path in self.temporary.glob("*paceline*"))]
 
     def processes(self) -> list[psutil.Process]:
-        return [process for process in psutil.process_iter() if self._is_ours(process)]
+        return [process for process in all_processes() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:

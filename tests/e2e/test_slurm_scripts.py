@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from paceline.cli.local.private import SHORT_PLACE
+from paceline.cli.local.processes import all_processes
 from scripts.slurm_cluster import SlurmCluster, missing_programs
 from tests.e2e.stack import ROOT, wait_until
 from tests.paceline.documented import block_below
@@ -94,7 +95,7 @@ class Login:
 
     def left(self) -> list[str]:
         """Processes that know this home, and folders for temporary files."""
-        return [*filter(None, map(self._ours, psutil.process_iter())), *map(str, self.temporary.glob("paceline*"))]
+        return [*filter(None, map(self._ours, all_processes())), *map(str, self.temporary.glob("paceline*"))]
 
     def _ours(self, process: psutil.Process) -> str:
         try:

@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 import psutil
 
+from paceline.cli.local.processes import all_processes
 from scripts.bench.peers.workload import FOLDER, MEMBER
 from scripts.faults.history import Commit
 from scripts.faults.tails import Tails
@@ -91,7 +92,7 @@ class Rig:
         return int(newest.name.split(".")[1])
 
     def _processes(self, member: str | None = None) -> list[psutil.Process]:
-        return [process for process in psutil.process_iter() if self._is_ours(process, member)]
+        return [process for process in all_processes() if self._is_ours(process, member)]
 
     def _is_ours(self, process: psutil.Process, member: str | None) -> bool:
         try:

@@ -13,7 +13,18 @@ import psutil
 import pytest
 
 from paceline.cli.local.layout import Layout
-from paceline.cli.local.processes import BackgroundProgram, Record, alive, find, log_tail, marked, recorded, start, stop, sweep
+from paceline.cli.local.processes import (
+    BackgroundProgram,
+    Record,
+    alive,
+    find,
+    log_tail,
+    marked,
+    recorded,
+    start,
+    stop,
+    sweep,
+)
 from tests.waiting import wait_until
 
 SLEEPER = "import time; time.sleep(600)"
@@ -46,6 +57,18 @@ def test_started_process_is_recorded_and_stopped(layout: Layout) -> None:
     stop(layout, [record])
     assert find(record) is None
     assert recorded(layout) == []
+
+
+def test_a_process_whose_pid_was_that_of_another_one_before_is_found_and_ended(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """psutil kept the other one's object from an earlier look: `down` left the process, since it took it for one that has ended."""
+    record = start(layout, python("one", SLEEPER))
+    earlier = psutil.Process(record.pid)
+    monkeypatch.setattr(earlier, "_ident", (record.pid, 0.0))
+    monkeypatch.setattr(psutil, "_pmap", {record.pid: earlier})
+    assert [each.pid for each in marked(layout)] == [record.pid]
+    monkeypatch.setattr(psutil, "_pmap", {record.pid: earlier})
+    assert sweep(layout) == 1
+    assert find(record) is None
 
 
 def test_a_started_process_is_told_its_log_which_it_keeps_small(layout: Layout) -> None:

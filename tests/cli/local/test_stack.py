@@ -21,7 +21,7 @@ from paceline.cli.commands import stack as commands
 from paceline.cli.errors import StackError
 from paceline.cli.local.exposure import addresses
 from paceline.cli.local.layout import Layout
-from paceline.cli.local.processes import find, marked, recorded
+from paceline.cli.local.processes import all_processes, find, marked, recorded
 from paceline.cli.local.programs import StackPlan, agent_program, coordinator_program
 from paceline.cli.local.stack import Report, Stack
 from tests.cli.conftest import ROOT, Paceline
@@ -381,7 +381,7 @@ def test_demo_uses_a_stack_that_is_up_and_leaves_it(stranger: Paceline, layout: 
 
 
 def watchdogs(layout: Layout) -> list[psutil.Process]:
-    return [process for process in psutil.process_iter() if str(layout.data) in command_of(process)]
+    return [process for process in all_processes() if str(layout.data) in command_of(process)]
 
 
 def command_of(process: psutil.Process) -> list[str]:

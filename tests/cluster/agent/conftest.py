@@ -14,6 +14,7 @@ from typing import Any, Literal
 import psutil
 import pytest
 
+from paceline.cli.local.processes import all_processes
 from paceline.cluster.protocol import DesiredAssignment
 from paceline.cluster.states import RankState
 from paceline.training.link import RankPlace
@@ -60,7 +61,7 @@ class AgentProcess:
 
     def processes(self) -> list[psutil.Process]:
         """Everything that runs from this data folder: agent, spawner, ranks and what they started."""
-        return [process for process in psutil.process_iter() if process.pid != os.getpid() and _mentions(process, str(self.data))]
+        return [process for process in all_processes() if process.pid != os.getpid() and _mentions(process, str(self.data))]
 
     def spawner(self) -> psutil.Process:
         return self.leaders("paceline.cluster.agent.spawner")[0]
