@@ -95,13 +95,13 @@ def lose_the_coordinator(page: Page, stack: Stack, job_id: str) -> None:
     expect(page.get_by_role("region", name="Loss chart")).to_be_visible()
     before = stack.job(job_id)
     stack.kill_coordinator()
+    drawn = newest_step_drawn(page)  # by the end of `up` it may have caught up, and the job be done
     stack.up(free_port())
     after = stack.job(job_id)
     assert pids(after) == pids(before), "the ranks were restarted"
     assert after["generation"] == before["generation"]
-    stack.wait_for_step(job_id, before["progress"]["step"] + 20)
-    drawn = newest_step_drawn(page)
-    wait_until("the page to catch up by itself", lambda: newest_step_drawn(page) > drawn, 30)
+    reached = stack.wait_for_step(job_id, min(STEPS, max(before["progress"]["step"], drawn) + 20))
+    wait_until("the page to catch up by itself", lambda: newest_step_drawn(page) >= reached, 30)
 
 
 def pids(job: dict[str, object]) -> list[object]:
