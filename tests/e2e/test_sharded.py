@@ -24,9 +24,6 @@ def test_a_job_in_parts_pauses_resumes_and_is_done(stack: Stack, plan: dict[str,
     job_id = stack.submit(tiny_gpt("in-parts", steps=steps, parallelism=plan))
     stack.wait_for_step(job_id, 5)
     assert stack.job(job_id)["strategy"] == words
-    shown = stack.paceline("show", job_id, "--server", stack.server, "--api-key", stack.api_key)
-    assert f"2 ranks, {words}," in shown.stdout, shown.stderr + shown.stdout
-
     stack.change("PUT", job_id, "pause")
     saved = stack.wait_for_state(job_id, "paused")["progress"]["last_checkpoint_step"]
     assert 5 <= saved < steps
@@ -38,3 +35,5 @@ def test_a_job_in_parts_pauses_resumes_and_is_done(stack: Stack, plan: dict[str,
     curve = stack.raw_curve(job_id)
     assert [step for step, _ in curve] == list(range(1, steps + 1))
     assert curve[-1][1] < curve[0][1] - 1
+    shown = stack.paceline("show", job_id, "--server", stack.server, "--api-key", stack.api_key)
+    assert f"2 ranks, {words}," in shown.stdout, shown.stderr + shown.stdout
