@@ -18,8 +18,10 @@ STEPS = 150
 def test_every_step_reaches_the_screen_and_how_soon(stack: Stack, page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     page.goto(stack.login_link())
     page.wait_for_url("**/jobs*")
-    job_id = stack.submit(live.spec(STEPS))
-    drawings = live.watch(page, job_id, stack.server, lambda: stack.job(job_id)["state"] in ("completed", "failed"))
+    with stack.cordoned():  # it begins once its page is open, however long a browser takes for that
+        job_id = stack.submit(live.spec(STEPS))
+        live.open_page(page, job_id, stack.server)
+    drawings = live.watch(page, STEPS, lambda: stack.job(job_id)["state"] in ("completed", "failed"))
 
     (curve,) = stack.get(f"/metrics/jobs/{job_id}", names="loss")["curves"]
     assert curve["steps"] == list(range(1, STEPS + 1))
