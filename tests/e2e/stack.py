@@ -23,6 +23,8 @@ from tests.processes import command_of, is_alive, surroundings_of
 ROOT = Path(__file__).parents[2]
 #: A job that is left alone has fewer until it runs.
 MOST_REVISIONS = 5
+#: So many steps are asked for at once: an answer has at most twice as many raw points, and a step may have been taken in two generations.
+STEPS_AT_ONCE = 1_000
 T = TypeVar("T")
 
 
@@ -181,6 +183,11 @@ class Stack:
 
     def raw_curve(self, job_id: str, name: str = "loss") -> list[tuple[int, float]]:
         """Every raw point of rank 0, over all generations, as stored."""
-        curves = self.get(f"/metrics/jobs/{job_id}", names=name)["curves"]
-        assert all(curve["bucket_steps"] == 1 for curve in curves), "this job is too long for raw points"
-        return sorted((step, value) for curve in curves for step, value in zip(curve["steps"], curve["last"], strict=True))
+        points: list[tuple[int, float]] = []
+        first = last = 0
+        while first <= last:
+            found = self.get(f"/metrics/jobs/{job_id}", names=name, first_step=first, last_step=first + STEPS_AT_ONCE - 1)
+            curves, last, first = found["curves"], found["last_step"] or 0, first + STEPS_AT_ONCE
+            assert all(curve["bucket_steps"] == 1 for curve in curves), "it has more points than an answer holds"
+            points += [(step, value) for curve in curves for step, value in zip(curve["steps"], curve["last"], strict=True)]
+        return sorted(points)

@@ -68,5 +68,11 @@ class Neighbour:
             after = page["items"][-1]["seq"]
 
     def checkpoints(self) -> list[int]:
-        items = self.stack.get(f"/checkpoints/jobs/{self.job_id}", limit=200)["items"]
-        return sorted(item["step"] for item in items if item["state"] == "committed")
+        steps: list[int] = []
+        following: dict[str, str] = {}
+        while True:
+            page = self.stack.get(f"/checkpoints/jobs/{self.job_id}", limit=200, **following)
+            steps += [item["step"] for item in page["items"] if item["state"] == "committed"]
+            if page["next_cursor"] is None:
+                return sorted(steps)
+            following = {"cursor": page["next_cursor"]}
