@@ -2,12 +2,24 @@
 
 import os
 import sys
+import threading
 import time
 
-import torch
-import torch.distributed as dist
+started = threading.Event()
 
-import paceline
+
+def say_that_it_starts() -> None:
+    """So that a start on a busy machine, which may take longer than the patience of a job, is no silence."""
+    while not started.wait(0.2):
+        print("starts", flush=True)
+
+
+threading.Thread(target=say_that_it_starts, daemon=True).start()
+
+import torch  # noqa: E402 - a part of the start, as all that follows
+import torch.distributed as dist  # noqa: E402
+
+import paceline  # noqa: E402
 
 case = sys.argv[1]
 again = os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"
@@ -27,6 +39,7 @@ def read_what_never_comes() -> None:
 
 for number in range(1, 4):
     step(number)
+started.set()
 if case == "once" and again:
     print("started again", flush=True)
 elif case in ("loop", "once") and rank == 1:
