@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -131,7 +132,8 @@ def test_sigterm_to_every_process_tells_each_rank_once_and_its_last_lines_are_pr
     assert "sum" in read_until(process.stdout, "sum")
     for each in laptop.processes():
         if each.pid != process.pid:
-            each.terminate()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
+                each.terminate()
     process.terminate()  # the last one: it cancels the job, and a rank that had not been told by then would be told twice
     out, err = process.communicate(timeout=INTERRUPT_SECONDS)
     assert process.returncode == 130, err
