@@ -119,8 +119,7 @@ def test_an_observer_that_breaks_says_so_and_blames_no_gang() -> None:
 
 
 def test_a_step_that_is_never_reached_names_the_newest_one() -> None:
-    with (
-        Observer(Script([step(1, 0, 5)])) as observer,
-        pytest.raises(HangError, match=r"rank 0 has not reached step 9 .* the newest step is 5"),
-    ):
-        observer.reach(0, 9, 0.2)
+    with Observer(Script([step(1, 0, 5)])) as observer:
+        assert observer.reach(0, 5, TIMEOUT_S) == step(1, 0, 5)
+        with pytest.raises(HangError, match=r"rank 0 has not reached step 9 .* the newest step is 5"):
+            observer.reach(0, 9, 0.2)
