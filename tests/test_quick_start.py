@@ -119,7 +119,7 @@ def test_the_printed_link_signs_in_where_the_dashboard_is_served(tmp_path: Path)
         token = re.search(told, printed.read_text())[1]  # type: ignore[index]
         with running(dashboard, tmp_path / "dashboard.log", PACELINE_URL=f"http://127.0.0.1:{port}") as log:
             wait_until(lambda: f":{served}/" in plain(log.read_text()), "npm run dev", seconds=START_SECONDS)
-            with httpx.Client(base_url=f"http://127.0.0.1:{served}") as browser:
+            with httpx.Client(base_url=f"http://127.0.0.1:{served}", timeout=LINE_SECONDS) as browser:
                 assert '<div id="root">' in browser.get("/login").text
                 answer = browser.post("/api/v1/auth/login", json={"token": token})
                 assert answer.json()["role"] == "admin", answer.text
