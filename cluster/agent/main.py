@@ -55,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         leave_when_told(notices)
         offer = settle_offer(settings, folder)
         with EarlySpawner(settings, folder, offer.locks) as spawner:
+            spawner.start()
             from paceline.cluster.agent.serving import serve  # while the spawner loads torch
 
             leaves_ranks = asyncio.run(serve(settings, folder, offer, notices, spawner))
