@@ -242,27 +242,33 @@ class EarlySpawner:
 
     It ends with the block unless the agent has taken it over. An agent that has joined before may find one, and starts none here."""
 
-    def __init__(self, settings: AgentSettings, folder: AgentFolder, locks: CardLocks) -> None:
-        self._settings, self._folder, self._locks = settings, folder, locks
+    def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start it, within the block. Signals that would end this process wait until the spawner is known, which would outlive it."""
-        if not self._folder.credential.exists():
+    def start(self, settings: AgentSettings, folder: AgentFolder, locks: CardLocks) -> None:
+        """Start it. Signals that end this process wait until the spawner is known, which would outlive it."""
+        if not folder.credential.exists():
             with handlers_put_off(LEAVING_SIGNALS):
-                self._process = start_spawner(self._folder, SpawnerOptions.of(self._settings), self._locks.renew())
+                self._process = start_spawner(folder, SpawnerOptions.of(settings), locks.renew())
 
     def hand_over(self) -> subprocess.Popen[bytes] | None:
         """Return the process to the supervisor that keeps it from now on; None: there is none."""
         process, self._process = self._process, None
         return process
 
+    def end(self) -> None:
+        """End it; it has no ranks. May be called by a signal's handler, whatever that has interrupted: `Popen.wait` has a lock."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self._process.pid, signal.SIGKILL)
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+
     def __enter__(self) -> EarlySpawner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:  # it has no ranks
-            self._process.kill()
+        self.end()
+        if self._process is not None:
             self._process.wait()
 
 

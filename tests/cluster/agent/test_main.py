@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from paceline.cluster.agent import supervisor
 from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.disks import disk_of
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.loop import Agent, AgentContext
-from paceline.cluster.agent.main import LEFT_RANKS, leave_when_told
-from paceline.cluster.agent.notices import NoticeWatch
+from paceline.cluster.agent.main import LEFT_RANKS
 from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.agent.settings import read_settings
 from paceline.cluster.agent.vitals import RankHeartbeats
@@ -279,34 +276,6 @@ async def test_leaving_while_the_spawner_is_still_starting_leaves_nothing(agent:
     assert coordinator.hellos == []  # a node is not in before it can fork ranks at once
     assert await agent.end() == 0
     assert agent.processes() == []
-
-
-def test_a_signal_that_ends_the_agent_as_it_starts_its_spawner_ends_that_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It came between the fork and the moment at which the agent knew what it had started: the spawner stayed, with its cards."""
-    started = list[subprocess.Popen[bytes]]()
-
-    def start(*_: object) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen(["sleep", "600"]))
-        os.kill(os.getpid(), signal.SIGTERM)
-        return started[0]
-
-    monkeypatch.setattr(supervisor, "start_spawner", start)
-    settings = read_settings(["--server", "http://127.0.0.1:9", "--data", str(tmp_path)])
-    before = {number: signal.getsignal(number) for number in supervisor.LEAVING_SIGNALS}
-    leave_when_told(NoticeWatch(settings.notices))
-    try:
-        with (
-            pytest.raises(SystemExit) as end,
-            supervisor.EarlySpawner(settings, AgentFolder(tmp_path), CardLocks(tmp_path)) as spawner,
-        ):
-            spawner.start()
-        assert end.value.code == 0
-        assert started[0].poll() == -signal.SIGKILL
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        started[0].kill()
-        started[0].wait()
 
 
 async def test_damaged_and_stray_files_among_the_jobs_are_set_aside_and_the_agent_serves(
