@@ -78,11 +78,13 @@ def leave_when_told(notices: NoticeWatch, spawner: EarlySpawner) -> None:
 
     They raise nothing: Python drops an exception that comes up in a weak reference's callback, and each import has one."""
 
+    codes: dict[int, int] = {signal.SIGHUP: LEFT_RANKS, signal.SIGINT: INTERRUPTED}
+
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         if number == signal.SIGUSR1:
             notices.on_usr1()
         spawner.end()
-        os._exit({signal.SIGHUP: LEFT_RANKS, signal.SIGINT: INTERRUPTED}.get(number) or exit_code(notices))
+        os._exit(codes.get(number, exit_code(notices)))
 
     for number in LEAVING_SIGNALS:
         signal.signal(number, leave)
