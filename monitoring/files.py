@@ -67,10 +67,11 @@ class Appender:
     def lock(self) -> Iterator[None]:
         """Hold the file's exclusive lock within the block. Raises BlockingIOError after LOCK_SECONDS. Without effect on a file system that
         has no locks."""
-        deadline = time.monotonic() + LOCK_SECONDS
+        deadline, is_over = time.monotonic() + LOCK_SECONDS, False
         while not try_lock(self._descriptor):
-            if time.monotonic() > deadline:
+            if is_over:
                 raise BlockingIOError(errno.EAGAIN, f"another process has been writing for {LOCK_SECONDS:g} s")
+            is_over = time.monotonic() > deadline  # where the machine stood still, so did whoever writes: it is looked once more
             time.sleep(_LOCK_POLL_SECONDS)
         try:
             yield

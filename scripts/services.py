@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ from scripts.steps import CACHE, StepError, run, say
 
 HOST = "127.0.0.1"
 POSTGRES_PORT, REDIS_PORT = 5432, 6379
+FIRST_PORT, LAST_PORT = 20_000, 32_000
 PROBE_TIMEOUT_S = 3.0
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
@@ -203,9 +205,12 @@ def _listens(port: int) -> bool:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """One that is free now, and stays so until a server has started: below those that the kernel gives to connections."""
+    while True:
+        port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT + 1)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
 
 
 @contextlib.contextmanager

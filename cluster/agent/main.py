@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
+from typing import NoReturn
 
 from paceline.cluster.agent.account import ENTERED_BY_ALL, find_account
 from paceline.cluster.agent.errors import AgentError, DataFolderInUseError
@@ -27,11 +28,11 @@ from paceline.cluster.agent.notices import NoticeWatch
 from paceline.cluster.agent.offer import settle_offer
 from paceline.cluster.agent.processes import spare_from_memory_killer
 from paceline.cluster.agent.settings import AgentSettings, forget_token, read_settings
-from paceline.cluster.agent.supervisor import EarlySpawner
+from paceline.cluster.agent.supervisor import LEAVING_SIGNALS, EarlySpawner
 from paceline.distributed.heap import share_arenas
 
 PRIVATE_UMASK = 0o077
-LEFT_TO_RETURN, LEFT_RANKS = 3, 4
+LEFT_TO_RETURN, LEFT_RANKS, INTERRUPTED = 3, 4, 130
 
 log = logging.getLogger(__name__)
 
@@ -52,17 +53,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if held is None:
             raise DataFolderInUseError(f"another agent uses {folder.path}: stop it, or give this one a --data of its own")
         notices = NoticeWatch(settings.notices)
-        leave_when_told(notices)
-        offer = settle_offer(settings, folder)
-        with EarlySpawner(settings, folder, offer.locks) as spawner:
+        with EarlySpawner() as spawner:
+            leave_when_told(notices, spawner)
+            offer = settle_offer(settings, folder)
+            spawner.start(settings, folder, offer.locks)
             from paceline.cluster.agent.serving import serve  # while the spawner loads torch
 
             leaves_ranks = asyncio.run(serve(settings, folder, offer, notices, spawner))
     except (AgentError, OSError) as error:
         log.error("%s", error)
         return 1
-    except KeyboardInterrupt:  # while joining; later SIGINT means leave
-        return 130
+    except KeyboardInterrupt:  # before `leave_when_told`
+        return INTERRUPTED
     return LEFT_RANKS if leaves_ranks else exit_code(notices)
 
 
@@ -71,15 +73,20 @@ def exit_code(notices: NoticeWatch) -> int:
     return LEFT_TO_RETURN if notices.notice is not None and notices.notice.returns else 0
 
 
-def leave_when_told(notices: NoticeWatch) -> None:
-    """Until the agent serves, signals end this process at once: there are no ranks. `serving` replaces these handlers."""
+def leave_when_told(notices: NoticeWatch, spawner: EarlySpawner) -> None:
+    """Until the agent serves, signals end this process at once, and its spawner: there are no ranks. `serving` replaces these handlers.
 
-    def leave(number: int, frame: FrameType | None) -> None:
+    They raise nothing: Python drops an exception that comes up in a weak reference's callback, and each import has one."""
+
+    codes: dict[int, int] = {signal.SIGHUP: LEFT_RANKS, signal.SIGINT: INTERRUPTED}
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
         if number == signal.SIGUSR1:
             notices.on_usr1()
-        raise SystemExit(LEFT_RANKS if number == signal.SIGHUP else exit_code(notices))
+        spawner.end()
+        os._exit(codes.get(number, exit_code(notices)))
 
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    for number in LEAVING_SIGNALS:
         signal.signal(number, leave)
 
 

@@ -43,6 +43,8 @@ async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, 
     try:
         address = settings.address or await _own_address(settings)
         engines = await asyncio.to_thread(working_engines)
+        store_port = await _start_store(store, address, folder, settings.ports)
+        stop, abandon = _events_of_signals(notices)  # before the spawner is handed over, which outlives an exception in between
         context = AgentContext(
             offer=offer,
             inventory=take_inventory(
@@ -56,10 +58,9 @@ async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, 
             address=address,
             interface=interface_of(address),
             engines=engines,
-            store_port=await _start_store(store, address, folder, settings.ports),
+            store_port=store_port,
             spawner=spawner.hand_over(),
         )
-        stop, abandon = _events_of_signals(notices)
         logs = [folder.spawner_log, *([settings.log_file] if settings.log_file else [])]
         cutting = asyncio.create_task(cap_periodically(logs), name="log-files")
         await Agent(settings, folder, credential, context, store, vitals, notices).run(stop, abandon)

@@ -10,7 +10,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -32,6 +32,7 @@ FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS = 1.0, 2.0
 EXIT_TIMEOUT_SECONDS = 5.0
 ROSTER_LIMIT_BYTES = 1 << 20
 SPAWNER = "paceline.cluster.agent.spawner"
+LEAVING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 DEFAULT_CONFINEMENT = Confinement()
 
 log = logging.getLogger(__name__)
@@ -219,25 +220,55 @@ def start_spawner(folder: AgentFolder, options: SpawnerOptions, locks: Sequence[
         )
 
 
+@contextlib.contextmanager
+def handlers_put_off(numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """Let the handlers of these signals run once the block has ended. The signals are not blocked: a program that is started in the block would
+    inherit that."""
+    came: list[int] = []
+    handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
 class EarlySpawner:
     """The spawner of an agent that has yet to join, started at once: it takes seconds to load torch, and the coordinator may be starting too.
 
     It ends with the block unless the agent has taken it over. An agent that has joined before may find one, and starts none here."""
 
-    def __init__(self, settings: AgentSettings, folder: AgentFolder, locks: CardLocks) -> None:
-        self._process = None if folder.credential.exists() else start_spawner(folder, SpawnerOptions.of(settings), locks.renew())
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, settings: AgentSettings, folder: AgentFolder, locks: CardLocks) -> None:
+        """Start it. Signals that end this process wait until the spawner is known, which would outlive it."""
+        if not folder.credential.exists():
+            with handlers_put_off(LEAVING_SIGNALS):
+                self._process = start_spawner(folder, SpawnerOptions.of(settings), locks.renew())
 
     def hand_over(self) -> subprocess.Popen[bytes] | None:
         """Return the process to the supervisor that keeps it from now on; None: there is none."""
         process, self._process = self._process, None
         return process
 
+    def end(self) -> None:
+        """End it; it has no ranks. May be called by a signal's handler, whatever that has interrupted: `Popen.wait` has a lock."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self._process.pid, signal.SIGKILL)
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+
     def __enter__(self) -> EarlySpawner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:  # it has no ranks
-            self._process.kill()
+        self.end()
+        if self._process is not None:
             self._process.wait()
 
 

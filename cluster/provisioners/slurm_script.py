@@ -36,10 +36,12 @@ if [ -z "${{CUDA_VISIBLE_DEVICES:-}}" ] || [ "$CUDA_VISIBLE_DEVICES" = NoDevFile
 fi
 conf=${{SLURM_CONF:-}}
 unset "${{!SLURM_@}}"
+agent= told=
+trap 'told=1; [ -z "$agent" ] || kill -USR1 "$agent" 2>/dev/null' USR1 TERM
 {agent} "${{options[@]}}" &
 agent=$!
+[ -z "$told" ] || kill -USR1 "$agent" 2>/dev/null
 unset PACELINE_JOIN_TOKEN
-trap 'kill -USR1 "$agent" 2>/dev/null' USR1 TERM
 while wait "$agent"; code=$?; kill -0 "$agent" 2>/dev/null; do :; done
 # Its node is gone: whoever comes back joins anew, and no other node uses what this one has built and fetched.
 [ "$code" -eq {returns} ] || rm -rf "$data/credential.json" "$data/environments" "$data/bundles"

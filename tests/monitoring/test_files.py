@@ -6,9 +6,11 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from paceline.monitoring import files
 from paceline.monitoring.files import Appender, UnfitFileError, make_folders, open_to_append, write_durably
 
 
@@ -50,6 +52,16 @@ def test_what_a_full_disk_took_a_part_of_is_cut_off_again(tmp_path: Path, monkey
     appender.append(b" again")
     assert (tmp_path / "file").read_bytes() == b"whole again"
     appender.close()
+
+
+def test_a_machine_that_stands_still_costs_nobody_a_turn_at_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds the file stood still, too, and had no time to give it up."""
+    clock, turns = iter([0.0, 0.002, 3.0]), iter([False, False, True])
+    monkeypatch.setattr(files, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
+    monkeypatch.setattr(files, "try_lock", lambda _: next(turns))
+    with Appender(tmp_path / "file") as appender, appender.lock():
+        appender.append(b"whole")
+    assert (tmp_path / "file").read_bytes() == b"whole"
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to(path.with_name("elsewhere"))], ids=["pipe", "link"])

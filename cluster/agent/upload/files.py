@@ -293,8 +293,8 @@ class FileUploader:
         mask = self._mask(ready.files)
         if not mask or (mask.text(ready.name) == ready.name and not has_secret(content, mask)):
             return False
-        ready.files.note(ready.name, ready.version, kept=True)
-        tell(folder_of(self._jobs.path, *ready.files.place), ready.name, mask)
+        rank = folder_of(self._jobs.path, *ready.files.place)
+        ready.files.withhold(ready.name, ready.version, lambda: tell(rank, ready.name, mask))
         return True
 
     def _withheld_on_disk(self, ready: ReadyFile) -> bool:

@@ -10,7 +10,8 @@ import json
 import logging
 import os
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -47,6 +48,7 @@ class LeftFiles:
     handled: dict[str, FileVersion] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     _last: dict[str, FileVersion] = field(default_factory=dict)
+    _noting: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @classmethod
     def at(cls, folder: Path) -> Self:
@@ -101,6 +103,14 @@ class LeftFiles:
         self._remember(name, version, kept=kept)
         with open(self.journal, "a", encoding="ascii") as journal:
             journal.write(json.dumps([name, *version, kept]) + "\n")
+
+    def withhold(self, name: str, version: FileVersion, tell: Callable[[], None]) -> None:
+        """Tell that this version is not to leave the node, and note it. Looks that find it at the same time are in threads of their own: one of them
+        tells."""
+        with self._noting:
+            if self.handled.get(name) != version:
+                tell()  # first: who finds it handled relies on that
+                self.note(name, version, kept=True)
 
     def _remember(self, name: str, version: FileVersion, *, kept: bool) -> None:
         self.handled[name] = version

@@ -248,12 +248,13 @@ def stop(place: Path, name: str) -> None:
         user_systemd("disable", "--now", unit_of(name))
     status = read(place / "status.json")
     deadline = time.monotonic() + STOP_SECONDS
-    if is_alive(status):
-        os.kill(status["pid"], signal.SIGTERM)
-    while is_alive(status) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    if is_alive(status):
-        os.killpg(status["pid"], signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # an agent whose node was drained ends by itself at about this time
+        if is_alive(status):
+            os.kill(status["pid"], signal.SIGTERM)
+        while is_alive(status) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if is_alive(status):
+            os.killpg(status["pid"], signal.SIGKILL)
     if has_unit:
         user_systemd("kill", "--signal=KILL", unit_of(name))  # ranks that have outlived their agent
         unit = Path(os.path.expanduser("~/.config/systemd/user")) / unit_of(name)

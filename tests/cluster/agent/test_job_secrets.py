@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from paceline.cluster.agent.upload import files
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.files import FileUploader
 from paceline.cluster.agent.upload.job_folders import JobFolders
+from paceline.cluster.agent.upload.left_files import LeftFiles
 from paceline.cluster.agent.upload.masking import WITHHELD, SecretMask
 from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.cluster.protocol import JobSecrets, ObservedAssignment, ObservedRank
@@ -240,6 +242,22 @@ async def test_files_of_a_job_whose_secrets_are_not_known_any_more_are_neither_s
     monkeypatch.setattr(files, "KEEP_WORK_SECONDS", -1.0)
     await uploader.step_once()
     assert not model.exists()
+
+
+async def test_a_withheld_file_that_two_looks_find_at_once_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look each second came while another went through what an ended rank has left."""
+    both = threading.Barrier(2, timeout=10)
+    monkeypatch.setattr(files, "has_secret", lambda content, mask: both.wait() >= 0)
+    model, output = tmp_path / "jobs/job/files/g1.rank0/large.bin", tmp_path / "jobs/job/g1/rank0/output.log"
+    for path in (model, output):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    uploader = FileUploader(httpx.AsyncClient(), JobFolders(tmp_path / "jobs"), lambda job_id, generation: SecretMask([VALUE]))
+    left = LeftFiles.at(model.parent)
+    ((name, version),) = left.look(settled=True).items()
+    ready = files.ReadyFile(left, name, version)
+    assert await asyncio.gather(*(asyncio.to_thread(uploader._withheld_on_disk, ready) for _ in range(2))) == [True, True]
+    assert output.read_text().count("large.bin is not kept with the job") == 1
 
 
 LEAVE = """

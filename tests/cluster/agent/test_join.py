@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.main import LEFT_RANKS, LEFT_TO_RETURN
-from tests.cluster.agent.conftest import AgentProcess
+from tests.cluster.agent.conftest import EXIT_TIMEOUT_SECONDS, ROOT, AgentProcess
 from tests.cluster.agent.coordinator import Coordinator
+from tests.processes import is_pid_alive
 from tests.waiting import until
 
 SPAWNER_TIMEOUT_SECONDS = 40.0
@@ -80,14 +86,59 @@ async def test_torch_is_loaded_beside_joining_so_that_the_first_rank_need_not_wa
 async def test_an_agent_that_has_not_joined_leaves_nothing_when_it_is_stopped(
     agent: AgentProcess, coordinator: Coordinator, number: signal.Signals, code: int, loading: bool
 ) -> None:
-    """Its spawner is there first, and loads torch while the agent itself is still loading.
-
-    An interrupt in the middle of an import can end Python by the signal itself: a shell has 130 for both."""
+    """Its spawner is there first, and loads torch while the agent itself is still loading."""
     await coordinator.stop()
     agent.start("--returns")
     await until(lambda: agent.leaders("paceline.cluster.agent.spawner"), "its spawner", seconds=SPAWNER_TIMEOUT_SECONDS)
     if not loading:
         await until(lambda: "no answer from" in agent.log, "a line about the missing coordinator", seconds=SPAWNER_TIMEOUT_SECONDS)
-    ended = await agent.end(number)
-    assert (128 - ended if ended == -signal.SIGINT else ended) == code
+    assert await agent.end(number) == code
     assert agent.processes() == []
+
+
+#: An agent that is told to end when it has forked its spawner and does not know that process yet, or in a weak reference's callback.
+TOLD_AT_A_BAD_MOMENT = """
+import os, signal, subprocess, sys, weakref
+from pathlib import Path
+from paceline.cluster.agent import supervisor
+from paceline.cluster.agent.card_locks import CardLocks
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.main import leave_when_told
+from paceline.cluster.agent.notices import NoticeWatch
+from paceline.cluster.agent.settings import read_settings
+
+def end(*_):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def start(*_):
+    process = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL)
+    print(process.pid, flush=True)
+    if sys.argv[1] == "start":
+        end()
+    return process
+
+supervisor.start_spawner = start
+data = Path(sys.argv[2])
+settings = read_settings(["--server", "http://127.0.0.1:9", "--data", str(data)])
+with supervisor.EarlySpawner() as spawner:
+    leave_when_told(NoticeWatch(settings.notices), spawner)
+    spawner.start(settings, AgentFolder(data), CardLocks(data))
+    referred = {1}
+    reference = weakref.ref(referred, end)
+    del referred
+    os._exit(77)
+"""
+
+
+@pytest.mark.parametrize("moment", ["start", "callback"])
+def test_a_signal_at_a_bad_moment_ends_the_agent_with_its_spawner_all_the_same(tmp_path: Path, moment: str) -> None:
+    """The spawner stayed, with its cards; or the signal was lost, and the agent went on to join."""
+    command = [sys.executable, "-c", TOLD_AT_A_BAD_MOMENT, moment, str(tmp_path)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, timeout=EXIT_TIMEOUT_SECONDS, check=False)
+    pid = int(ended.stdout)
+    try:
+        assert ended.returncode == 0
+        assert not is_pid_alive(pid)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

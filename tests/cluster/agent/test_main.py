@@ -298,7 +298,8 @@ REMOVES_WHERE_IT_STARTS = "import os, shutil; shutil.rmtree(os.getcwd())"
 #: Where Paceline keeps what it knows of a rank; a script may write there and has no reason to.
 TO_THE_RANKS_FOLDER = "import os; os.chdir(os.path.dirname(os.environ['TORCHELASTIC_ERROR_FILE']))\n"
 ODD_ENDS = {
-    "removes its folder": "import os, shutil; shutil.rmtree(os.getcwd())",
+    # The agent, and the reader of the rank's files, may write something there meanwhile.
+    "removes its folder": "import shutil; here = os.getcwd()\nwhile os.path.exists(here): shutil.rmtree(here, ignore_errors=True)",
     "makes its folder read-only": "import os; os.chmod('.', 0o500)",
     "leaves a folder where its end is to be told": "import os; os.mkdir('exit.json')",
     "leaves a folder where its end was written first": "import os; [os.mkdir(f'exit.json.{pid}.tmp') for pid in os.listdir('/proc') if pid.isdigit()]",

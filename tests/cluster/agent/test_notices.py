@@ -14,7 +14,7 @@ import pytest
 
 from paceline.cluster.agent.notices import LAST_SECONDS, NoticeSettings, NoticeWatch
 from paceline.cluster.states import RankState
-from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, training_job, world
+from tests.cluster.agent.conftest import AgentProcess, assignment, drained, printed, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.waiting import until
 
@@ -188,7 +188,7 @@ async def test_a_script_that_somebody_else_has_killed_has_crashed(agent: AgentPr
     await coordinator.until(lambda c: c.hellos)
     place = world("dies", store_port=coordinator.hellos[0].store_port)
     await coordinator.desire(assignment("dies", place, spec=script_job(tmp_path / "dies.py", DIES)))
-    await coordinator.until(lambda c: "ready" in c.of("dies").text)
+    await coordinator.until(printed("dies", 1))
     os.kill(coordinator.rank("dies").pid, signal.SIGTERM)  # type: ignore[union-attr, arg-type]
     await coordinator.until(drained("dies"))
     assert not coordinator.rank("dies").failure.ordered  # type: ignore[union-attr]

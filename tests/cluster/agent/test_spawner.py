@@ -49,12 +49,15 @@ def on_a_full_disk(tmp_path: Path) -> Iterator[Node]:
 
 @contextmanager
 def closed_to_writers(folder: Path) -> Iterator[None]:
-    """As on a full disk, no file can be made there: a plain file has the folder's place."""
+    """As on a full disk, no file can be made there: what leads to a plain file has the folder's place. The folder is back in one step, since
+    the spawner, which makes one where there is none, tries again at any moment."""
     aside = folder.rename(folder.with_name(f"{folder.name}.aside"))
-    folder.touch()
+    file, back = folder.with_name(f"{folder.name}.file"), folder.with_name(f"{folder.name}.back")
+    file.touch()
+    folder.symlink_to(file)
     yield
-    folder.unlink()
-    aside.rename(folder)
+    back.symlink_to(aside)
+    back.replace(folder)
 
 
 @pytest.mark.parametrize(("end", "code"), [("0", 0), ("3", 3), ("no data", 1)])

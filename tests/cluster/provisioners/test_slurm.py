@@ -144,9 +144,14 @@ class BatchJob:
         (self.folder / name).write_text(text)
         (self.folder / name).chmod(0o755)
 
-    def start(self, *, labels: dict[str, str] | None = None, slots: int | None = None, **variables: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, *, labels: dict[str, str] | None = None, slots: int | None = None, until: str = "", **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """Start the script. `until`: a file without which it does not go on once it has started the agent."""
         settings = SlurmSettings(paceline=str(self.folder / "paceline"), directory=str(self.folder / "a folder"), requeue=True)
         script = batch_script(settings, request(labels=labels or {}, slots=slots))
+        if until:
+            script = script.replace("\nagent=$!", f"\nwhile [ ! -e {self.folder / until} ]; do sleep 0.05; done\nagent=$!")
         given = {"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "6", "PACELINE_JOIN_TOKEN": TOKEN, **variables}
         environment = {"PATH": f"{self.folder}:{os.environ['PATH']}", **given}
         return subprocess.Popen(["bash", "-c", script], env=environment)
@@ -189,6 +194,16 @@ async def test_signals_of_slurm_drain_the_agent_and_the_job_is_queued_again(batc
     assert await ended(process) == 3
     assert batch.read("signals") == "USR1\n"
     assert batch.read("requeued") == "requeue 7\n"
+
+
+async def test_a_signal_that_comes_as_the_agent_is_started_drains_it(batch: BatchJob) -> None:
+    """It ended the script at once, and left an agent that nobody told of the end."""
+    process = batch.start(until="go")
+    await batch.until_called()
+    process.send_signal(signal.SIGUSR1)
+    (batch.folder / "go").touch()
+    assert await ended(process) == 3
+    assert batch.read("signals") == "USR1\n"
 
 
 @pytest.mark.parametrize(("code", "left"), [(0, {"checkpoints"}), (3, {"checkpoints", "environments", "bundles"})], ids=["gone", "returns"])

@@ -97,7 +97,7 @@ async def test_a_first_node_that_prepares_for_long_is_waited_for(store: StoreSer
 
 
 async def test_a_node_that_waits_outlasts_the_first_nodes_agent(store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    port, waits, answer = await store.start("127.0.0.1"), asyncio.Event(), store_server.answer
+    port, waits, answer = await store.start("127.0.0.1", free_port()), asyncio.Event(), store_server.answer
 
     async def notice_waits(namespace: store_server.Namespace, request: Request) -> Reply:
         waits.set()

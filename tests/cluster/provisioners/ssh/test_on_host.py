@@ -100,6 +100,19 @@ def test_a_node_that_is_ended_leaves_nothing_under_systemd(systemd: UserSystemd)
     assert not folder.exists()
 
 
+def test_an_agent_that_ends_as_it_is_told_to_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was looked at, and had ended when its signal came: the node's folder stayed on the machine."""
+    folder = tmp_path / "nodes" / "gpu1"
+    folder.mkdir(parents=True)
+    with subprocess.Popen(["true"]) as agent:
+        agent.wait(10.0)
+    on_host.write(folder / "status.json", {"phase": "running", "pid": agent.pid, "started": "1"})
+    looks = iter([True, False])
+    monkeypatch.setattr(on_host, "is_alive", lambda status: next(looks, False))
+    on_host.stop(folder, "gpu1")
+    assert not folder.exists()
+
+
 def test_a_node_of_another_coordinator_is_neither_taken_over_nor_ended(tmp_path: Path) -> None:
     """A second coordinator took the agent for its own, waited in vain for it to join, and removed it with its checkpoints."""
     ours = {"folder": str(tmp_path), "name": "gpu1", "environment": "python3", "key": "", "launch": "a", "server": "https://lab:8000"}
