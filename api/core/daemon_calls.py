@@ -39,9 +39,12 @@ class DaemonCalls:
         return await asyncio.wait_for(asyncio.wrap_future(answer), seconds)
 
     def _answer(self, answer: concurrent.futures.Future[T], call: Callable[[], T]) -> None:
+        """Make the call. Its room is left before its answer is there: who has that may make the next call at once."""
         try:
-            answer.set_result(call())
+            result = call()
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-            answer.set_exception(error)
-        finally:
             self._room.release()
+            answer.set_exception(error)
+        else:
+            self._room.release()
+            answer.set_result(result)

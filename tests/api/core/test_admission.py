@@ -94,6 +94,7 @@ async def test_turns_are_bounded_and_come_in_order() -> None:
         with pytest.raises(ProblemError, match="8 of 10 bytes are under way") as refused:
             await serve(0, 5)
         assert refused.value.headers == {"Retry-After": "1"}
+        door.wait_seconds = 60.0
         waiting = [asyncio.create_task(serve(number, size)) for number, size in ((1, 100), (2, 1))]
         await asyncio.sleep(0)
         waiting[1].cancel()

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from paceline.api.core import redis_bus
 from paceline.api.core.bus import Bus
 from paceline.api.core.redis_bus import CHANNEL, MOST_TOPICS, Outbox, RedisBus
+from paceline.monitoring.backoff import Backoff
 from tests.ports import HOST, free_port
 from tests.private_redis import PrivateRedis
 from tests.waiting import until
@@ -107,8 +108,6 @@ async def test_a_server_that_never_answers_blocks_no_request(monkeypatch: pytest
     monkeypatch.setattr(redis_bus, "CONNECT_SECONDS", 0.2)
     monkeypatch.setattr(redis_bus, "SOCKET_SECONDS", 0.2)
     monkeypatch.setattr(redis_bus, "SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr(redis_bus, "FIRST_RETRY_SECONDS", 60.0)
-    monkeypatch.setattr(redis_bus, "LONGEST_RETRY_SECONDS", 60.0)
     gone, calls = asyncio.Event(), 0
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -120,8 +119,8 @@ async def test_a_server_that_never_answers_blocks_no_request(monkeypatch: pytest
         gone.set()
 
     server = await asyncio.start_server(swallow, HOST, 0)
-    bus = Bus()
-    relay = RedisBus(f"redis://{HOST}:{server.sockets[0].getsockname()[1]}/0", bus)
+    bus, longest = Bus(), Backoff(60.0, 60.0, fraction=lambda: 1.0)  # a draw near zero would call again at once
+    relay = RedisBus(f"redis://{HOST}:{server.sockets[0].getsockname()[1]}/0", bus, _backoff=longest)
     async with server, asyncio.timeout(ARRIVES_SECONDS), relay.running():
         with bus.subscribe("topic") as topic:
             bus.publish("topic")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
@@ -22,12 +22,13 @@ from scripts.bench.stored_experiment import StoredExperiment, write_experiment
 EXPERIMENTS = "/api/v1/experiments"
 
 
-async def ended(services: Services, state: str = "completed", name: str = "sweep") -> str:
-    """An experiment with stored trials that has ended just now."""
+async def ended(services: Services, state: str = "completed", name: str = "sweep", since: datetime | None = None) -> str:
+    """An experiment with stored trials that has ended just now, or at `since`."""
     experiment_id = await write_experiment(services.settings.data, services.settings.database_url, StoredExperiment(4, 12, name=name))
     async with services.write() as session:
         row = ExperimentRow
-        await session.execute(update(row).where(row.id == experiment_id).values(state=state, state_since=services.now(), settled=True))
+        state_since = since or services.now()
+        await session.execute(update(row).where(row.id == experiment_id).values(state=state, state_since=state_since, settled=True))
     return experiment_id
 
 
@@ -41,10 +42,11 @@ def analyst(app: FastAPI, client: httpx.AsyncClient) -> Analyst:
 
 
 async def test_what_has_ended_is_analyzed_once_its_last_points_are_there(client: httpx.AsyncClient, analyst: Analyst) -> None:
-    experiment_id = await ended(analyst.services)
-    await analyst.step_once(analyst.services.now())
+    since = analyst.services.now()
+    experiment_id = await ended(analyst.services, since=since)
+    await analyst.step_once(since + SETTLING - timedelta(seconds=1))
     assert await analyzed_at(client, experiment_id) is None
-    later = analyst.services.now() + SETTLING + timedelta(seconds=1)
+    later = since + SETTLING + timedelta(seconds=1)
     await analyst.step_once(later)
     made = await analyzed_at(client, experiment_id)
     assert made is not None

@@ -30,14 +30,14 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
         yield store
 
 
-def objects(store: FaultyStore) -> ObjectClient:
-    return ObjectClient(parse(f"s3://{BUCKET}/job"), store.options, SHORT)
+def objects(store: FaultyStore, patience: Patience | None = None) -> ObjectClient:
+    return ObjectClient(parse(f"s3://{BUCKET}/job"), store.options, patience)
 
 
 def test_an_object_that_takes_longer_than_a_request_may_comes_all_the_same(store: FaultyStore, tmp_path: Path) -> None:
     """A checkpoint that was larger than two minutes of its rank's share of the link was never restored."""
     store.fault = lambda request: "slow" if request.is_for("GET", "weights") else None
-    objects(store).download("weights", tmp_path / "weights")
+    objects(store, SHORT).download("weights", tmp_path / "weights")
     assert (tmp_path / "weights").read_bytes() == CONTENT
 
 

@@ -71,8 +71,9 @@ async def test_a_value_that_cannot_be_is_refused_without_being_shown(client: htt
     answer = await put(client, value=value)
     assert answer.status_code == 422
     assert words in answer.text
-    assert "s3cr" not in answer.text
-    assert "7353" not in answer.text
+    told = answer.text.replace(answer.json()["request_id"], "")  # which may have any digits
+    assert "s3cr" not in told
+    assert "7353" not in told
 
 
 @pytest.mark.parametrize("name", ["1ST", "A-B", "A=B", "x" * 101])
