@@ -233,8 +233,8 @@ def handlers_put_off(numbers: Sequence[signal.Signals]) -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+        for each in came:
+            signal.raise_signal(each)
 
 
 class EarlySpawner:
