@@ -38,14 +38,21 @@ def run_rank(order: RankOrder) -> int:
 
 
 def main() -> int:
-    """Run a rank in an interpreter of its own. Its order comes by standard input: as another user it may not read the agent's file."""
+    """Run a rank in an interpreter of its own. Its order comes by standard input: as another user it may not read the agent's file.
+
+    Returns the exit code with everything printed: the caller exits without clean-up, as in a forked process.
+    """
     order = decode_order(sys.stdin.buffer.read())
     directory = order.working_directory
     leave_checkout()
     if directory is not None:
         sys.path.insert(0, directory)
     preload()
-    return run_rank(order)
+    code = run_rank(order)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # on a full disk, or closed, taken away or replaced by the user's code
+            stream.flush()
+    return code
 
 
 def run_script(order: RankOrder, command: Sequence[str]) -> int | None:

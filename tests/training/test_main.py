@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from paceline.cluster.agent.rank_process import _trainer_command
 from paceline.monitoring.artifacts import RankArtifact
-from paceline.training.link import RankOrder, Result
+from paceline.training import main
+from paceline.training.link import RankOrder, Result, encode_order
 from paceline.training.main import run_rank
 from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.stored import StoredSpec
+from tests.own_loop_example import environment
 from tests.ranks import make_world
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
+
+RUN_TIMEOUT_SECONDS = 100
 
 TASK = """
 import threading
@@ -32,6 +38,10 @@ class Numbers:
 
 def loss(model, batch):
     return model(batch[0]).square().mean(), {}
+
+def with_a_thread(spec):
+    threading.Thread(target=threading.Event().wait).start()
+    return Task(torch.nn.Linear(1, 1), Numbers(), loss)
 
 ending, write, close = threading.Event(), MediaRecorder._write, MediaRecorder.close
 
@@ -82,3 +92,26 @@ def test_what_a_rank_logged_last_is_there_though_its_process_ends_without_clean_
     assert end.exit_code == 0, end.output
     notes = [msgspec.json.decode(note.read_bytes(), type=RankArtifact) for note in job.folder.rglob("*.note")]
     assert [note.media.key for note in notes if note.media] == ["picture"]
+
+
+def test_a_rank_in_an_interpreter_of_its_own_ends_as_a_forked_one_does(tmp_path: Path) -> None:
+    """It waited for threads of the user's code, and ended in the middle of gloo's work, which kills a process (SIGABRT)."""
+    folder = RankFolder(tmp_path, "job", 1, 0)
+    folder.path.mkdir(parents=True)
+    order = RankOrder(
+        spec=StoredSpec(own_job(tmp_path / "code", "with_a_thread")),
+        world=make_world(0, 1, 0, tmp_path / "checkpoints"),
+        folder=str(folder.path),
+        agent_socket=str(tmp_path / "socket"),
+    )
+    done = subprocess.run(
+        _trainer_command(main, order),  # type: ignore[arg-type]  # a module
+        input=encode_order(order),
+        cwd=tmp_path / "code",
+        env=environment(PACELINE_RANK_FOLDER=str(folder.path)),
+        capture_output=True,
+        timeout=RUN_TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert msgspec.json.decode(folder.result.read_bytes(), type=Result).outcome == "completed"
