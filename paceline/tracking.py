@@ -12,9 +12,10 @@ from typing import Any
 
 from paceline.configuration import as_mapping, record_config, shown
 from paceline.distributed.env import position
+from paceline.monitoring.at_end import call_at_end, forget_at_end
 from paceline.monitoring.checks import checked_step
 from paceline.recording import ForeignMetrics
-from paceline.training.own_loop.recorders import call_at_end, forget_at_end, job_folder, job_media_recorder, job_recorder
+from paceline.training.own_loop.recorders import job_folder, job_media_recorder, job_recorder
 
 
 class Fields(dict[str, Any]):

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from paceline.distributed.script_store import serve_store as serve_store  # called by the spawner, in a process that it forks
+from paceline.monitoring.at_end import call_ends
 from paceline.monitoring.files import write_durably
 from paceline.training.link import RankOrder, Result, decode_order
-from paceline.training.own_loop.recorders import end_recording
 from paceline.training.preload import preload as preload  # called by the spawner, once, before it forks any rank
 from paceline.training.rank_folder import RankFolder
 from paceline.training.rank_process import RankProcess
@@ -29,7 +29,7 @@ def run_rank(order: RankOrder) -> int:
         result = Result(outcome=process.run(), step=process.step)
     except BaseException as error:  # noqa: BLE001 - the border of the process: whatever it was becomes the report
         result, exit_code = last_words(error, process.order if process else order, process.step if process else 0), exit_code_of(error)
-    end_recording()
+    call_ends()
     if process is not None:
         process.close()
         order = process.order

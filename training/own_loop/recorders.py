@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import functools
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 from paceline.distributed.env import Position, rank_folder
+from paceline.monitoring.at_end import call_at_end
 from paceline.monitoring.event_file import EventFileWriter
 from paceline.monitoring.media_recorder import MediaRecorder
 from paceline.monitoring.recorder import Recorder, recorder_at
@@ -65,29 +62,3 @@ def kept_to_the_end(recorder: Recorder) -> Recorder:
     """Close the recorder when the process ends, whatever is queued, and return it."""
     call_at_end(recorder.close)
     return recorder
-
-
-#: What is called when the process ends, the last one first.
-_ends: list[Callable[[], None]] = []
-
-
-def call_at_end(end: Callable[[], None]) -> None:
-    """Call `end` when the interpreter ends, or by `end_recording` before that; what was given last is called first. A second call must be harmless."""
-    atexit.register(end)
-    _ends.append(end)
-
-
-def forget_at_end(end: Callable[[], None]) -> None:
-    """Take back what `call_at_end` was given."""
-    atexit.unregister(end)
-    with contextlib.suppress(ValueError):
-        _ends.remove(end)
-
-
-def end_recording() -> None:
-    """Write all that was logged, where the process ends without its interpreter's end, as ranks of the trainer do."""
-    while _ends:
-        try:
-            _ends.pop()()
-        except Exception:  # noqa: BLE001 - as at the interpreter's own end: the others are called
-            traceback.print_exc()
