@@ -6,6 +6,7 @@ such a world are restarted as a whole.
 
 from __future__ import annotations
 
+import atexit
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -60,7 +61,9 @@ class Meeting:
         """Return the group of all ranks. Collective."""
         if self.store is None or self.aborter is None:
             return SoloGroup()
-        return WorldGroup(self.place.rank, self.place.world_size, device, self.store, self.aborter, axes)
+        group = WorldGroup(self.place.rank, self.place.world_size, device, self.store, self.aborter, axes)
+        atexit.register(self.aborter.wait_for_threads)  # a program that fails, or forgets to, does not leave by `barrier_and_leave`
+        return group
 
 
 def meet(place: Position) -> Meeting:

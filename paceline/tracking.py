@@ -5,7 +5,6 @@ A job has one set of curves, those of rank 0: any rank may log, and what a run i
 
 from __future__ import annotations
 
-import atexit
 import secrets
 import sys
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from paceline.configuration import as_mapping, record_config, shown
 from paceline.distributed.env import position
+from paceline.monitoring.at_end import call_at_end, forget_at_end
 from paceline.monitoring.checks import checked_step
 from paceline.recording import ForeignMetrics
 from paceline.training.own_loop.recorders import job_folder, job_media_recorder, job_recorder
@@ -43,7 +43,7 @@ class Run:
 
     def __init__(self, project: str | None = None, name: str | None = None, config: Any = None) -> None:
         folder = job_folder()
-        job_recorder()  # before `atexit` below: what the run's end records must find it open
+        job_recorder()  # before `call_at_end` below: what the run's end records must find it open
         self.id = secrets.token_hex(4) if folder is None else folder.job_id
         self.name = name or self.id
         self.project = project or ""
@@ -54,7 +54,7 @@ class Run:
         self._metrics = ForeignMetrics()
         self._recorded_config = Fields()
         self._warned = False
-        atexit.register(self.finish)
+        call_at_end(self.finish)
         self.record_config()
 
     def __enter__(self) -> Run:
@@ -108,7 +108,7 @@ class Run:
         if self.finished:
             return
         self.finished = True
-        atexit.unregister(self.finish)
+        forget_at_end(self.finish)
         self.record_config()
         if position().rank == 0 and self.summary and not quiet:
             print(f"run {self.name}, summary: {shown(self.summary)}", flush=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.distributed.script_store import serve_store as serve_store  # called by the spawner, in a process that it forks
+from paceline.monitoring.at_end import call_ends
 from paceline.monitoring.files import write_durably
 from paceline.training.link import RankOrder, Result, decode_order
 from paceline.training.preload import preload as preload  # called by the spawner, once, before it forks any rank
@@ -28,6 +29,7 @@ def run_rank(order: RankOrder) -> int:
         result = Result(outcome=process.run(), step=process.step)
     except BaseException as error:  # noqa: BLE001 - the border of the process: whatever it was becomes the report
         result, exit_code = last_words(error, process.order if process else order, process.step if process else 0), exit_code_of(error)
+    call_ends()
     if process is not None:
         process.close()
         order = process.order
@@ -36,14 +38,21 @@ def run_rank(order: RankOrder) -> int:
 
 
 def main() -> int:
-    """Run a rank in an interpreter of its own. Its order comes by standard input: as another user it may not read the agent's file."""
+    """Run a rank in an interpreter of its own. Its order comes by standard input: as another user it may not read the agent's file.
+
+    Returns the exit code with everything printed: the caller exits without clean-up, as in a forked process.
+    """
     order = decode_order(sys.stdin.buffer.read())
     directory = order.working_directory
     leave_checkout()
     if directory is not None:
         sys.path.insert(0, directory)
     preload()
-    return run_rank(order)
+    code = run_rank(order)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # on a full disk, or closed, taken away or replaced by the user's code
+            stream.flush()
+    return code
 
 
 def run_script(order: RankOrder, command: Sequence[str]) -> int | None:

@@ -50,7 +50,8 @@ class TrainerModule(Protocol):
         """Serve a TCPStore for the ranks of a script on a listening socket, for as long as the returned object is kept."""
 
     def main(self) -> int:
-        """Run as a rank in an interpreter of its own, with the order as standard input. Returns the exit code."""
+        """Run as a rank in an interpreter of its own, with the order as standard input. Returns the exit code, with which the caller ends the
+        process without clean-up."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def _why_not(spawn: Spawn) -> str | None:
 def _trainer_command(trainer: TrainerModule, order: RankOrder) -> tuple[str, ...]:
     """The command of an interpreter that becomes a rank by itself, with this one's packages behind its own: `paceline` is ours whatever is on its path, as
     in a forked one."""
-    start = f"import sys; sys.path[0] = {str(ROOT)!r}; sys.path += [each for each in {sys.path!r} if each not in sys.path]; from {trainer.__name__} import main; sys.exit(main())"
+    start = f"import os, sys; sys.path[0] = {str(ROOT)!r}; sys.path += [each for each in {sys.path!r} if each not in sys.path]; from {trainer.__name__} import main; os._exit(main())"
     return (order.interpreter.python or sys.executable, "-u", "-c", start)
 
 

@@ -76,8 +76,8 @@ def test_a_save_before_the_first_update_changes_nothing(make_job: MakeJob, every
 
 def test_a_paused_job_goes_on_with_its_scale_on_other_ranks(make_job: MakeJob) -> None:
     spec = overflowing("at_once", checkpoint={"every_steps": 1, "keep_last": 100})
-    straight, paused = make_job(spec, "straight"), make_job(spec, "paused")
-    ends = [paused.run(3, pause=True)[0], paused.resume(2, pause=True)[0], paused.resume(1)[0]]
+    straight, paused = make_job(spec, "straight"), make_job(spec | {"training": spec["training"] | {"pause_at_steps": [2, 5]}}, "paused")
+    ends = [paused.run(3)[0], paused.resume(2)[0], paused.resume(1)[0]]
     assert [end.result.outcome for end in ends if end.result] == ["paused", "paused", "completed"]
     assert curves(straight.run(1)[0]) == curves(*ends)
     assert_same_parameters(straight, paused)

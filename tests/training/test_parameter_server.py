@@ -55,9 +55,8 @@ def struck_job(folder: Path, *faults: tuple[int, int, str, str], ranks: int, ser
 
 
 def close_up(gang: RunningGang, *survivors: int, newcomers: int = 0, generation: int = 1) -> None:
-    """When each survivor has noticed by itself. gloo does not wake one now and then (`distributed/abort`): that one has told that it stalls, and
-    the order frees it."""
-    gang.agent.until(generation, survivors[0], Broken)
+    """When each survivor has noticed by itself. gloo does not wake one now and then, and if that is the first server nobody breaks off
+    (`distributed/abort`): such ranks have told that they stall, and the order frees them."""
     for rank in survivors:
         gang.agent.until(generation, rank, Broken | Stalled)
     gang.close_up(*survivors, newcomers=newcomers)

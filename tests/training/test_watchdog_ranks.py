@@ -20,8 +20,17 @@ def start(make_job: MakeJob, folder: Path, kind: str, **changes: object) -> Runn
     return make_job(faulty_job(folder, Fault(1, FAULT_STEP, kind), steps=STEPS, **changes)).start(2)
 
 
+def at_the_fault(said: Stalled) -> bool:
+    """Whether it is of the step with the fault: on a machine that stops one of the ranks for half a second, the other says so of an earlier one."""
+    return said.step == FAULT_STEP
+
+
+def stalled_there(gang: RunningGang) -> Stalled:
+    return gang.agent.until(1, 0, Stalled, at_the_fault)
+
+
 def overdue(gang: RunningGang, rank: int) -> Stalled:
-    return gang.agent.until(1, rank, Stalled, lambda said: said.overdue)
+    return gang.agent.until(1, rank, Stalled, lambda said: at_the_fault(said) and said.overdue)
 
 
 def finish_without(gang: RunningGang, rank: int) -> None:
@@ -34,8 +43,8 @@ def finish_without(gang: RunningGang, rank: int) -> None:
 @pytest.mark.parametrize("reproducible", [True, False])
 def test_who_waits_for_a_stopped_peer_says_in_which_call(make_job: MakeJob, tmp_path: Path, reproducible: bool) -> None:
     gang = start(make_job, tmp_path / "code", "SIGSTOP", reproducible=reproducible)
-    stalled = gang.agent.until(1, 0, Stalled)
-    assert (stalled.step, stalled.phase, stalled.unanswered) == (FAULT_STEP, "exchange", ())
+    stalled = stalled_there(gang)
+    assert (stalled.phase, stalled.unanswered) == ("exchange", ())
     assert stalled.waits == stalled.recent[-1]
     assert stalled.waits.number > FAULT_STEP
     assert stalled.limit <= stalled.seconds < stalled.patience
@@ -62,13 +71,14 @@ def test_a_collective_of_the_users_own_is_named(make_job: MakeJob, tmp_path: Pat
 def test_who_holds_the_interpreters_lock_says_nothing_and_its_peer_does(make_job: MakeJob, tmp_path: Path) -> None:
     gang = start(make_job, tmp_path / "code", "native", **IMPATIENT)
     overdue(gang, 0)
-    assert not [said for said in gang.agent.heard[1, 1] if isinstance(said, Stalled)]
+    assert not [said for said in gang.agent.heard[1, 1] if isinstance(said, Stalled) and at_the_fault(said)]
     finish_without(gang, 1)
 
 
 def test_who_goes_on_says_so(make_job: MakeJob, tmp_path: Path) -> None:
     gang = start(make_job, tmp_path / "code", "SIGSTOP")
-    gang.agent.until(1, 0, Stalled)
+    stalled_there(gang)
+    earlier = [said for said in gang.agent.heard[1, 0] if isinstance(said, Moving)]
     go_on(gang.pids()[1])
-    gang.agent.until(1, 0, Moving)
+    gang.agent.until(1, 0, Moving, lambda said: all(said is not each for each in earlier))
     assert [end.exit_code for end in gang.wait()] == [0, 0]

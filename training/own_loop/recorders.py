@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 from pathlib import Path
 
 from paceline.distributed.env import Position, rank_folder
+from paceline.monitoring.at_end import call_at_end
 from paceline.monitoring.event_file import EventFileWriter
 from paceline.monitoring.media_recorder import MediaRecorder
 from paceline.monitoring.recorder import Recorder, recorder_at
@@ -33,7 +33,7 @@ def job_media_recorder() -> MediaRecorder | None:
     if recorder is None:
         return None
     media = MediaRecorder(recorder.drop)
-    atexit.register(media.close)  # before the recorder's own end, which tells what was dropped: the last that registers is called first
+    call_at_end(media.close)  # before the recorder's own end, which tells what was dropped
     return media
 
 
@@ -60,5 +60,5 @@ def run_folder(log_folder: Path, rank: int) -> Path:
 
 def kept_to_the_end(recorder: Recorder) -> Recorder:
     """Close the recorder when the process ends, whatever is queued, and return it."""
-    atexit.register(recorder.close)
+    call_at_end(recorder.close)
     return recorder
