@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 from paceline.api.core.daemon_calls import DaemonCalls
 
@@ -12,7 +11,7 @@ class SlowRoom(threading.Semaphore):
     """The thread that leaves it is held up on the way out."""
 
     def release(self, n: int = 1) -> None:
-        time.sleep(0.1)
+        threading.Event().wait(0.1)
         super().release(n)
 
 
