@@ -208,9 +208,8 @@ class Replicated(AxisParallelModel):
             find_unused_parameters=self._asks_static and not static,
             static_graph=static,
         )
-        self._ddp.register_comm_hook(
-            weakref.ref(self), reduce_bucket
-        )  # torch would keep the model and its group: no collector sees that cycle
+        # Weak: torch would keep this model, and by it the group, in a cycle that no collector sees.
+        self._ddp.register_comm_hook(weakref.ref(self), reduce_bucket)
         self.module: nn.Module = self._ddp
 
     def _wrap_anew(self, *, static: bool) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -17,10 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from scripts.steps import CACHE, StepError, run, say
+from tests.ports import free_port
 
 HOST = "127.0.0.1"
 POSTGRES_PORT, REDIS_PORT = 5432, 6379
-FIRST_PORT, LAST_PORT = 20_000, 32_000
 PROBE_TIMEOUT_S = 3.0
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
@@ -76,7 +75,7 @@ def redis() -> Iterator[str | None]:
     if program is None:
         yield running
         return
-    port = _free_port()
+    port = free_port()
     with _folder() as folder:
         command = [program, "--bind", HOST, "--port", str(port), "--dir", str(folder), "--save", "", "--daemonize", "no"]
         with _server("Redis", command, lambda: _redis_answers(port), signal.SIGTERM):
@@ -88,7 +87,7 @@ def _private_postgres(programs: Path, folder: Path) -> Iterator[str]:
     """PostgreSQL refuses to run as root: there it runs as `nobody`."""
     data = folder / "data"
     initialize_postgres(programs, data)
-    port = _free_port()  # after what takes seconds, in which it could be taken
+    port = free_port()  # after what takes seconds, in which it could be taken
     settings = {"listen_addresses": HOST, "port": port, "unix_socket_directories": folder, "fsync": "off", "max_connections": 200}
     command = [str(programs / "postgres"), "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())]
     url = f"postgresql+asyncpg://paceline@{HOST}:{port}/postgres"
@@ -202,15 +201,6 @@ def _listens(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _free_port() -> int:
-    """One that is free now, and stays so until a server has started: below those that the kernel gives to connections."""
-    while True:
-        port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT + 1)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((HOST, port))
-            return port
 
 
 @contextlib.contextmanager

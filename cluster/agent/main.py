@@ -76,8 +76,8 @@ def exit_code(notices: NoticeWatch) -> int:
 def leave_when_told(notices: NoticeWatch, spawner: EarlySpawner) -> None:
     """Until the agent serves, signals end this process at once, and its spawner: there are no ranks. `serving` replaces these handlers.
 
-    They raise nothing: Python drops an exception that comes up in a weak reference's callback, and each import has one."""
-
+    They raise nothing: Python drops an exception that comes up in a weak reference's callback, and each import has one.
+    """
     codes: dict[int, int] = {signal.SIGHUP: LEFT_RANKS, signal.SIGINT: INTERRUPTED}
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:

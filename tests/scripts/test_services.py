@@ -20,7 +20,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine where no server listens on the standard ports."""
     for name in ("PACELINE_TEST_POSTGRES", "PACELINE_TEST_REDIS"):
         monkeypatch.delenv(name, raising=False)
-    free = services._free_port()
+    free = services.free_port()
     monkeypatch.setattr(services, "POSTGRES_PORT", free)
     monkeypatch.setattr(services, "REDIS_PORT", free)
 
