@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from scripts import services
+from tests.ports import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine where no server listens on the standard ports."""
     for name in ("PACELINE_TEST_POSTGRES", "PACELINE_TEST_REDIS"):
         monkeypatch.delenv(name, raising=False)
-    free = services.free_port()
+    free = free_port()
     monkeypatch.setattr(services, "POSTGRES_PORT", free)
     monkeypatch.setattr(services, "REDIS_PORT", free)
 
