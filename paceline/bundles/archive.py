@@ -222,8 +222,7 @@ def unpack(packed: IO[bytes], digest: str, into: Path) -> int:
 
 def unpack_tar(plain: Any, into: Path) -> int:
     """Unpack a plain tar archive, which is only read, into the new folder `into`: as `unpack` does. Returns the number of files."""
-    into.mkdir()
-    files = 0
+    new, files = _NewFolder(into), 0
     try:
         tar: Any  # whose list of members is no part of its types
         with tarfile.open(fileobj=plain, mode="r|", bufsize=_STREAM) as tar:
@@ -231,7 +230,7 @@ def unpack_tar(plain: Any, into: Path) -> int:
                 files += 1
                 if files > MOST_FILES:
                     raise DamagedBundleError(f"it has more than {MOST_FILES:,} files, the most that a bundle may have")
-                _write_member(tar, member, into)
+                new.write(tar, member)
                 tar.members.clear()  # tarfile keeps each
     except (tarfile.TarError, ValueError, FileExistsError, NotADirectoryError) as error:
         raise DamagedBundleError(f"it cannot be unpacked: {error}") from error
@@ -252,20 +251,32 @@ def _path_of(member: tarfile.TarInfo) -> PurePosixPath:
     return path
 
 
-def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, into: Path) -> None:
-    """Write a file or link of an archive below `into`. Raises DamagedBundleError for anything else, and for what would lead out of `into`.
+class _NewFolder:
+    """A new folder that the files and links of an archive are written to. It knows the folders and links that it has made itself, so that a file is
+    written without a question to the file system."""
 
-    Not by `tar.extract`: its filters came with Python 3.11.4, and that of Debian 12 is 3.11.2."""
-    inner = _path_of(member)
-    if any((into / folder).is_symlink() for folder in inner.parents):
-        raise DamagedBundleError(f"{member.name!r} in it leads through a link")
-    path = into / inner
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if member.issym():
-        path.symlink_to(posixpath.normpath(member.linkname))  # '..' only at the start: a chain of such links cannot leave `into` either
-        return
-    content = tar.extractfile(member)
-    assert content is not None  # it is no folder
-    with open(path, "xb") as file:
-        shutil.copyfileobj(content, file)
-    path.chmod(0o755 if member.mode & 0o100 else 0o644)
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder, self._folders, self._links = str(folder), set[PurePosixPath](), set[PurePosixPath]()
+
+    def write(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        """Write a file or link of an archive. Raises DamagedBundleError for anything else, and for what would lead out of the folder.
+
+        Not by `tar.extract`: its filters came with Python 3.11.4, and that of Debian 12 is 3.11.2."""
+        inner = _path_of(member)
+        if not self._links.isdisjoint(inner.parents):
+            raise DamagedBundleError(f"{member.name!r} in it leads through a link")
+        if inner.parent not in self._folders:
+            os.makedirs(f"{self._folder}/{inner.parent}", exist_ok=True)
+            self._folders.add(inner.parent)
+        path = f"{self._folder}/{inner}"
+        if member.issym():
+            # '..' only at the start: a chain of such links cannot leave the folder either
+            os.symlink(posixpath.normpath(member.linkname), path)
+            self._links.add(inner)
+            return
+        content = tar.extractfile(member)
+        assert content is not None  # it is no folder
+        with open(path, "xb") as file:
+            shutil.copyfileobj(content, file, _BLOCK)
+            os.fchmod(file.fileno(), 0o755 if member.mode & 0o100 else 0o644)

@@ -64,11 +64,11 @@ def seconds_to_first_step(client: RestClient) -> float:
     return seconds
 
 
-def job_ended(client: RestClient, job_id: str) -> Job:
-    deadline = time.monotonic() + JOB_TIMEOUT_S
+def job_ended(client: RestClient, job_id: str, timeout_s: float = JOB_TIMEOUT_S) -> Job:
+    deadline = time.monotonic() + timeout_s
     while not job_facts.has_ended(job := client.job(job_id)):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{job_id} is still {job.state} after {JOB_TIMEOUT_S:g} s")
+            raise TimeoutError(f"{job_id} is still {job.state} after {timeout_s:g} s")
         threading.Event().wait(POLL_S)
     return job
 
