@@ -25,21 +25,36 @@ class RankCoordinates(Protocol):
     """The coordinates of a rank in its world, as torchrun's variables give them."""
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """The rank in the world, from 0."""
+
     @property
-    def local_rank(self) -> int: ...
+    def local_rank(self) -> int:
+        """The rank among those of its node, from 0."""
+
     @property
-    def local_world_size(self) -> int: ...
+    def local_world_size(self) -> int:
+        """How many ranks its node has."""
+
     @property
-    def node_rank(self) -> int: ...
+    def node_rank(self) -> int:
+        """Its node among those of the world, from 0."""
+
     @property
-    def node_count(self) -> int: ...  # 0: not known
+    def node_count(self) -> int:
+        """How many nodes the world has; 0: not known."""
+
     @property
-    def world_size(self) -> int: ...
+    def world_size(self) -> int:
+        """How many ranks the world has."""
+
     @property
-    def restarts(self) -> int: ...
+    def restarts(self) -> int:
+        """How often the world has begun anew."""
+
     @property
-    def store_host(self) -> str: ...
+    def store_host(self) -> str:
+        """The address at which the ranks meet."""
 
 
 def rank_environment(place: RankCoordinates) -> dict[str, str]:
@@ -108,8 +123,9 @@ def is_loopback(host: str) -> bool:
 
 
 def export_rank(place: RankCoordinates, interface: str | None, folder: Path, former: str | None = None) -> None:
-    """Set this process's variables for its libraries: its rank, its folder and its network interface. Call it before each process group
-    is made. An interface that the job or the node's owner has chosen stays. `former`: the interface of the process's place before this one.
+    """Set this process's variables for its libraries: its rank, its folder and its network interface.
+
+    Call it before each process group is made. An interface that the job or the node's owner has chosen stays. `former`: the interface of the process's place before this one.
 
     torch would end the process on NCCL errors; that is turned off, since survivors are to continue: `distributed.abort` ends their waits.
     """
@@ -131,8 +147,9 @@ def python_path() -> list[str]:
 
 
 def path_with_commands_of(*pythons: str) -> dict[str, str]:
-    """Return a PATH that begins with the folders of these interpreters, in this order, so that `python`, `torchrun` and `accelerate` are those
-    beside the first that has them.
+    """Return a PATH that begins with the folders of these interpreters, in this order.
+
+    So `python`, `torchrun` and `accelerate` are those beside the first that has them.
     """
     own = [os.path.dirname(python) for python in pythons]
     others = os.environ.get("PATH", os.defpath).split(os.pathsep)
@@ -156,7 +173,9 @@ def never_touch_cuda() -> None:
 
 @contextlib.contextmanager
 def no_card_visible() -> Iterator[None]:
-    """Show this process no card for a while. An optimizer's step on the CPU asks the current stream of the card, if it sees one, whether it
+    """Show this process no card for a while.
+
+    An optimizer's step on the CPU asks the current stream of the card, if it sees one, whether it
     captures a graph, and that starts the CUDA driver: in a process that will fork, no fork could use a card then."""
     visible = os.environ.get(VISIBLE_DEVICES)
     os.environ[VISIBLE_DEVICES] = ""
@@ -170,14 +189,16 @@ def no_card_visible() -> Iterator[None]:
 
 
 def visible_devices(cards: str) -> dict[str, str]:
-    """Return the variable that shows a process these cards alone, by UUID and in this order; none for an empty text. CUDA reads it when it
-    starts."""
+    """Return the variable that shows a process these cards alone, by UUID and in this order; none for an empty text.
+
+    CUDA reads it when it starts."""
     return {VISIBLE_DEVICES: cards}
 
 
 def device_index(slot: int) -> int:
-    """Return the index of the card of slot `slot` among the cards that this process sees: 0 where its agent shows it that card alone, and
-    the slot where it sees the cards of all slots."""
+    """Return the index of the card of slot `slot` among the cards that this process sees.
+
+    That is 0 where its agent shows it that card alone, and the slot where it sees the cards of all slots."""
     visible = os.environ.get(VISIBLE_DEVICES)
     return slot if visible is None or "," in visible else 0
 
@@ -241,7 +262,8 @@ def cache_directory() -> Path:
 
 
 def data_cache_bytes() -> int:
-    """Return $PACELINE_DATA_CACHE_GB in bytes, or 100 GB where it is not a positive number: the most that copies of data sets from object
-    stores may take on this node together."""
+    """Return $PACELINE_DATA_CACHE_GB in bytes, or 100 GB where it is not a positive number.
+
+    That is the most that copies of data sets from object stores may take on this node together."""
     value = os.environ.get("PACELINE_DATA_CACHE_GB", "")
     return int(value) * 1_000_000_000 if value.isdigit() and int(value) > 0 else 100_000_000_000

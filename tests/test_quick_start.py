@@ -97,7 +97,10 @@ def test_pytest_takes_the_line(word: str, module: str, tmp_path: Path) -> None:
     passed, left_out = re.search(r"(\d+) passed.*, (\d+) deselected", done.stdout).groups()  # type: ignore[union-attr]
     assert int(passed) > 0
     assert int(left_out) > 50
-    assert ("--cov" in command) is (tmp_path / "html" / "index.html").is_file()
+    report = tmp_path / "html" / "index.html"
+    assert ("--cov" in command) is report.is_file()
+    if report.is_file():
+        assert int(re.search(r'class="pc_cov">(\d+)%', report.read_text()).group(1)) > 0  # type: ignore[union-attr]
 
 
 def test_the_dashboards_tests_run(tmp_path: Path) -> None:

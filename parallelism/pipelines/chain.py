@@ -49,6 +49,7 @@ class Chain(nn.Module):
         self.parts = nn.ModuleList(module for unit in units for module in unit.modules)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return what the last unit makes of the first one's `inputs`."""
         for unit in self.units:
             inputs = unit.run(inputs)
         return inputs

@@ -48,7 +48,9 @@ class CommunicationOptimizer:
         model: nn.Module | None = None,
         process_group: dist.ProcessGroup | None = None,
     ) -> None:
-        """`compression_ratio`: share of the elements that is sent, over 0 and up to 1, which sends all. `bucket_size_mb`, `enable_overlap`: for
+        """Take how gradients are summed.
+
+        `compression_ratio`: share of the elements that is sent, over 0 and up to 1, which sends all. `bucket_size_mb`, `enable_overlap`: for
         `wrap`: MiB that are summed together, and whether backward goes on meanwhile. `model`: gives gradients their names. `process_group`: default:
         all ranks; one that is given needs a backend for the CPU too, where gradients are compressed. Raises InvalidInputError for values out of range.
         """

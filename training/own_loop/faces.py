@@ -104,6 +104,7 @@ class TrainerFace:
 
     @property
     def model(self) -> nn.Module:
+        """The model as it is trained: wrapped, or in shards."""
         return self.trainer.model
 
     @property
@@ -113,6 +114,7 @@ class TrainerFace:
 
     @property
     def device(self) -> torch.device:
+        """Where this rank's part of the model lies, and batches are moved to."""
         return self.trainer.device
 
     def _train(self, batch: Any, optimizer: torch.optim.Optimizer, criterion: Criterion | None, step: int | None) -> TrainedBatch:
@@ -123,8 +125,9 @@ class TrainerFace:
         return done
 
     def _require_following(self, step: int | None) -> None:
-        """Steps may count on over all epochs or begin anew in each; anything else is a loop that trains on other batches than its author
-        thinks."""
+        """Refuse a step that neither counts on over all epochs nor begins anew in each.
+
+        Such a loop trains on other batches than its author thinks."""
         before = self._newest_step
         if before is None:
             self._first_of_epoch = 1 if step == 1 else 0
@@ -168,8 +171,9 @@ class TrainerFace:
         return self.trainer.load_checkpoint(optimizer, path, scheduler=scheduler, loader=loader)
 
     def get_performance_metrics(self) -> dict[str, float]:
-        """Return `Trainer.performance_metrics()` with samples_per_second_per_gpu and communication_overhead_percent, the exposed
-        communication's share of a step's median time. Empty before the first update."""
+        """Return `Trainer.performance_metrics()` with samples_per_second_per_gpu and communication_overhead_percent.
+
+        The latter is the exposed communication's share of a step's median time. Empty before the first update."""
         metrics = self.trainer.performance_metrics()
         if not metrics:
             return {}
@@ -201,8 +205,9 @@ class DistributedTrainer(TrainerFace):
     def train_step(
         self, batch: Any, optimizer: torch.optim.Optimizer, criterion: Criterion | None = None, step: int | None = None
     ) -> Tensor:
-        """Train on one batch of this rank, and return its loss, a scalar tensor without gradients: of all ranks' batches where the call has
-        updated the parameters, else of this rank's. Otherwise as `Trainer.train_step`."""
+        """Train on one batch of this rank, and return its loss, a scalar tensor without gradients.
+
+        It is that of all ranks' batches where the call has updated the parameters, else of this rank's. Otherwise as `Trainer.train_step`."""
         done = self._train(batch, optimizer, criterion, step)
         return done.loss if done.update is None else torch.tensor(done.update.loss)
 
@@ -216,6 +221,7 @@ class EnhancedDistributedTrainer(TrainerFace):
     def train_step(
         self, batch: Any, optimizer: torch.optim.Optimizer, criterion: Criterion | None = None, step: int | None = None
     ) -> StepMetrics:
-        """Train on one batch of this rank, and return its metrics: `metrics["loss"]`, `["compute_time"]`, `["communication_time"]`. Otherwise
-        as `Trainer.train_step`."""
+        """Train on one batch of this rank, and return its metrics: `metrics["loss"]`, `["compute_time"]`, `["communication_time"]`.
+
+        Otherwise as `Trainer.train_step`."""
         return StepMetrics(self._train(batch, optimizer, criterion, step))

@@ -102,17 +102,20 @@ class ShardedLoader:
         )
 
     def state_dict(self) -> dict[str, object]:
+        """Return how many samples all ranks have been given, for a checkpoint."""
         return {POSITION: self.samples}
 
     def load_state_dict(self, state_dict: dict[str, object]) -> None:
+        """Go on after the sample at which `state_dict` was made, with any number of ranks."""
         found = state_dict[POSITION]
         assert isinstance(found, int)
         self.samples = found
 
 
 class BatchIndices:
-    """The samples of this rank in each batch, as torch's DataLoader takes them. Each list is made when its turn comes: those of a whole epoch at once
-    held up its first batch, of a million samples for seconds."""
+    """The samples of this rank in each batch, as torch's DataLoader takes them.
+
+    Each list is made when its turn comes: those of a whole epoch at once held up its first batch, of a million samples for seconds."""
 
     def __init__(self, loader: ShardedLoader, starts: range) -> None:
         self._loader, self._starts = loader, starts
@@ -128,8 +131,9 @@ class BatchIndices:
 
 
 def has_batches(dataset: Any) -> bool:
-    """Return whether `dataset` is one of ours, or of the same form: `batch(indices, generator)`, whatever it calls them. `batch` of Hugging Face's
-    `datasets` is for something else."""
+    """Return whether `dataset` is one of ours, or of the same form: `batch(indices, generator)`, whatever it calls them.
+
+    `batch` of Hugging Face's `datasets` is for something else."""
     batch = getattr(dataset, "batch", None)
     if not callable(batch):
         return False
@@ -140,6 +144,7 @@ def has_batches(dataset: Any) -> bool:
 
 
 def epochs_of(places: Tensor, samples: int) -> range:
+    """Return the epochs in which `places` lie, ascending places of samples over all epochs; `samples`: of an epoch."""
     return range(int(places[0]) // samples, int(places[-1]) // samples + 1)
 
 

@@ -49,6 +49,8 @@ EntryPoint = Annotated[
 
 
 class JobSpec(Part):
+    """A job as it is submitted: what it runs, on how many ranks and with which strategy, and what it saves, logs and does after a fault."""
+
     version: Literal[1] = SPEC_VERSION
     name: Name
     project: Name = "default"
@@ -102,6 +104,7 @@ class JobSpec(Part):
 
     @property
     def world_size(self) -> int:
+        """How many ranks the job asks for."""
         return self.resources.world_size
 
     @property
@@ -118,5 +121,5 @@ class JobSpec(Part):
 
 
 def json_schema() -> dict[str, Any]:
-    """The published JSON Schema of a job spec."""
+    """Return the published JSON Schema of a job spec."""
     return JobSpec.model_json_schema()

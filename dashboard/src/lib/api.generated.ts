@@ -5642,7 +5642,10 @@ export interface components {
             /** Updated At */
             updated_at: string | null;
         };
-        /** JobSpec */
+        /**
+         * JobSpec
+         * @description A job as it is submitted: what it runs, on how many ranks and with which strategy, and what it saves, logs and does after a fault.
+         */
         JobSpec: {
             /**
              * @default {
