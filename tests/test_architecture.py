@@ -30,3 +30,10 @@ def test_no_row_is_passed_over() -> None:
 def test_its_links_lead_somewhere(page: str) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text())
     assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
+
+
+def test_each_word_of_the_glossary_has_a_meaning_and_what_others_call_it() -> None:
+    rows = [line for line in (ROOT / "GLOSSARY.md").read_text().splitlines() if line.startswith("| ") and not line.startswith("| word |")]
+    assert len(rows) > 100
+    cells = re.compile(r"(?<!\\)\|")
+    assert [row for row in rows if [bool(cell.strip()) for cell in cells.split(row)[1:-1]] != [True, True, True]] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -124,3 +125,12 @@ def test_an_experiment_is_valid_and_runs_on_two_slots(path: Path) -> None:
     base = JobSpec.model_validate({**spec.job, "name": spec.name})
     assert base.model is not None
     assert 0 < (parameter_count(base.model, base.data) or 0) < 5_000_000
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_imports_of_paceline_what_users_import(path: Path) -> None:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules |= {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
+    ours = {module for module in modules if module is not None and module.partition(".")[0] == "paceline"}
+    assert ours == {"paceline"}
