@@ -55,6 +55,9 @@ def _references(path: str, context: typer.Context, incomplete: str) -> list[str]
     return [reference for reference in dict.fromkeys(names + ids) if reference.startswith(incomplete)]
 
 
+JobRef = Annotated[
+    str, typer.Argument(metavar="JOB", help="name, id, or the beginning of an id", show_default=False, autocompletion=job_references)
+]
 OptionalJob = Annotated[
     str | None,
     typer.Argument(metavar="[JOB]", help="id or name; default: all jobs", show_default=False, autocompletion=job_references),

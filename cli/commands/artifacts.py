@@ -16,7 +16,7 @@ import typer
 from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Artifact, ProfileRequest
-from paceline.cli.commands.jobs import JobRef
+from paceline.cli.completion import JobRef
 from paceline.cli.errors import ApiProblemError, NoTraceError, OutputError, UsageProblem, WaitTimedOutError
 from paceline.cli.event_folder import EventFolder
 from paceline.cli.exits import ExitCode

@@ -9,8 +9,8 @@ import typer
 
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
-from paceline.cli.commands.jobs import JobRef
 from paceline.cli.commands.submit import Changes, Workdir, summary
+from paceline.cli.completion import JobRef
 from paceline.cli.errors import UsageProblem
 from paceline.cli.job_facts import code_origin, warning_lines
 from paceline.cli.output import fields, note

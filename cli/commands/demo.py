@@ -19,7 +19,7 @@ from paceline.cli import exits
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job, Node
 from paceline.cli.commands.stack import DATA, Agents, Data, Gpus, Port, Slots
-from paceline.cli.commands.submit import ending
+from paceline.cli.ending import ending
 from paceline.cli.errors import StackError
 from paceline.cli.examples import FIRST_SPEC, first_spec
 from paceline.cli.interrupts import ignore_from_now_on, interruptible

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from paceline.cli import exits
-from paceline.cli.commands.jobs import JobRef
 from paceline.cli.commands.logs import LinePrinter, print_log
+from paceline.cli.completion import JobRef
 from paceline.cli.errors import UsageProblem
 from paceline.cli.exits import ExitCode
 from paceline.cli.output import Format, note

@@ -14,7 +14,7 @@ from paceline.cli.answers import parsed
 from paceline.cli.api_types import FolderPage
 from paceline.cli.commands.artifacts import Into, traces, writable
 from paceline.cli.commands.checkpoints import ListsByDefault
-from paceline.cli.commands.jobs import JobRef
+from paceline.cli.completion import JobRef
 from paceline.cli.errors import ApiProblemError
 from paceline.cli.help import CommandGroup
 from paceline.cli.output import note, table

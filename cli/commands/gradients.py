@@ -12,7 +12,7 @@ from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import JobGradients, ParameterGradients, RankGradient, StepGradients
 from paceline.cli.commands.artifacts import writable
-from paceline.cli.commands.jobs import JobRef
+from paceline.cli.completion import JobRef
 from paceline.cli.errors import UsageProblem
 from paceline.cli.output import note, table
 from paceline.cli.session import Session, with_session

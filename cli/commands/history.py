@@ -9,8 +9,7 @@ import typer
 from paceline.cli import exits, failures, formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import BundleChanges, Comparison, ComparisonReport, Incident, SampleAudit
-from paceline.cli.commands.jobs import JobRef
-from paceline.cli.completion import job_references
+from paceline.cli.completion import JobRef, job_references
 from paceline.cli.details import incidents_table
 from paceline.cli.errors import ApiProblemError, UsageProblem
 from paceline.cli.output import table

@@ -9,8 +9,7 @@ import typer
 from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
-from paceline.cli.commands.jobs import JobRef
-from paceline.cli.completion import job_references
+from paceline.cli.completion import JobRef, job_references
 from paceline.cli.errors import UsageProblem
 from paceline.cli.job_changes import change_job, change_text
 from paceline.cli.job_facts import has_ended, is_script

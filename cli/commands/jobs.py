@@ -14,9 +14,9 @@ import typer
 from paceline.cli import exits, formats, job_filters
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
-from paceline.cli.commands.submit import ending
-from paceline.cli.completion import experiment_references, job_references
+from paceline.cli.completion import JobRef, experiment_references, job_references
 from paceline.cli.details import details
+from paceline.cli.ending import ending
 from paceline.cli.errors import UsageProblem
 from paceline.cli.examples import first_spec
 from paceline.cli.job_facts import JOB_STATES, TERMINAL_STATES, has_ended
@@ -25,11 +25,6 @@ from paceline.cli.output import clear_screen, coloured, note, plain, print_line,
 from paceline.cli.session import Session, with_session
 from paceline.cli.settings import has_display
 from paceline.cli.waiting import patient, wait_for_state
-
-JobRef = Annotated[
-    str, typer.Argument(metavar="JOB", help="name, id, or the beginning of an id", show_default=False, autocompletion=job_references)
-]
-
 
 WATCH_SECONDS = 2.0
 

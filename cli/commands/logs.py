@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.commands.jobs import JobRef
+from paceline.cli.completion import JobRef
 from paceline.cli.errors import UsageProblem
 from paceline.cli.exits import ExitCode
 from paceline.cli.formats import printed_line

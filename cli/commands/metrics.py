@@ -9,7 +9,7 @@ import typer
 from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Curve, JobMetrics
-from paceline.cli.commands.jobs import JobRef
+from paceline.cli.completion import JobRef
 from paceline.cli.curves import Point, points_of
 from paceline.cli.output import table
 from paceline.cli.session import Session, with_session

@@ -13,7 +13,8 @@ import typer
 from paceline.cli import exits
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job, Node
-from paceline.cli.commands.submit import TimeLimit, Workdir, ending, summary
+from paceline.cli.commands.submit import TimeLimit, Workdir, summary
+from paceline.cli.ending import ending
 from paceline.cli.errors import UsageProblem
 from paceline.cli.help import PlainCommand
 from paceline.cli.interrupts import interruptible

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli import exits, failures
+from paceline.cli import exits
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
-from paceline.cli.details import more_time
-from paceline.cli.job_facts import TIME_LIMIT, has_ended, warning_lines
+from paceline.cli.commands.logs import LinePrinter, print_log
+from paceline.cli.ending import ending
+from paceline.cli.job_facts import warning_lines
 from paceline.cli.output import fields, note
 from paceline.cli.plan_choices import chosen
 from paceline.cli.session import Session, with_session
@@ -75,8 +76,6 @@ def submit(
 
 def follow_to_end(session: Session, client: RestClient, job: Job) -> None:
     """Print why the job waits, and its log as it comes; then the job as it ended, and exit by its state."""
-    from paceline.cli.commands.logs import LinePrinter, print_log
-
     try:
         wait_for_slots(client, job, "stops following, not the job")
         print_log(LinePrinter(session.form, to_stderr=not session.for_people), client, job.id)
@@ -89,21 +88,6 @@ def follow_to_end(session: Session, client: RestClient, job: Job) -> None:
         session.emit(document, str)
     note(ending(job))
     raise typer.Exit(exits.for_job_state(job.state))
-
-
-def ending(job: Job) -> str:
-    """One sentence on the state of a job."""
-    if job.failure is not None and job.state == "failed":
-        failure, predicate = job.failure, failures.predicate(job.failure)
-        if predicate:
-            return f"{job.name} failed: rank {failure.rank} ({failure.node_name}) {predicate}"
-        error, line = failures.error_name(failure), failures.first_line(failure)
-        return f"{job.name} failed: {error} on rank {failure.rank} ({failure.node_name}): {line}"
-    verb = {"cancelled": "was cancelled", "completed": "completed", "failed": "failed"}.get(job.state, f"is {job.state}")
-    reason = f" ({job.end_reason})" if job.end_reason and job.end_reason != job.state else ""
-    step = f" at step {job.progress.step}" if job.progress.step or job.model != "script" else ""  # a script need not tell of steps
-    way_out = f"; {more_time(job)}" if has_ended(job) and job.end_reason == TIME_LIMIT else ""
-    return f"{job.name} {verb}{reason}{step}{way_out}"
 
 
 def summary(job: Job) -> list[tuple[str, str]]:
