@@ -4,7 +4,7 @@ open; any job of DDP that does not say `bucket_mb` leaves open the size of its b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.distributed.collectives.options import ALGORITHMS, Algorithm
@@ -21,7 +21,7 @@ from paceline.parallelism.communication.pieces import PieceMaker
 from paceline.parallelism.communication.probes import ELEMENT_BYTES, probe
 from paceline.parallelism.communication.reducers import BackendReducer, BackgroundReducer, Reducer
 from paceline.parallelism.communication.sum_cost import GradientBytes, Links, predicted_sums
-from paceline.parallelism.communication.trial import CommunicationTrial, Verdict
+from paceline.parallelism.communication.trial import CommunicationTrial, Machines, Verdict
 from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
@@ -107,23 +107,37 @@ class _Reducers:
 
 
 def agreed_trial(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> CommunicationTrial:
-    """Return what the ranks of an earlier generation have found out, or begin to try, with a probe of the links where there are several ways to sum.
-    Collective."""
-    groups = group.reduction_groups
-    replicas = groups.replicas.size if groups else group.world_size
+    """Return what the ranks of an earlier generation have found out, or begin to try. The links are probed where there are several ways to sum, and again
+    where the replicas have come to other machines. Collective."""
     everyones: list[tuple[CommunicationTrial | None, Sequence[float]]] = group.all_gather_object((state.communication, _sizes(spec, state)))
     kept = next((trial for trial, _ in everyones if trial is not None), None)
+    machines = _machines(world, group)
     if kept is not None:
-        kept.join_generation(replicas)
+        kept.join_generation()
+        if kept.machines != machines:
+            kept.move(machines, *_ways(spec, world, state, group))
         return kept
     _, sizes = everyones[0]  # a rank that has frozen a part of its model since may count otherwise
+    sums, links = _ways(spec, world, state, group)
+    dense_steps = spec.communication.dense_steps if any(each.is_lossy for each in sums) else 0
+    return CommunicationTrial(sums, dense_steps, machines, links, sizes)
+
+
+def _machines(world: RankPlace, group: Group) -> Machines:
+    """Return the machines of each group of replicas, the same on every rank. The order of ranks on them does not matter. Collective."""
+    groups = group.reduction_groups
+    replicas = groups.replicas.ranks if groups else tuple(range(group.world_size))
+    everyones: list[tuple[str, tuple[int, ...]]] = group.all_gather_object((world.machine, replicas))
+    found = {ranks: sorted(everyones[rank][0] for rank in ranks) for _, ranks in everyones}
+    return sorted(found.values())
+
+
+def _ways(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> tuple[Mapping[ReductionChoice, float], Links]:
+    """Return the ways to sum that the job leaves open, with the predicted seconds of a step's sums, and the links. Collective."""
+    if group.reduction_groups is not None and spec.communication.is_auto:
+        return _predicted(spec, world, state, group, group.reduction_groups)
     options = derived.communication_options(spec)
-    if groups is None or not spec.communication.is_auto:
-        default = ReductionChoice(options.algorithm, options.compression.compression)
-        return CommunicationTrial({default: 0.0}, options.compression.dense_steps if default.is_lossy else 0, replicas, bucket_sizes=sizes)
-    sums, links = _predicted(spec, world, state, group, groups)
-    dense_steps = options.compression.dense_steps if any(each.is_lossy for each in sums) else 0
-    return CommunicationTrial(sums, dense_steps, replicas, links, sizes)
+    return {ReductionChoice(options.algorithm, options.compression.compression): 0.0}, Links()
 
 
 def _sizes(spec: JobSpec, state: TrainState) -> tuple[float, ...]:

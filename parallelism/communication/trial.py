@@ -3,6 +3,7 @@
 Every rank counts the same steps with the same losses, and agrees on times at the end of each round: so all ranks decide alike, without a leader. What
 was chosen is watched for as long as the job runs: where steps get slower than the default's were, the default is timed again, and where the loss of a
 choice that leaves something out does not hold up, that choice is given up for good: where it rises, or falls more slowly than in a window by the default.
+On other machines, or with more or fewer ranks, the search begins anew.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ CLEAR = 0.5
 #: Steps of a window in which a choice is watched.
 WINDOW = 32
 
+#: The machines of the ranks that sum gradients with each other, of each group of them. Two ranks of one machine have it twice.
+Machines = Sequence[Sequence[str]]
 Why = Literal["nothing_to_gain", "not_faster", "faster", "no_longer_faster", "loss"]
 
 
@@ -59,25 +62,25 @@ class CommunicationTrial:
 
     sums: Mapping[ReductionChoice, float]  # predicted seconds of a step's sums, the default first
     dense_steps: int = 0  # first steps of a job that are summed exactly: nothing else is timed before
-    replicas: int = 2  # that the times are of
+    machines: Machines = ()  # that times and predictions are of
     links: Links = field(default_factory=Links)
     bucket_sizes: Sequence[float] = ()  # MiB, to try with the best choice
-    measured: dict[ReductionChoice, float] = field(default_factory=dict)
-    predicted: dict[ReductionChoice, float] = field(default_factory=dict)
+    measured: dict[ReductionChoice, float] = field(init=False)
+    predicted: dict[ReductionChoice, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.default = next(iter(self.sums))
-        self.taken = self.default
+        self._is_exact = False  # what leaves something out is given up
+        self._compared: ReductionChoice | None = None  # what was compared with the default by its loss
+        self._begin_search()
+        self.join_generation()
+
+    def _begin_search(self) -> None:
+        """Begin with the default, as if nothing had been timed."""
+        self.default = self.taken = next(iter(self.sums))
         self._to_time = [self.default]
         self._waited: dict[ReductionChoice, float] = {}  # of a step, by those that were timed
-        self._is_exact = False  # what leaves something out is given up
-        self._watches = False
-        self._buckets_tried = self._is_confirmed = False
-        self._level = LossLevel()
-        self._windows: list[Sequence[float]] = []  # losses that are compared: by the choice, by the default, by the choice again
-        self._compared: ReductionChoice | None = None  # what was compared with the default by its loss
-        self._is_suspected = False  # the choice: its loss has fallen more slowly once
-        self.begin_round()
+        self._watches = self._buckets_tried = self._is_confirmed = False
+        self.measured, self.predicted = {}, {}
 
     @property
     def has_choice(self) -> bool:
@@ -96,23 +99,17 @@ class CommunicationTrial:
         """Whether this window is the default's, between two of the choice."""
         return len(self._windows) == 1
 
-    def join_generation(self, replicas: int) -> None:
-        """Count anew in another generation, which may have gone back some steps. Other numbers of replicas take other times: what was chosen stays, and
-        the default is timed again; a trial under way, and one that has chosen the default, begin from the start."""
+    def join_generation(self) -> None:
+        """Count anew in another generation, which may have gone back some steps. Times, and what is taken by them, stay."""
         self.begin_round()
-        self._level, self._windows, self._is_suspected = LossLevel(), [], False
-        if replicas != self.replicas:
-            self._forget_times()
-        self.replicas = replicas
+        self._level = LossLevel()
+        self._windows: list[Sequence[float]] = []  # losses that are compared: by the choice, by the default, by the choice again
+        self._is_suspected = False  # the choice: its loss has fallen more slowly once
 
-    def _forget_times(self) -> None:
-        """Drop all times, which are those of another world. A choice other than the default is compared with the default once a window is over."""
-        self.measured.clear()
-        self._waited.clear()
-        if self._to_time or self.taken == self.default:
-            self._to_time = [self.default]
-            self._watches = self._watches and self.taken != self.default
-            self._is_confirmed = self._buckets_tried = False
+    def move(self, machines: Machines, sums: Mapping[ReductionChoice, float], links: Links) -> None:
+        """Search anew on other machines, by the predictions that probes of their links give. What was given up for its loss stays so."""
+        self.machines, self.sums, self.links = machines, sums, links
+        self._begin_search()
 
     def begin_round(self) -> None:
         """Count the steps of a round anew."""
