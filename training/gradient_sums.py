@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paceline.distributed.collectives.options import ALGORITHMS, Algorithm
+from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import LOSSY, CompressionOptions
 from paceline.distributed.compression.remainder import WithRemainder
@@ -112,13 +112,14 @@ def agreed_trial(spec: JobSpec, world: RankPlace, state: TrainState, group: Grou
     everyones: list[tuple[CommunicationTrial | None, Sequence[float]]] = group.all_gather_object((state.communication, _sizes(spec, state)))
     kept = next((trial for trial, _ in everyones if trial is not None), None)
     machines = _machines(world, group)
-    if kept is not None:
+    if kept is not None and kept.machines == machines:
         kept.join_generation()
-        if kept.machines != machines:
-            kept.move(machines, *_ways(spec, world, state, group))
+        return kept
+    sums, links = _ways(spec, world, state, group)
+    if kept is not None:
+        kept.move(machines, sums, links)
         return kept
     _, sizes = everyones[0]  # a rank that has frozen a part of its model since may count otherwise
-    sums, links = _ways(spec, world, state, group)
     dense_steps = spec.communication.dense_steps if any(each.is_lossy for each in sums) else 0
     return CommunicationTrial(sums, dense_steps, machines, links, sizes)
 
@@ -134,10 +135,12 @@ def _machines(world: RankPlace, group: Group) -> Machines:
 
 def _ways(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> tuple[Mapping[ReductionChoice, float], Links]:
     """Return the ways to sum that the job leaves open, with the predicted seconds of a step's sums, and the links. Collective."""
-    if group.reduction_groups is not None and spec.communication.is_auto:
-        return _predicted(spec, world, state, group, group.reduction_groups)
+    groups = group.reduction_groups
+    if groups is not None and spec.communication.is_auto:
+        return _predicted(spec, world, state, group, groups)
     options = derived.communication_options(spec)
-    return {ReductionChoice(options.algorithm, options.compression.compression): 0.0}, Links()
+    asked = ReductionChoice(options.algorithm, options.compression.compression)
+    return {asked.done_with(frozenset.union(*had_by_ranks(group))): 0.0}, Links()
 
 
 def _sizes(spec: JobSpec, state: TrainState) -> tuple[float, ...]:
@@ -152,7 +155,9 @@ def _predicted(
     """Probe the links, and return the seconds that a step's sums will take by each choice. Collective."""
     asked, options = spec.communication, derived.communication_options(spec)
     kinds = tuple(kind for kind in COMPRESSIONS if kind not in LOSSY or (asked.lossy and spec.precision != "fp16"))
-    found = choices(asked.algorithm, asked.compression, offered_by(group, groups), kinds)
+    had = had_by_ranks(group)
+    by_name = choices(asked.algorithm, asked.compression, frozenset.intersection(*had), kinds)
+    found = tuple(each.done_with(frozenset.union(*had)) for each in by_name)
     gradients = gradient_bytes(state, options, shards=group.axis_groups["shard"].size if "shard" in group.axis_groups else 1)
     machines = len(set(group.all_gather_object(world.machine)))
     largest = gradients.compressible + gradients.whole
@@ -160,11 +165,15 @@ def _predicted(
     return predicted_sums(costs, gradients), links
 
 
-def offered_by(group: Group, groups: ReductionGroups) -> tuple[Algorithm, ...]:
-    """Return the algorithms that all ranks have, whose replicas may lie differently on the machines. Collective."""
-    own = ("backend", *(("ring",) if groups.ring else ()), *(("hierarchical",) if groups.local and groups.peers else ()))
-    everyones = group.all_gather_object(own)
-    return tuple(each for each in ALGORITHMS if all(each in of_rank for of_rank in everyones))
+def had_by_ranks(group: Group) -> list[frozenset[Algorithm]]:
+    """Return the algorithms that each rank has: replicas of different shards may lie differently on the machines. Collective."""
+    groups = group.reduction_groups
+    own: set[Algorithm] = {"backend"}
+    if groups is not None and groups.ring:
+        own.add("ring")
+    if groups is not None and groups.local and groups.peers:
+        own.add("hierarchical")
+    return group.all_gather_object(frozenset(own))
 
 
 def gradient_bytes(state: TrainState, options: CommunicationOptions, shards: int) -> GradientBytes:

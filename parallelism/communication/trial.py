@@ -54,6 +54,7 @@ class Verdict:
     links: Links
     before: ReductionChoice | None = None  # what was given up
     slower: SlowerFall | None = None  # why, where its loss fell and did so too slowly
+    has_buckets: bool = False  # other sizes of buckets are among the ways
 
 
 @dataclass
@@ -69,10 +70,10 @@ class CommunicationTrial:
     predicted: dict[ReductionChoice, float] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._has_told = False  # a verdict
         self._is_exact = False  # what leaves something out is given up
         self._compared: ReductionChoice | None = None  # what was compared with the default by its loss
         self._begin_search()
-        self.join_generation()
 
     def _begin_search(self) -> None:
         """Begin with the default, as if nothing had been timed."""
@@ -81,11 +82,12 @@ class CommunicationTrial:
         self._waited: dict[ReductionChoice, float] = {}  # of a step, by those that were timed
         self._watches = self._buckets_tried = self._is_confirmed = False
         self.measured, self.predicted = {}, {}
+        self.join_generation()
 
     @property
     def has_choice(self) -> bool:
-        """Whether there is more than one way."""
-        return len(self.sums) > 1 or bool(self.bucket_sizes)
+        """Whether there is more than one way, or was: a job that has come to machines with one way alone tells so."""
+        return len(self.sums) > 1 or bool(self.bucket_sizes) or self._has_told
 
     @property
     def current(self) -> ReductionChoice:
@@ -245,5 +247,7 @@ class CommunicationTrial:
 
     def _verdict(self, why: Why, before: ReductionChoice | None = None, slower: SlowerFall | None = None) -> Verdict:
         options = tuple(dict.fromkeys((*self.sums, *self.measured)))
-        waited = self._waited.get(self.default, 0.0)
-        return Verdict(self.taken, why, options, dict(self.measured), dict(self.predicted), waited, self.links, before, slower)
+        waited, self._has_told = self._waited.get(self.default, 0.0), True
+        return Verdict(
+            self.taken, why, options, dict(self.measured), dict(self.predicted), waited, self.links, before, slower, bool(self.bucket_sizes)
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -22,21 +22,27 @@ from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt
 
 ON_ONE = [["here", "here"]]
+EXACT = {"algorithm": "auto"}
 RING = ReductionChoice("ring")
 
 
-def agreed(world: RankPlace, hostnames: tuple[str, ...], kept: CommunicationTrial) -> dict[str, Any]:
-    """What is agreed on where only the last rank has been in an earlier generation."""
-    spec = JobSpec.model_validate(tiny_gpt(world.world_size) | {"communication": {"algorithm": "auto"}})
+def agreed(
+    world: RankPlace,
+    hostnames: tuple[str, ...],
+    kept: CommunicationTrial | None = None,
+    communication: Any = EXACT,
+    device: Literal["cpu", "cuda"] = "cpu",
+) -> dict[str, Any]:
+    """What is agreed on where the last rank alone may have been in an earlier generation."""
+    spec = JobSpec.model_validate(tiny_gpt(world.world_size) | {"communication": communication})
     placed = msgspec.structs.replace(world, hostname=hostnames[world.rank])
     axes = {"replicate": [list(range(world.world_size))]}
-    group = join(placed, GroupAborter(), axes, reduces=spec.communication.algorithms_on("cpu"))
+    group = join(placed, GroupAborter(), axes, reduces=spec.communication.algorithms_on(device))
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
     state.communication = kept if world.rank == world.world_size - 1 else None
     trial = agreed_trial(spec, placed, state, group)
     group.barrier_and_leave()
-    ways = sorted(each.algorithm for each in trial.sums)
-    return {"taken": trial.taken, "ways": ways, "predicted": sum(trial.sums.values()), "links": trial.links, "machines": trial.machines}
+    return {"taken": trial.taken, "sums": trial.sums, "links": trial.links, "machines": trial.machines}
 
 
 def ring_on_one_machine() -> CommunicationTrial:
@@ -47,19 +53,41 @@ def ring_on_one_machine() -> CommunicationTrial:
 
 def test_ranks_on_the_same_machines_go_on_with_what_was_found() -> None:
     ends = run_ranks(agreed, 2, ("here", "here"), ring_on_one_machine())
-    assert ends[0] == ends[1] == {"taken": RING, "ways": ["backend", "ring"], "predicted": 3.0, "links": Links(), "machines": ON_ONE}
+    assert ends[0] == ends[1] == {"taken": RING, "sums": {ReductionChoice(): 2.0, RING: 1.0}, "links": Links(), "machines": ON_ONE}
 
 
 @pytest.mark.parametrize(
     ("hostnames", "ways"),
-    [(("here", "there"), ["backend", "ring"]), (("there", "here", "there", "here"), ["backend", "hierarchical", "ring"])],
+    [(("here", "there"), ["backend", "ring"]), (("there", "here", "there", "here"), ["backend", "ring", "hierarchical"])],
     ids=["a rank elsewhere", "more ranks"],
 )
 def test_ranks_on_other_machines_probe_their_links_and_choose_anew(hostnames: tuple[str, ...], ways: list[str]) -> None:
     """They went on by the predictions of the machine that they had left, and never took a hierarchy that there was not at their start."""
     ends = run_ranks(agreed, len(hostnames), hostnames, ring_on_one_machine())
     assert all(end == ends[0] for end in ends)
-    assert (ends[0]["taken"], ends[0]["ways"]) == (ReductionChoice(), ways)
-    assert ends[0]["predicted"] < 1.0, "times of tiny sums here, not those that were kept"
+    assert [each.algorithm for each in ends[0]["sums"]] == ways
+    assert ends[0]["taken"] == ReductionChoice()
+    assert sum(ends[0]["sums"].values()) < 1.0, "times of tiny sums here, not those that were kept"
     assert ends[0]["links"].between is not None
     assert ends[0]["machines"] == [sorted(hostnames)]
+
+
+HIERARCHICAL = {"algorithm": "hierarchical"}
+
+
+@pytest.mark.parametrize(
+    ("communication", "device", "hostnames", "ways"),
+    [
+        (HIERARCHICAL, "cpu", ("here", "here"), ["exactly, by a ring"]),
+        (HIERARCHICAL, "cpu", ("a", "b", "a", "b"), ["exactly, by a hierarchy"]),
+        (HIERARCHICAL | {"compression": "auto"}, "cpu", ("here", "here"), ["exactly, by a ring", "in bf16, by the backend"]),
+        ({"algorithm": "ring"}, "cuda", ("here", "here"), ["exactly, by the backend"]),
+    ],
+    ids=["no hierarchy", "hierarchy", "no hierarchy, auto", "NCCL"],
+)
+def test_a_way_is_called_by_what_is_done_and_not_by_what_was_asked_for(
+    communication: dict[str, str], device: str, hostnames: tuple[str, ...], ways: list[str]
+) -> None:
+    """A job with `hierarchical` on one machine told that its gradients were summed by a hierarchy; so did one on GPUs with `ring`, of a ring."""
+    ends = run_ranks(agreed, len(hostnames), hostnames, None, communication, device)
+    assert [[each.name for each in end["sums"]] for end in ends] == [ways] * len(hostnames)

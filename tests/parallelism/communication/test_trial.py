@@ -7,9 +7,11 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from paceline.distributed.collectives.options import Algorithm
 from paceline.parallelism.communication import words
 from paceline.parallelism.communication.choices import ReductionChoice, bucket_sizes, choices
 from paceline.parallelism.communication.sum_cost import Links, MeasuredLink
@@ -225,7 +227,6 @@ def test_a_job_on_other_machines_chooses_anew_by_what_their_links_are() -> None:
     within, between = Links(within=MeasuredLink(1e-4, 1e9)), Links(between=MeasuredLink(3e-4, 11.8e6))
     here = {BACKEND: 0.001, RING: 0.001}
     found = Job(CommunicationTrial(here, links=within), {choice: COMPUTING + seconds for choice, seconds in (SUMS | here).items()}).run(60)
-    found.trial.join_generation()
     found.trial.move(ELSEWHERE, SUMS, between)
     found.seconds = {choice: COMPUTING + seconds for choice, seconds in SUMS.items()}
     found.run(60)
@@ -245,7 +246,6 @@ def test_a_way_that_other_machines_do_not_have_is_left() -> None:
 def test_a_trial_that_other_machines_meet_half_way_compares_no_times_of_two_worlds() -> None:
     found = Job(CommunicationTrial(SUMS), dict.fromkeys(SUMS, 1.2)).run(WARM_UP + TIMED + 4)
     assert found.used[-1] != BACKEND
-    found.trial.join_generation()
     found.trial.move(ELSEWHERE, SUMS, Links())
     found.seconds = dict.fromkeys(SUMS, 0.3)  # more ranks compute less each, whatever the sums are
     (verdict,) = found.run(100).told
@@ -315,6 +315,51 @@ def test_sizes_of_buckets_matter_only_where_sums_are_waited_for() -> None:
 @pytest.mark.parametrize(("megabytes", "sizes"), [(1.0, ()), (6.0, (0.75,)), (26.0, (3.2, 100.0)), (400.0, (5.0, 100.0))])
 def test_the_sizes_of_buckets_to_try_go_with_the_size_of_the_gradients(megabytes: float, sizes: tuple[float, ...]) -> None:
     assert bucket_sizes(megabytes) == sizes
+
+
+@pytest.mark.parametrize(
+    ("default", "share"),
+    [(ReductionChoice("backend", "top_k"), "2.5"), (ReductionChoice("hierarchical"), "2"), (BACKEND, "2")],
+    ids=["top_k", "hierarchical", "backend"],
+)
+def test_what_sizes_of_buckets_must_save_is_told_beside_what_the_job_asks_for(default: ReductionChoice, share: str) -> None:
+    """It said that what is lossy must save 22% of a job that names top_k, and took what saved a tenth."""
+    small = replace(default, bucket_mb=5.0)
+    must = float(share) / 100
+
+    def verdict_where_it_saves(part: float) -> Verdict:
+        times = {default: COMPUTING + 1.0, small: (COMPUTING + 1.0) * (1 - part)}
+        return Job(CommunicationTrial({default: 0.0}, bucket_sizes=(5.0,)), times).run(60).told[0]
+
+    assert verdict_where_it_saves(must + 0.003).taken == small
+    less = verdict_where_it_saves(must - 0.003)
+    assert less.taken == default
+    assert words.why(less).endswith(f"and another way must save {share}%")
+
+
+def test_a_job_that_comes_to_machines_with_one_way_alone_tells_what_is_done_there() -> None:
+    flat = ReductionChoice("backend", "top_k")
+    found = Job(CommunicationTrial({flat: 1.0, TOP_K: 0.1}), {flat: 1.2, TOP_K: 0.3})
+    assert found.run(60).told[-1].taken == TOP_K
+    found.trial.move([["a", "b", "b"]], {flat: 1.0}, Links())
+    assert found.trial.has_choice
+    assert words.why(found.run(60).told[-1]) == (
+        "as top_k, by the backend: 1 s of a step of 1.2 s are waited for sums, and there is no other way on these machines"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "had", "done"),
+    [
+        (("hierarchical", "none"), {"backend", "ring"}, ("ring", "none")),
+        (("hierarchical", "none"), {"backend"}, ("backend", "none")),
+        (("hierarchical", "bf16"), {"backend", "ring"}, ("backend", "bf16")),
+        (("hierarchical", "bf16"), {"backend", "hierarchical"}, ("hierarchical", "bf16")),
+        (("ring", "none"), {"backend"}, ("backend", "none")),
+    ],
+)
+def test_a_way_is_called_by_what_is_done_where_ranks_lack_it(asked: Any, had: set[Algorithm], done: Any) -> None:
+    assert ReductionChoice(*asked).done_with(had) == ReductionChoice(*done)
 
 
 def test_a_job_that_leaves_open_the_size_of_its_buckets_alone_tries_no_other_sum_and_says_so() -> None:
