@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.compression.factory import reduction_for
@@ -17,11 +18,13 @@ from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.parallelism.communication.choices import COMPRESSIONS, TORCHS_BUCKET_MB, ReductionChoice, bucket_sizes, choices
 from paceline.parallelism.communication.chosen_reducer import ChosenReducer
 from paceline.parallelism.communication.options import CommunicationOptions
-from paceline.parallelism.communication.pieces import PieceMaker
+from paceline.parallelism.communication.pieces import PieceMaker, plain_names
 from paceline.parallelism.communication.probes import ELEMENT_BYTES, probe
 from paceline.parallelism.communication.reducers import BackendReducer, BackgroundReducer, Reducer
 from paceline.parallelism.communication.sum_cost import GradientBytes, Links, predicted_sums
 from paceline.parallelism.communication.trial import CommunicationTrial, Machines, Verdict
+from paceline.training.errors import InvalidInputError
+from paceline.training.gradients.names import NAMES_IN_ERRORS
 from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
@@ -57,7 +60,11 @@ class ChosenSums:
 
 
 def gradient_sums(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> FixedSums | ChosenSums:
-    """Return what sums the gradients of this generation over its replicas. Collective where there is something to choose."""
+    """Return what sums the gradients of this generation over its replicas. Collective where there is something to choose.
+
+    Raises InvalidInputError for a pattern of `communication.exclude` that no parameter matches.
+    """
+    require_matches(spec.communication.exclude, state)
     made = _Reducers(derived.communication_options(spec), state, group)
     if group.world_size == 1 or not (_chooses_sums(spec, group) or derived.leaves_buckets_open(spec)):
         return FixedSums(made.of(made.options))
@@ -65,6 +72,17 @@ def gradient_sums(spec: JobSpec, world: RankPlace, state: TrainState, group: Gro
     if not trial.has_choice:
         return FixedSums(made.of(made.options))
     return ChosenSums(ChosenReducer(trial.current, made.by, made.flushing), trial, group)
+
+
+def require_matches(exclude: Sequence[str], state: TrainState) -> None:
+    """Raise InvalidInputError for a pattern that no parameter of the model, which is not in parts yet, matches: its parameters would be compressed."""
+    names = [name for name, _ in plain_names(state.model)] if exclude else []
+    for pattern in exclude:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            some = ", ".join(names[:NAMES_IN_ERRORS]) or "none"
+            raise InvalidInputError(
+                f"communication.exclude: no parameter matches {pattern!r}; of the {len(names)} that the model has: {some}; correct the pattern, or leave it out"
+            )
 
 
 def _chooses_sums(spec: JobSpec, group: Group) -> bool:

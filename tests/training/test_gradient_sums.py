@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -11,14 +13,16 @@ import torch
 from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
+from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.sum_cost import Links
 from paceline.parallelism.communication.trial import CommunicationTrial
-from paceline.training.gradient_sums import agreed_trial
+from paceline.training.errors import InvalidInputError
+from paceline.training.gradient_sums import FixedSums, agreed_trial, gradient_sums
 from paceline.training.link import RankPlace
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state
-from tests.ranks import run_ranks
+from tests.ranks import make_world, run_ranks
 from tests.training.specs import tiny_gpt
 
 ON_ONE = [["here", "here"]]
@@ -91,3 +95,23 @@ def test_a_way_is_called_by_what_is_done_and_not_by_what_was_asked_for(
     """A job with `hierarchical` on one machine told that its gradients were summed by a hierarchy; so did one on GPUs with `ring`, of a ring."""
     ends = run_ranks(agreed, len(hostnames), hostnames, None, communication, device)
     assert [[each.name for each in end["sums"]] for end in ends] == [ways] * len(hostnames)
+
+
+@pytest.mark.parametrize("pattern", ["haed.*", "head"])
+def test_a_pattern_that_excludes_nothing_is_refused(pattern: str) -> None:
+    """The head was compressed all the same, and nothing told it."""
+    spec = JobSpec.model_validate(tiny_gpt(1) | {"communication": {"compression": "top_k", "exclude": ["head.*", pattern]}})
+    world = make_world(0, 1, 0, Path("/nonexistent"))
+    state = new_state(spec, torch.device("cpu"), env.cache_directory())
+    with pytest.raises(
+        InvalidInputError,
+        match=rf"communication.exclude: no parameter matches '{re.escape(pattern)}'; of the \d+ that the model has: embedding",
+    ):
+        gradient_sums(spec, world, state, SoloGroup())
+
+
+def test_a_pattern_may_match_one_name_of_a_tied_parameter_alone() -> None:
+    model = tiny_gpt(1)["model"] | {"tied_embeddings": True}
+    spec = JobSpec.model_validate(tiny_gpt(1) | {"model": model, "communication": {"compression": "top_k", "exclude": ["head.*"]}})
+    state = new_state(spec, torch.device("cpu"), env.cache_directory())
+    assert isinstance(gradient_sums(spec, make_world(0, 1, 0, Path("/nonexistent")), state, SoloGroup()), FixedSums)
