@@ -156,8 +156,7 @@ def _ways(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> t
     groups = group.reduction_groups
     if groups is not None and spec.communication.is_auto:
         return _predicted(spec, world, state, group, groups)
-    options = derived.communication_options(spec)
-    asked = ReductionChoice(options.algorithm, options.compression.compression)
+    asked = ReductionChoice.asked_for(derived.communication_options(spec))
     return {asked.done_with(frozenset.union(*had_by_ranks(group))): 0.0}, Links()
 
 

@@ -38,6 +38,11 @@ class ReductionChoice:
     compression: Compression = "none"
     bucket_mb: float | None = None  # of DDP's buckets; None: as the job has them
 
+    @classmethod
+    def asked_for(cls, options: CommunicationOptions) -> ReductionChoice:
+        """Return the way that a job's options name."""
+        return cls(options.algorithm, options.compression.compression)
+
     @property
     def is_lossy(self) -> bool:
         return self.compression in LOSSY
