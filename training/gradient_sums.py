@@ -134,12 +134,12 @@ def agreed_trial(spec: JobSpec, world: RankPlace, state: TrainState, group: Grou
         kept.join_generation()
         return kept
     sums, links = _ways(spec, world, state, group)
-    if kept is not None:
-        kept.move(machines, sums, links)
-        return kept
-    _, sizes = everyones[0]  # a rank that has frozen a part of its model since may count otherwise
     dense_steps = spec.communication.dense_steps if any(each.is_lossy for each in sums) else 0
-    return CommunicationTrial(sums, dense_steps, machines, links, sizes)
+    _, sizes = everyones[0]  # a rank that has frozen a part of its model since may count otherwise
+    trial = CommunicationTrial(sums, dense_steps, machines, links, sizes)
+    if kept is not None:
+        trial.inherit(kept)
+    return trial
 
 
 def _machines(world: RankPlace, group: Group) -> Machines:

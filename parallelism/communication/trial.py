@@ -3,7 +3,7 @@
 Every rank counts the same steps with the same losses, and agrees on times at the end of each round: so all ranks decide alike, without a leader. What
 was chosen is watched for as long as the job runs: where steps get slower than the default's were, the default is timed again, and where the loss of a
 choice that leaves something out does not hold up, that choice is given up for good: where it rises, or falls more slowly than in a window by the default.
-On other machines, or with more or fewer ranks, the search begins anew.
+On other machines, or with more or fewer ranks, another trial begins, which inherits what was given up.
 """
 
 from __future__ import annotations
@@ -66,23 +66,22 @@ class CommunicationTrial:
     machines: Machines = ()  # that times and predictions are of
     links: Links = field(default_factory=Links)
     bucket_sizes: Sequence[float] = ()  # MiB, to try with the best choice
-    measured: dict[ReductionChoice, float] = field(init=False)
-    predicted: dict[ReductionChoice, float] = field(init=False)
+    measured: dict[ReductionChoice, float] = field(default_factory=dict)
+    predicted: dict[ReductionChoice, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._has_told = False  # a verdict
-        self._is_exact = False  # what leaves something out is given up
-        self._compared: ReductionChoice | None = None  # what was compared with the default by its loss
-        self._begin_search()
-
-    def _begin_search(self) -> None:
-        """Begin with the default, as if nothing had been timed."""
         self.default = self.taken = next(iter(self.sums))
+        self.gave_up_lossy = False  # for its loss, and for good: what leaves something out
+        self._has_told = False  # a verdict
         self._to_time = [self.default]
         self._waited: dict[ReductionChoice, float] = {}  # of a step, by those that were timed
         self._watches = self._buckets_tried = self._is_confirmed = False
-        self.measured, self.predicted = {}, {}
+        self._compared: ReductionChoice | None = None  # what was compared with the default by its loss
         self.join_generation()
+
+    def inherit(self, earlier: CommunicationTrial) -> None:
+        """Take over what an earlier choice of this job has found that holds on any machines."""
+        self.gave_up_lossy, self._compared, self._has_told = earlier.gave_up_lossy, earlier._compared, earlier._has_told
 
     @property
     def has_choice(self) -> bool:
@@ -107,11 +106,6 @@ class CommunicationTrial:
         self._level = LossLevel()
         self._windows: list[Sequence[float]] = []  # losses that are compared: by the choice, by the default, by the choice again
         self._is_suspected = False  # the choice: its loss has fallen more slowly once
-
-    def move(self, machines: Machines, sums: Mapping[ReductionChoice, float], links: Links) -> None:
-        """Search anew on other machines, by the predictions that probes of their links give. What was given up for its loss stays so."""
-        self.machines, self.sums, self.links = machines, sums, links
-        self._begin_search()
 
     def begin_round(self) -> None:
         """Count the steps of a round anew."""
@@ -175,7 +169,7 @@ class CommunicationTrial:
     def _promising(self) -> list[ReductionChoice]:
         """Return the choices that are predicted to be worth it, the best first. No more can be saved than is waited for."""
         now, waited = self.measured[self.default], self._waited[self.default]
-        sums = {each: seconds for each, seconds in self.sums.items() if not (self._is_exact and each.is_lossy)}
+        sums = {each: seconds for each, seconds in self.sums.items() if not (self.gave_up_lossy and self._leaves_out(each))}
         self.predicted = {each: max(now - waited, now + seconds - sums[self.default]) for each, seconds in sums.items()}
         best = min(map(self._predicted_cost, self.predicted))
         saves = [each for each, seconds in self.predicted.items() if each != self.default and seconds < now * (1 - WORTH["none"])]
@@ -239,7 +233,7 @@ class CommunicationTrial:
         """Drop a choice whose loss does not hold up, with all others that leave something out. `slower`: it falls, but too slowly."""
         before = self.taken if slower else self.current
         self._windows = []
-        self._is_exact = True
+        self.gave_up_lossy = True
         self._to_time = [each for each in self._to_time if not each.is_lossy]
         self.measured = {each: seconds for each, seconds in self.measured.items() if not each.is_lossy}
         self.taken = min(self.measured, key=self._measured_cost, default=self.default)

@@ -46,18 +46,22 @@ def agreed(
     state.communication = kept if world.rank == world.world_size - 1 else None
     trial = agreed_trial(spec, placed, state, group)
     group.barrier_and_leave()
-    return {"taken": trial.taken, "sums": trial.sums, "links": trial.links, "machines": trial.machines}
+    return {"taken": trial.taken, "sums": trial.sums, "links": trial.links, "machines": trial.machines, "lossy": not trial.gave_up_lossy}
 
 
 def ring_on_one_machine() -> CommunicationTrial:
     trial = CommunicationTrial({ReductionChoice(): 2.0, RING: 1.0}, machines=ON_ONE)
-    trial.taken = RING
+    trial.taken, trial.gave_up_lossy = RING, True
     return trial
 
 
 def test_ranks_on_the_same_machines_go_on_with_what_was_found() -> None:
     ends = run_ranks(agreed, 2, ("here", "here"), ring_on_one_machine())
-    assert ends[0] == ends[1] == {"taken": RING, "sums": {ReductionChoice(): 2.0, RING: 1.0}, "links": Links(), "machines": ON_ONE}
+    assert (
+        ends[0]
+        == ends[1]
+        == {"taken": RING, "sums": {ReductionChoice(): 2.0, RING: 1.0}, "links": Links(), "machines": ON_ONE, "lossy": False}
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,7 @@ def test_ranks_on_other_machines_probe_their_links_and_choose_anew(hostnames: tu
     assert sum(ends[0]["sums"].values()) < 1.0, "times of tiny sums here, not those that were kept"
     assert ends[0]["links"].between is not None
     assert ends[0]["machines"] == [sorted(hostnames)]
+    assert not ends[0]["lossy"], "what was given up for its loss stays so"
 
 
 HIERARCHICAL = {"algorithm": "hierarchical"}

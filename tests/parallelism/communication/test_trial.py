@@ -219,7 +219,11 @@ def test_a_loss_that_rises_slowly_is_a_reason_too() -> None:
     assert found.told[-1].why == "loss"
 
 
-ELSEWHERE = [["a", "a", "b", "b"]]
+def move(found: Job, sums: Mapping[ReductionChoice, float], links: Links) -> None:
+    """To other machines, where a choice begins with what holds there too."""
+    earlier = found.trial
+    found.trial = CommunicationTrial(sums, machines=[["a", "a", "b", "b"]], links=links)
+    found.trial.inherit(earlier)
 
 
 def test_a_job_on_other_machines_chooses_anew_by_what_their_links_are() -> None:
@@ -227,7 +231,7 @@ def test_a_job_on_other_machines_chooses_anew_by_what_their_links_are() -> None:
     within, between = Links(within=MeasuredLink(1e-4, 1e9)), Links(between=MeasuredLink(3e-4, 11.8e6))
     here = {BACKEND: 0.001, RING: 0.001}
     found = Job(CommunicationTrial(here, links=within), {choice: COMPUTING + seconds for choice, seconds in (SUMS | here).items()}).run(60)
-    found.trial.move(ELSEWHERE, SUMS, between)
+    move(found, SUMS, between)
     found.seconds = {choice: COMPUTING + seconds for choice, seconds in SUMS.items()}
     found.run(60)
     assert [(each.taken, each.why) for each in found.told] == [(BACKEND, "nothing_to_gain"), (TOP_K, "faster")]
@@ -237,7 +241,7 @@ def test_a_job_on_other_machines_chooses_anew_by_what_their_links_are() -> None:
 
 def test_a_way_that_other_machines_do_not_have_is_left() -> None:
     found = job(SUMS).run(60)
-    found.trial.move([["a", "b", "b"]], {BACKEND: 1.0, RING: 0.7}, Links())
+    move(found, {BACKEND: 1.0, RING: 0.7}, Links())
     assert found.trial.current == BACKEND
     assert [(each.taken, each.why) for each in found.run(60).told] == [(TOP_K, "faster"), (RING, "faster")]
     assert TOP_K not in found.used[60:]
@@ -246,7 +250,7 @@ def test_a_way_that_other_machines_do_not_have_is_left() -> None:
 def test_a_trial_that_other_machines_meet_half_way_compares_no_times_of_two_worlds() -> None:
     found = Job(CommunicationTrial(SUMS), dict.fromkeys(SUMS, 1.2)).run(WARM_UP + TIMED + 4)
     assert found.used[-1] != BACKEND
-    found.trial.move(ELSEWHERE, SUMS, Links())
+    move(found, SUMS, Links())
     found.seconds = dict.fromkeys(SUMS, 0.3)  # more ranks compute less each, whatever the sums are
     (verdict,) = found.run(100).told
     assert (verdict.taken, verdict.why, verdict.waited) == (BACKEND, "not_faster", pytest.approx(0.1))
@@ -258,7 +262,7 @@ def test_what_was_given_up_for_its_loss_is_not_tried_on_other_machines() -> None
     found.loss = lambda step, choice: math.nan if choice.is_lossy else 5.0
     found.run(WINDOW)
     assert found.told[-1].why == "loss"
-    found.trial.move(ELSEWHERE, SUMS, Links())
+    move(found, SUMS, Links())
     found.run(100)
     assert (found.told[-1].taken, found.told[-1].why) == (BF16, "faster")
     assert not any(choice.is_lossy for choice in found.used[-100:])
@@ -341,7 +345,7 @@ def test_a_job_that_comes_to_machines_with_one_way_alone_tells_what_is_done_ther
     flat = ReductionChoice("backend", "top_k")
     found = Job(CommunicationTrial({flat: 1.0, TOP_K: 0.1}), {flat: 1.2, TOP_K: 0.3})
     assert found.run(60).told[-1].taken == TOP_K
-    found.trial.move([["a", "b", "b"]], {flat: 1.0}, Links())
+    move(found, {flat: 1.0}, Links())
     assert found.trial.has_choice
     assert words.why(found.run(60).told[-1]) == (
         "as top_k, by the backend: 1 s of a step of 1.2 s are waited for sums, and there is no other way on these machines"
