@@ -190,7 +190,6 @@ COVERS = {
     "integration/test_experiments.py": "api/services/experiments/extension",
     "distributed/test_reduction_groups.py": "distributed/collectives/reductions",
     "distributed/collectives/test_ring.py": "distributed/collectives/sockets distributed/collectives/arrays distributed/collectives/queues",
-    "training/test_auto_communication.py": "training/gradient_sums",
     "training/test_compressed_jobs.py": "training/saving/unsent",
     "test_paceline.py": "paceline/__init__",
     "training/data/test_tokens.py": "training/data/token_set",

@@ -4,10 +4,11 @@ open; any job of DDP that does not say `bucket_mb` leaves open the size of its b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-from paceline.distributed.collectives.options import ALGORITHMS, Algorithm
+from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import LOSSY, CompressionOptions
 from paceline.distributed.compression.remainder import WithRemainder
@@ -17,11 +18,13 @@ from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.parallelism.communication.choices import COMPRESSIONS, TORCHS_BUCKET_MB, ReductionChoice, bucket_sizes, choices
 from paceline.parallelism.communication.chosen_reducer import ChosenReducer
 from paceline.parallelism.communication.options import CommunicationOptions
-from paceline.parallelism.communication.pieces import PieceMaker
+from paceline.parallelism.communication.pieces import PieceMaker, plain_names
 from paceline.parallelism.communication.probes import ELEMENT_BYTES, probe
 from paceline.parallelism.communication.reducers import BackendReducer, BackgroundReducer, Reducer
 from paceline.parallelism.communication.sum_cost import GradientBytes, Links, predicted_sums
-from paceline.parallelism.communication.trial import CommunicationTrial, Verdict
+from paceline.parallelism.communication.trial import CommunicationTrial, Machines, Verdict
+from paceline.training.errors import InvalidInputError
+from paceline.training.gradients.names import NAMES_IN_ERRORS
 from paceline.training.link import RankPlace
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
@@ -57,7 +60,11 @@ class ChosenSums:
 
 
 def gradient_sums(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> FixedSums | ChosenSums:
-    """Return what sums the gradients of this generation over its replicas. Collective where there is something to choose."""
+    """Return what sums the gradients of this generation over its replicas. Collective where there is something to choose.
+
+    Raises InvalidInputError for a pattern of `communication.exclude` that no parameter matches.
+    """
+    require_matches(spec.communication.exclude, state)
     made = _Reducers(derived.communication_options(spec), state, group)
     if group.world_size == 1 or not (_chooses_sums(spec, group) or derived.leaves_buckets_open(spec)):
         return FixedSums(made.of(made.options))
@@ -65,6 +72,17 @@ def gradient_sums(spec: JobSpec, world: RankPlace, state: TrainState, group: Gro
     if not trial.has_choice:
         return FixedSums(made.of(made.options))
     return ChosenSums(ChosenReducer(trial.current, made.by, made.flushing), trial, group)
+
+
+def require_matches(exclude: Sequence[str], state: TrainState) -> None:
+    """Raise InvalidInputError for a pattern that no parameter of the model, which is not in parts yet, matches: its parameters would be compressed."""
+    names = [name for name, _ in plain_names(state.model)] if exclude else []
+    for pattern in exclude:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            some = ", ".join(names[:NAMES_IN_ERRORS]) or "none"
+            raise InvalidInputError(
+                f"communication.exclude: no parameter matches {pattern!r}; of the {len(names)} that the model has: {some}; correct the pattern, or leave it out"
+            )
 
 
 def _chooses_sums(spec: JobSpec, group: Group) -> bool:
@@ -107,23 +125,39 @@ class _Reducers:
 
 
 def agreed_trial(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> CommunicationTrial:
-    """Return what the ranks of an earlier generation have found out, or begin to try, with a probe of the links where there are several ways to sum.
-    Collective."""
-    groups = group.reduction_groups
-    replicas = groups.replicas.size if groups else group.world_size
+    """Return what the ranks of an earlier generation have found out, or begin to try. The links are probed where there are several ways to sum, and again
+    where the replicas have come to other machines. Collective."""
     everyones: list[tuple[CommunicationTrial | None, Sequence[float]]] = group.all_gather_object((state.communication, _sizes(spec, state)))
     kept = next((trial for trial, _ in everyones if trial is not None), None)
-    if kept is not None:
-        kept.join_generation(replicas)
+    machines = _machines(world, group)
+    if kept is not None and kept.machines == machines:
+        kept.join_generation()
         return kept
+    sums, links = _ways(spec, world, state, group)
+    dense_steps = spec.communication.dense_steps if any(each.is_lossy for each in sums) else 0
     _, sizes = everyones[0]  # a rank that has frozen a part of its model since may count otherwise
-    options = derived.communication_options(spec)
-    if groups is None or not spec.communication.is_auto:
-        default = ReductionChoice(options.algorithm, options.compression.compression)
-        return CommunicationTrial({default: 0.0}, options.compression.dense_steps if default.is_lossy else 0, replicas, bucket_sizes=sizes)
-    sums, links = _predicted(spec, world, state, group, groups)
-    dense_steps = options.compression.dense_steps if any(each.is_lossy for each in sums) else 0
-    return CommunicationTrial(sums, dense_steps, replicas, links, sizes)
+    trial = CommunicationTrial(sums, dense_steps, machines, links, sizes)
+    if kept is not None:
+        trial.inherit(kept)
+    return trial
+
+
+def _machines(world: RankPlace, group: Group) -> Machines:
+    """Return the machines of each group of replicas, the same on every rank. The order of ranks on them does not matter. Collective."""
+    groups = group.reduction_groups
+    replicas = groups.replicas.ranks if groups else tuple(range(group.world_size))
+    everyones: list[tuple[str, tuple[int, ...]]] = group.all_gather_object((world.machine, replicas))
+    found = {ranks: sorted(everyones[rank][0] for rank in ranks) for _, ranks in everyones}
+    return sorted(found.values())
+
+
+def _ways(spec: JobSpec, world: RankPlace, state: TrainState, group: Group) -> tuple[Mapping[ReductionChoice, float], Links]:
+    """Return the ways to sum that the job leaves open, with the predicted seconds of a step's sums, and the links. Collective."""
+    groups = group.reduction_groups
+    if groups is not None and spec.communication.is_auto:
+        return _predicted(spec, world, state, group, groups)
+    asked = ReductionChoice.asked_for(derived.communication_options(spec))
+    return {asked.done_with(frozenset.union(*had_by_ranks(group))): 0.0}, Links()
 
 
 def _sizes(spec: JobSpec, state: TrainState) -> tuple[float, ...]:
@@ -138,7 +172,9 @@ def _predicted(
     """Probe the links, and return the seconds that a step's sums will take by each choice. Collective."""
     asked, options = spec.communication, derived.communication_options(spec)
     kinds = tuple(kind for kind in COMPRESSIONS if kind not in LOSSY or (asked.lossy and spec.precision != "fp16"))
-    found = choices(asked.algorithm, asked.compression, offered_by(group, groups), kinds)
+    had = had_by_ranks(group)
+    by_name = choices(asked.algorithm, asked.compression, frozenset.intersection(*had), kinds)
+    found = tuple(each.done_with(frozenset.union(*had)) for each in by_name)
     gradients = gradient_bytes(state, options, shards=group.axis_groups["shard"].size if "shard" in group.axis_groups else 1)
     machines = len(set(group.all_gather_object(world.machine)))
     largest = gradients.compressible + gradients.whole
@@ -146,11 +182,15 @@ def _predicted(
     return predicted_sums(costs, gradients), links
 
 
-def offered_by(group: Group, groups: ReductionGroups) -> tuple[Algorithm, ...]:
-    """Return the algorithms that all ranks have, whose replicas may lie differently on the machines. Collective."""
-    own = ("backend", *(("ring",) if groups.ring else ()), *(("hierarchical",) if groups.local and groups.peers else ()))
-    everyones = group.all_gather_object(own)
-    return tuple(each for each in ALGORITHMS if all(each in of_rank for of_rank in everyones))
+def had_by_ranks(group: Group) -> list[frozenset[Algorithm]]:
+    """Return the algorithms that each rank has: replicas of different shards may lie differently on the machines. Collective."""
+    groups = group.reduction_groups
+    own: set[Algorithm] = {"backend"}
+    if groups is not None and groups.ring:
+        own.add("ring")
+    if groups is not None and groups.local and groups.peers:
+        own.add("hierarchical")
+    return group.all_gather_object(frozenset(own))
 
 
 def gradient_bytes(state: TrainState, options: CommunicationOptions, shards: int) -> GradientBytes:

@@ -60,6 +60,8 @@ def restore(
                 if manifest.job_id == checkpoints.job_id:  # a new job may go on with other data
                     require_as_saved(manifest.data, state.task.train, manifest.step)
                 checkpoint.load(checkpoints.group, state, here, manifest)
+                if manifest.job_id == checkpoints.job_id and manifest.gave_up_lossy:
+                    state.give_up_lossy()
         except CheckpointUnreachableError as error:
             out_of_reach[folder] = str(error)
             telemetry.log(f"WARNING checkpoint {folder.name} is out of reach, trying an older one: {error}")

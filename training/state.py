@@ -16,6 +16,7 @@ from torch import nn
 
 from paceline.distributed.reduction import ReductionState
 from paceline.distributed.traffic import NOTHING, Sent
+from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.trial import CommunicationTrial
 from paceline.parallelism.compiled import compile_blocks, require_compiler
 from paceline.parallelism.data_parallel import Sums
@@ -156,6 +157,12 @@ class TrainState:
         self.guard = LossGuard()
         self.save_unfinished = False
         self.reports.clear()
+
+    def give_up_lossy(self) -> None:
+        """Have `communication: auto` take nothing that leaves something out, as it has decided in an earlier process. Without several replicas there is no
+        choice yet, and the next one inherits it."""
+        self.communication = self.communication or CommunicationTrial({ReductionChoice(): 0.0})
+        self.communication.gave_up_lossy = True
 
     def begin_step(self) -> PartialStep:
         """Begin the step after `step`. Returns what an earlier generation has computed of it, or an empty `PartialStep`."""

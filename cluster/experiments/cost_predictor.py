@@ -19,6 +19,7 @@ from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.experiments.grid import expand
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.monitoring.words import plural
+from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.model_shape import CPU, CUDA, Kernels, ModelShape, Numbers, Precision
 from paceline.parallelism.plan import WorldSizeMismatchError
 from paceline.parallelism.planning.cost.errors import CostModelError
@@ -139,6 +140,14 @@ class JobShape:
         size = min(setup.micro_batch_size, int(samples // setup.degrees.data))
         return replace(setup, micro_batch_size=size, micro_batches=-(-int(samples) // size)) if size else None
 
+    def assumed_sums(self, setup: Setup) -> list[str]:
+        """Return how gradients are taken to be summed over replicas, in words, where the job leaves it to be measured."""
+        if not self.spec.communication.is_auto or setup.degrees.replicate == 1:
+            return []
+        return [
+            f"gradients are summed {ReductionChoice.asked_for(setup.communication).name}, and communication: auto may find a faster way"
+        ]
+
     def samples(self, ranks: int, scaling: Scaling) -> float:
         """Return the global batch size on `ranks` ranks."""
         batch = derived.training_of(self.spec).global_batch_size
@@ -165,7 +174,7 @@ class FittedCostPredictor:
         return PredictedStep(
             step_seconds=found.seconds,
             samples_per_second=job.samples(ranks, scaling) / found.seconds,
-            assumptions=self.assumptions(hosts),
+            assumptions="; ".join([self.assumptions(hosts), *job.assumed_sums(setup)]),
             peak_memory_bytes=float(found.memory.total),
         )
 

@@ -38,6 +38,11 @@ class ReductionChoice:
     compression: Compression = "none"
     bucket_mb: float | None = None  # of DDP's buckets; None: as the job has them
 
+    @classmethod
+    def asked_for(cls, options: CommunicationOptions) -> ReductionChoice:
+        """Return the way that a job's options name."""
+        return cls(options.algorithm, options.compression.compression)
+
     @property
     def is_lossy(self) -> bool:
         return self.compression in LOSSY
@@ -45,12 +50,20 @@ class ReductionChoice:
     @property
     def worth(self) -> float:
         """The share of a step that it must save to be taken."""
-        return (WORTH[self.compression] if self != ReductionChoice() else 0.0) + (0.0 if self.bucket_mb is None else WORTH["none"])
+        is_plain = self.algorithm == "backend" and self.compression == "none"
+        return (0.0 if is_plain else WORTH[self.compression]) + (0.0 if self.bucket_mb is None else WORTH["none"])
 
     @property
     def name(self) -> str:
         buckets = "" if self.bucket_mb is None else f", in buckets of {self.bucket_mb:g} MiB"
         return f"{_KINDS[self.compression]}, by {_SUMS[self.algorithm]}{buckets}"
+
+    def done_with(self, had: Collection[Algorithm]) -> ReductionChoice:
+        """Return what is done where there are only the algorithms `had`, as `reduction_for` has it: without a hierarchy a ring, which sums whole gradients
+        only, and without a ring the backend."""
+        if self.algorithm in had:
+            return self
+        return replace(self, algorithm="ring" if "ring" in had and self.compression == "none" else "backend")
 
     def of(self, asked: CommunicationOptions) -> CommunicationOptions:
         """Return the job's options with this choice in them."""

@@ -63,9 +63,10 @@ class GradientBytes:
 def predicted_sums(costs: Mapping[ReductionChoice, SumCost], gradients: GradientBytes) -> dict[ReductionChoice, float]:
     """Return the seconds of a step's sums by each choice."""
     found = {}
+    exact = {choice.algorithm: cost for choice, cost in costs.items() if choice.compression == "none"}
     for choice, cost in costs.items():
         if choice.is_lossy:
-            whole = costs.get(ReductionChoice(choice.algorithm), cost).of(gradients.whole, gradients.buckets)
+            whole = exact.get(choice.algorithm, next(iter(exact.values()), cost)).of(gradients.whole, gradients.buckets)
             found[choice] = whole + cost.of(gradients.compressible, gradients.buckets)
         else:
             found[choice] = cost.of(gradients.whole + gradients.compressible, gradients.buckets)

@@ -3,6 +3,7 @@
 Every rank counts the same steps with the same losses, and agrees on times at the end of each round: so all ranks decide alike, without a leader. What
 was chosen is watched for as long as the job runs: where steps get slower than the default's were, the default is timed again, and where the loss of a
 choice that leaves something out does not hold up, that choice is given up for good: where it rises, or falls more slowly than in a window by the default.
+On other machines, or with more or fewer ranks, another trial begins, which inherits what was given up.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ CLEAR = 0.5
 #: Steps of a window in which a choice is watched.
 WINDOW = 32
 
+#: The machines of the ranks that sum gradients with each other, of each group of them. Two ranks of one machine have it twice.
+Machines = Sequence[Sequence[str]]
 Why = Literal["nothing_to_gain", "not_faster", "faster", "no_longer_faster", "loss"]
 
 
@@ -51,6 +54,7 @@ class Verdict:
     links: Links
     before: ReductionChoice | None = None  # what was given up
     slower: SlowerFall | None = None  # why, where its loss fell and did so too slowly
+    has_buckets: bool = False  # other sizes of buckets are among the ways
 
 
 @dataclass
@@ -59,30 +63,30 @@ class CommunicationTrial:
 
     sums: Mapping[ReductionChoice, float]  # predicted seconds of a step's sums, the default first
     dense_steps: int = 0  # first steps of a job that are summed exactly: nothing else is timed before
-    replicas: int = 2  # that the times are of
+    machines: Machines = ()  # that times and predictions are of
     links: Links = field(default_factory=Links)
     bucket_sizes: Sequence[float] = ()  # MiB, to try with the best choice
     measured: dict[ReductionChoice, float] = field(default_factory=dict)
     predicted: dict[ReductionChoice, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.default = next(iter(self.sums))
-        self.taken = self.default
+        self.default = self.taken = next(iter(self.sums))
+        self.gave_up_lossy = False  # for its loss, and for good: what leaves something out
+        self._has_told = False  # a verdict
         self._to_time = [self.default]
         self._waited: dict[ReductionChoice, float] = {}  # of a step, by those that were timed
-        self._is_exact = False  # what leaves something out is given up
-        self._watches = False
-        self._buckets_tried = self._is_confirmed = False
-        self._level = LossLevel()
-        self._windows: list[Sequence[float]] = []  # losses that are compared: by the choice, by the default, by the choice again
+        self._watches = self._buckets_tried = self._is_confirmed = False
         self._compared: ReductionChoice | None = None  # what was compared with the default by its loss
-        self._is_suspected = False  # the choice: its loss has fallen more slowly once
-        self.begin_round()
+        self.join_generation()
+
+    def inherit(self, earlier: CommunicationTrial) -> None:
+        """Take over what an earlier choice of this job has found that holds on any machines."""
+        self.gave_up_lossy, self._compared, self._has_told = earlier.gave_up_lossy, earlier._compared, earlier._has_told
 
     @property
     def has_choice(self) -> bool:
-        """Whether there is more than one way."""
-        return len(self.sums) > 1 or bool(self.bucket_sizes)
+        """Whether there is more than one way, or was: a job that has come to machines with one way alone tells so."""
+        return len(self.sums) > 1 or bool(self.bucket_sizes) or self._has_told
 
     @property
     def current(self) -> ReductionChoice:
@@ -96,23 +100,12 @@ class CommunicationTrial:
         """Whether this window is the default's, between two of the choice."""
         return len(self._windows) == 1
 
-    def join_generation(self, replicas: int) -> None:
-        """Count anew in another generation, which may have gone back some steps. Other numbers of replicas take other times: what was chosen stays, and
-        the default is timed again; a trial under way, and one that has chosen the default, begin from the start."""
+    def join_generation(self) -> None:
+        """Count anew in another generation, which may have gone back some steps. Times, and what is taken by them, stay."""
         self.begin_round()
-        self._level, self._windows, self._is_suspected = LossLevel(), [], False
-        if replicas != self.replicas:
-            self._forget_times()
-        self.replicas = replicas
-
-    def _forget_times(self) -> None:
-        """Drop all times, which are those of another world. A choice other than the default is compared with the default once a window is over."""
-        self.measured.clear()
-        self._waited.clear()
-        if self._to_time or self.taken == self.default:
-            self._to_time = [self.default]
-            self._watches = self._watches and self.taken != self.default
-            self._is_confirmed = self._buckets_tried = False
+        self._level = LossLevel()
+        self._windows: list[Sequence[float]] = []  # losses that are compared: by the choice, by the default, by the choice again
+        self._is_suspected = False  # the choice: its loss has fallen more slowly once
 
     def begin_round(self) -> None:
         """Count the steps of a round anew."""
@@ -176,7 +169,7 @@ class CommunicationTrial:
     def _promising(self) -> list[ReductionChoice]:
         """Return the choices that are predicted to be worth it, the best first. No more can be saved than is waited for."""
         now, waited = self.measured[self.default], self._waited[self.default]
-        sums = {each: seconds for each, seconds in self.sums.items() if not (self._is_exact and each.is_lossy)}
+        sums = {each: seconds for each, seconds in self.sums.items() if not (self.gave_up_lossy and self._leaves_out(each))}
         self.predicted = {each: max(now - waited, now + seconds - sums[self.default]) for each, seconds in sums.items()}
         best = min(map(self._predicted_cost, self.predicted))
         saves = [each for each, seconds in self.predicted.items() if each != self.default and seconds < now * (1 - WORTH["none"])]
@@ -240,7 +233,7 @@ class CommunicationTrial:
         """Drop a choice whose loss does not hold up, with all others that leave something out. `slower`: it falls, but too slowly."""
         before = self.taken if slower else self.current
         self._windows = []
-        self._is_exact = True
+        self.gave_up_lossy = True
         self._to_time = [each for each in self._to_time if not each.is_lossy]
         self.measured = {each: seconds for each, seconds in self.measured.items() if not each.is_lossy}
         self.taken = min(self.measured, key=self._measured_cost, default=self.default)
@@ -248,5 +241,7 @@ class CommunicationTrial:
 
     def _verdict(self, why: Why, before: ReductionChoice | None = None, slower: SlowerFall | None = None) -> Verdict:
         options = tuple(dict.fromkeys((*self.sums, *self.measured)))
-        waited = self._waited.get(self.default, 0.0)
-        return Verdict(self.taken, why, options, dict(self.measured), dict(self.predicted), waited, self.links, before, slower)
+        waited, self._has_told = self._waited.get(self.default, 0.0), True
+        return Verdict(
+            self.taken, why, options, dict(self.measured), dict(self.predicted), waited, self.links, before, slower, bool(self.bucket_sizes)
+        )

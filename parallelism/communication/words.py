@@ -17,16 +17,15 @@ def why(verdict: Verdict) -> str:
             return f"{taken.name}: {less}, of which {duration(verdict.waited)} were waited for sums{_price(taken)}"
         case "nothing_to_gain":
             waits = f"{duration(verdict.waited)} of a step of {duration(measured[default])} are waited for sums"
-            others = "no other way is predicted to save enough of that"
-            return f"{taken.name}: {waits}, and {others if len(verdict.options) > 1 else 'other sizes of buckets could save too little of that'}"
+            return f"{taken.name}: {waits}, and {_nothing_else(verdict)}"
         case "not_faster":
             tried = min((each for each in measured if each != default), key=lambda each: measured[each])
             took = f"the best of it ({tried.name}) takes {duration(measured[tried])} a step, this {duration(measured[taken])}"
-            return f"{taken.name}: nothing that was tried saves enough; {took}, and what is {_kind(tried)} must save {tried.worth:.0%}"
+            return f"{taken.name}: nothing that was tried saves enough; {took}, and {_must_save(tried, beside=taken)}"
         case "no_longer_faster":
             before = verdict.before or taken
             took = f"a step takes {duration(measured[taken])}, and {duration(measured[before])} if it is done {before.name}"
-            return f"{taken.name} again: {took}, and what is {_kind(before)} must save {before.worth:.0%}"
+            return f"{taken.name} again: {took}, and {_must_save(before, beside=taken)}"
         case "loss":
             before = verdict.before or taken
             if verdict.slower:
@@ -35,6 +34,18 @@ def why(verdict: Verdict) -> str:
             return (
                 f"{taken.name} again: done {before.name}, the loss was higher than it had been, and it leaves out a part of each gradient"
             )
+
+
+def _nothing_else(verdict: Verdict) -> str:
+    if len(verdict.options) > 1:
+        return "no other way is predicted to save enough of that"
+    return "other sizes of buckets could save too little of that" if verdict.has_buckets else "there is no other way on these machines"
+
+
+def _must_save(choice: ReductionChoice, beside: ReductionChoice) -> str:
+    """Return the share of a step that `choice` must save to be taken instead of `beside`, which may have had to save something itself."""
+    what = "another way" if choice.compression == beside.compression else f"what is {_kind(choice)}"
+    return f"{what} must save {100 * (1 - (1 - choice.worth) / (1 - beside.worth)):.2g}%"
 
 
 def _price(choice: ReductionChoice) -> str:

@@ -162,5 +162,9 @@ async def test_a_plan_tells_what_crosses_the_network(client: httpx.AsyncClient, 
     )
     assert [(axis["axis"], axis["between_nodes"]) for axis in found["axes"]] == [("tensor", False), ("replicate", True)]
     assert (await plan(client, **cut, resources={"nodes": 2}))["network"]["text"] == "no traffic, all 2 ranks are on one node"
+    measured = await plan(client, **gpt, parallelism={"strategy": "ddp"}, communication="auto", resources={"slots": 6})
+    assert measured["network"]["text"] == (
+        "replicate 6 (gradients, once a step, in whichever way is measured to be fastest); 4 + 2 ranks on a, b"
+    )
     torn = await plan(client, **cut, resources={"nodes": 2, "spread": True})
     assert any(words.startswith("tensor=2 spans nodes") and "resources.slots_per_node=2" in words for words in torn["warnings"])

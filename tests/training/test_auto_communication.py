@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from paceline.training.link import Broken
+from paceline.training.saving import manifest as manifests
 from tests.faults import Fault, faulty_job
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
@@ -94,3 +96,21 @@ def test_a_model_whose_gradients_are_one_message_in_any_case_has_nothing_to_meas
     ends = make_job(tiny_gpt(2, steps=20) | {"reproducible": False}).run(2)
     assert [end.exit_code for end in ends] == [0, 0], ends[0].output
     assert not ends[0].events_of("communication_chosen")
+
+
+def test_what_was_given_up_for_its_loss_is_not_tried_again_after_a_pause(make_job: MakeJob) -> None:
+    """Each pause had a lossy job try again what it had given up for good. Also where it goes on alone for a while, which chooses nothing."""
+    communication = {"algorithm": "auto", "compression": "auto", "lossy": True, "dense_steps": 2}
+    job = make_job(tiny_gpt(2, steps=60, pause_at_steps=[4, 8]) | {"communication": communication})
+    assert job.run(2)[0].exit_code == 0
+    folder = Path(job.newest_first()[0])
+    assert not manifests.read(folder).gave_up_lossy
+    manifests.write(folder, msgspec.structs.replace(manifests.read(folder), gave_up_lossy=True))  # as after a bad loss
+    assert job.resume(1)[0].exit_code == 0
+    assert manifests.read(Path(job.newest_first()[0])).gave_up_lossy
+    ends = job.resume(2)
+    assert [end.exit_code for end in ends] == [0, 0], ends[0].output
+    options = {option["name"]: option for option in ends[0].events_of("communication_chosen")[0]["options"]}
+    assert options["in bf16, by the backend"]["predicted_seconds"] > 0
+    lossy = [options[f"as {kind}, by the backend"] for kind in ("top_k", "power_sgd")]
+    assert [(option["predicted_seconds"], option["measured_seconds"]) for option in lossy] == [(None, None)] * 2

@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.parallelism.communication.pieces import plain_names
+
 NAMES_IN_ERRORS = 5
-#: What torch.compile and checkpoint_wrapper put into the names of parameters, at any depth.
-WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module"})
 
 
 def trainable_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -39,5 +39,4 @@ def patterns_in_use(model: nn.Module, patterns: Sequence[str]) -> set[str]:
 def _named_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     while (inner := model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)) is not None:
         model = inner
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        yield ".".join(part for part in name.split(".") if part not in WRAPPERS), parameter
+    return plain_names(model)

@@ -44,6 +44,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     best: float | None  # of the policy's metric so far
     loss_scale: LossScale | None = None  # of fp16
     loss_guard: LossGuard = LossGuard()
+    gave_up_lossy: bool = False  # `communication: auto`, for its loss: what leaves a part of the gradients out
     metrics: dict[str, float | str]  # numbers that JSON lacks by name, as in MetricRecord
     parameters_sha256: str | None = None  # `training.saving.fingerprint`: the same whatever world saved them
     files: dict[str, File]

@@ -148,6 +148,7 @@ def describe_state(checkpoints: CheckpointDirectory, state: TrainState, metrics:
         best=state.best,
         loss_scale=state.scale.saved,
         loss_guard=state.guard,
+        gave_up_lossy=state.communication is not None and state.communication.gave_up_lossy,
         metrics={name: on_the_wire(value) for name, value in metrics.items()},
         files={},
     )

@@ -51,8 +51,11 @@ def _axes(spec: JobSpec, shares: Sequence[int]) -> list[PlannedAxis]:
     if degrees.servers:
         carries = "gradients and parameters, between each server and all other ranks, once a step"
         return [PlannedAxis(axis="server", ranks=degrees.world_size, carries=carries, between_nodes=len(shares) > 1)]
+    messages = dict(MESSAGES)
+    if spec.communication.is_auto:
+        messages["replicate"] += ", in whichever way is measured to be fastest"
     return [
-        PlannedAxis(axis=axis, ranks=getattr(degrees, axis), carries=MESSAGES[axis], between_nodes=spans_nodes(axis, degrees, shares))
+        PlannedAxis(axis=axis, ranks=getattr(degrees, axis), carries=messages[axis], between_nodes=spans_nodes(axis, degrees, shares))
         for axis in axes_in_use(degrees)
     ]
 

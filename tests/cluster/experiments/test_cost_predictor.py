@@ -103,6 +103,19 @@ def test_weak_scaling_goes_on_to_a_thousand_ranks_and_says_what_it_assumes(trial
     assert seconds == sorted(seconds)  # more ranks have more to say to each other
 
 
+def test_a_prediction_says_by_which_sums_it_is_made_where_jobs_measure_others() -> None:
+    documents = {trial: each | {"communication": {"algorithm": "auto"}} for trial, each in DOCUMENTS.items() if trial in (2, 3)}
+    plain = fitted()
+    model = replace(plain, predictor=CostPredictor(DOCUMENTS | documents))
+    step, fixed = model.predict(2, 4), plain.predict(2, 4)
+    assert step is not None
+    assert fixed is not None
+    assert (
+        step.assumptions
+        == fixed.assumptions + "; gradients are summed exactly, by the backend, and communication: auto may find a faster way"
+    )
+
+
 def test_strong_scaling_ends_where_the_batch_cannot_be_divided() -> None:
     model = fitted()
     rates = [model.predict(2, ranks) for ranks in (4, 16)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.collectives.within import GroupWithin
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import CompressionOptions
@@ -17,6 +18,7 @@ from paceline.distributed.compression.remainder import WithRemainder
 from paceline.distributed.compression.top_k import TopK
 from paceline.distributed.reduction import BackendSum, GradientBucket, Piece, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
+from paceline.parallelism.communication.choices import ReductionChoice
 
 DEVICE = "lazy"  # beside the host; of "cuda" a build of torch without CUDA makes no slices
 SHAPE, RANK = (8, 6), 2
@@ -44,6 +46,20 @@ def sums(name: str) -> Reduction:
         groups = ReductionGroups(group, local=GroupWithin(group), peers=group)
         return reduction_for("hierarchical", CompressionOptions("top_k", 0.1, "exact", RANK, dense_steps=0), groups)
     return reduction_for("backend", CompressionOptions(name, 0.1, "exact", RANK, dense_steps=0), ReductionGroups(group))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "compression"),  # a ring is never asked for with a compression
+    [("backend", "none"), ("backend", "bf16"), ("ring", "none"), ("hierarchical", "none"), ("hierarchical", "bf16")],
+)
+@pytest.mark.parametrize("had", [("backend",), ("backend", "ring"), ("backend", "hierarchical")], ids="+".join)
+def test_what_a_way_is_called_is_what_is_done(algorithm: Any, compression: Any, had: tuple[Algorithm, ...]) -> None:
+    group: Any = GroupOfOne()
+    inside = {"local": GroupWithin(group), "peers": group} if "hierarchical" in had else {}
+    groups = ReductionGroups(group, ring=cast(Any, object()) if "ring" in had else None, **inside)
+    done = type(reduction_for(algorithm, CompressionOptions(compression), groups)).__name__
+    named = {"ring": "RingSum", "hierarchical": "HierarchicalSum", "backend": "BackendSum" if compression == "none" else "Bfloat16Sum"}
+    assert named[ReductionChoice(algorithm, compression).done_with(had).algorithm] == done
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from paceline.distributed.joining import join
 from paceline.distributed.process_group import Axes
 from paceline.parallelism.communication.choices import ReductionChoice, choices
 from paceline.parallelism.communication.probes import probe
-from paceline.training.gradient_sums import offered_by
+from paceline.training.gradient_sums import had_by_ranks
 from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
@@ -34,7 +34,7 @@ def probed(world: RankPlace, nodes: tuple[int, ...], axes: Axes | None = None, a
     costs, links = probe(
         group,
         groups,
-        choices(algorithm, "auto", offered_by(group, groups)),
+        choices(algorithm, "auto", frozenset.intersection(*had_by_ranks(group))),
         CompressionOptions(),
         torch.device("cpu"),
         largest=4 << 20,

@@ -32,3 +32,9 @@ def test_what_is_always_sent_whole_goes_by_the_exact_sum() -> None:
     }
     found = predicted_sums(costs, GradientBytes(compressible=1_000_000, whole=100_000, buckets=2))
     assert list(found.values()) == pytest.approx([0.002 + 1.1, 0.002 + 0.55, (0.002 + 0.1) + (0.004 + 0.01)])
+
+
+def test_without_an_exact_sum_by_the_same_algorithm_what_is_sent_whole_goes_by_another_one() -> None:
+    costs = {ReductionChoice("ring"): SumCost(0.001, 1e-6), ReductionChoice("backend", "top_k"): SumCost(0.002, 1e-8)}
+    found = predicted_sums(costs, GradientBytes(compressible=1_000_000, whole=100_000, buckets=1))
+    assert found[ReductionChoice("backend", "top_k")] == pytest.approx((0.001 + 0.1) + (0.002 + 0.01))

@@ -7,9 +7,11 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from paceline.distributed.collectives.options import Algorithm
 from paceline.parallelism.communication import words
 from paceline.parallelism.communication.choices import ReductionChoice, bucket_sizes, choices
 from paceline.parallelism.communication.sum_cost import Links, MeasuredLink
@@ -217,44 +219,65 @@ def test_a_loss_that_rises_slowly_is_a_reason_too() -> None:
     assert found.told[-1].why == "loss"
 
 
-def test_another_number_of_replicas_times_the_default_again_and_keeps_the_choice() -> None:
-    found = job(SUMS).run(40)
-    found.trial.join_generation(3)
-    assert found.trial.current == TOP_K
-    found.run(WINDOW + 4 * (WARM_UP + TIMED))
-    assert [each.taken for each in found.told] == [TOP_K, TOP_K]
-    assert BACKEND in found.used[40:]
+def move(found: Job, sums: Mapping[ReductionChoice, float], links: Links) -> None:
+    """To other machines, where a choice begins with what holds there too."""
+    earlier = found.trial
+    found.trial = CommunicationTrial(sums, machines=[["a", "a", "b", "b"]], links=links)
+    found.trial.inherit(earlier)
 
 
-def test_a_trial_that_another_number_of_replicas_meets_half_way_compares_no_times_of_two_worlds() -> None:
+def test_a_job_on_other_machines_chooses_anew_by_what_their_links_are() -> None:
+    """One that began on one machine summed by the backend for ever, on whatever network it came to, and told the links of the machine it had left."""
+    within, between = Links(within=MeasuredLink(1e-4, 1e9)), Links(between=MeasuredLink(3e-4, 11.8e6))
+    here = {BACKEND: 0.001, RING: 0.001}
+    found = Job(CommunicationTrial(here, links=within), {choice: COMPUTING + seconds for choice, seconds in (SUMS | here).items()}).run(60)
+    move(found, SUMS, between)
+    found.seconds = {choice: COMPUTING + seconds for choice, seconds in SUMS.items()}
+    found.run(60)
+    assert [(each.taken, each.why) for each in found.told] == [(BACKEND, "nothing_to_gain"), (TOP_K, "faster")]
+    assert found.told[-1].measured[BACKEND] == pytest.approx(1.2), "the time on one machine is that of another world"
+    assert words.links(found.told[-1].links) == "measured: 94.4 Mbit/s and 0.3 ms between machines"
+
+
+def test_a_way_that_other_machines_do_not_have_is_left() -> None:
+    found = job(SUMS).run(60)
+    move(found, {BACKEND: 1.0, RING: 0.7}, Links())
+    assert found.trial.current == BACKEND
+    assert [(each.taken, each.why) for each in found.run(60).told] == [(TOP_K, "faster"), (RING, "faster")]
+    assert TOP_K not in found.used[60:]
+
+
+def test_a_trial_that_other_machines_meet_half_way_compares_no_times_of_two_worlds() -> None:
     found = Job(CommunicationTrial(SUMS), dict.fromkeys(SUMS, 1.2)).run(WARM_UP + TIMED + 4)
     assert found.used[-1] != BACKEND
-    found.trial.join_generation(8)
+    move(found, SUMS, Links())
     found.seconds = dict.fromkeys(SUMS, 0.3)  # more ranks compute less each, whatever the sums are
     (verdict,) = found.run(100).told
     assert (verdict.taken, verdict.why, verdict.waited) == (BACKEND, "not_faster", pytest.approx(0.1))
     assert set(verdict.measured.values()) == {0.3}
 
 
-def test_a_job_that_had_nothing_to_gain_looks_again_with_another_number_of_replicas() -> None:
-    found = Job(CommunicationTrial(SUMS), dict.fromkeys(SUMS, COMPUTING + 0.001)).run(30)
-    found.trial.join_generation(8)
-    found.seconds = {choice: COMPUTING + seconds for choice, seconds in SUMS.items()}
-    found.run(50)
-    assert [(each.taken, each.why) for each in found.told] == [(BACKEND, "nothing_to_gain"), (TOP_K, "faster")]
-    assert found.used[-1] == TOP_K
+def test_what_was_given_up_for_its_loss_is_not_tried_on_other_machines() -> None:
+    found = job(SUMS).run(40)
+    found.loss = lambda step, choice: math.nan if choice.is_lossy else 5.0
+    found.run(WINDOW)
+    assert found.told[-1].why == "loss"
+    move(found, SUMS, Links())
+    found.run(100)
+    assert (found.told[-1].taken, found.told[-1].why) == (BF16, "faster")
+    assert not any(choice.is_lossy for choice in found.used[-100:])
 
 
 def test_a_job_that_goes_back_to_a_checkpoint_has_higher_losses_again() -> None:
     found = job(SUMS).run(200)
-    found.trial.join_generation(2)
+    found.trial.join_generation()
     found.loss = lambda step, choice: 40.0 - 0.001 * step
     assert found.run(200).trial.taken == TOP_K
 
 
 def test_a_generation_that_breaks_off_begins_its_round_again() -> None:
     found = job(SUMS).run(WARM_UP + 3)
-    found.trial.join_generation(2)
+    found.trial.join_generation()
     assert found.run(WARM_UP + TIMED - 1).told == []
     assert set(found.used) == {BACKEND}
 
@@ -296,6 +319,51 @@ def test_sizes_of_buckets_matter_only_where_sums_are_waited_for() -> None:
 @pytest.mark.parametrize(("megabytes", "sizes"), [(1.0, ()), (6.0, (0.75,)), (26.0, (3.2, 100.0)), (400.0, (5.0, 100.0))])
 def test_the_sizes_of_buckets_to_try_go_with_the_size_of_the_gradients(megabytes: float, sizes: tuple[float, ...]) -> None:
     assert bucket_sizes(megabytes) == sizes
+
+
+@pytest.mark.parametrize(
+    ("default", "share"),
+    [(ReductionChoice("backend", "top_k"), "2.5"), (ReductionChoice("hierarchical"), "2"), (BACKEND, "2")],
+    ids=["top_k", "hierarchical", "backend"],
+)
+def test_what_sizes_of_buckets_must_save_is_told_beside_what_the_job_asks_for(default: ReductionChoice, share: str) -> None:
+    """It said that what is lossy must save 22% of a job that names top_k, and took what saved a tenth."""
+    small = replace(default, bucket_mb=5.0)
+    must = float(share) / 100
+
+    def verdict_where_it_saves(part: float) -> Verdict:
+        times = {default: COMPUTING + 1.0, small: (COMPUTING + 1.0) * (1 - part)}
+        return Job(CommunicationTrial({default: 0.0}, bucket_sizes=(5.0,)), times).run(60).told[0]
+
+    assert verdict_where_it_saves(must + 0.003).taken == small
+    less = verdict_where_it_saves(must - 0.003)
+    assert less.taken == default
+    assert words.why(less).endswith(f"and another way must save {share}%")
+
+
+def test_a_job_that_comes_to_machines_with_one_way_alone_tells_what_is_done_there() -> None:
+    flat = ReductionChoice("backend", "top_k")
+    found = Job(CommunicationTrial({flat: 1.0, TOP_K: 0.1}), {flat: 1.2, TOP_K: 0.3})
+    assert found.run(60).told[-1].taken == TOP_K
+    move(found, {flat: 1.0}, Links())
+    assert found.trial.has_choice
+    assert words.why(found.run(60).told[-1]) == (
+        "as top_k, by the backend: 1 s of a step of 1.2 s are waited for sums, and there is no other way on these machines"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "had", "done"),
+    [
+        (("hierarchical", "none"), {"backend", "ring"}, ("ring", "none")),
+        (("hierarchical", "none"), {"backend"}, ("backend", "none")),
+        (("hierarchical", "bf16"), {"backend", "ring"}, ("backend", "bf16")),
+        (("hierarchical", "bf16"), {"backend", "hierarchical"}, ("hierarchical", "bf16")),
+        (("ring", "none"), {"backend"}, ("backend", "none")),
+    ],
+)
+def test_a_way_is_called_by_what_is_done_where_ranks_lack_it(asked: Any, had: set[Algorithm], done: Any) -> None:
+    assert ReductionChoice(*asked).done_with(had) == ReductionChoice(*done)
 
 
 def test_a_job_that_leaves_open_the_size_of_its_buckets_alone_tries_no_other_sum_and_says_so() -> None:
