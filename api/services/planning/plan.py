@@ -240,7 +240,9 @@ def _no_checkpoint(spec: JobSpec) -> str | None:
     workload, every = spec.workload, spec.checkpoint.every_steps
     if isinstance(workload, ScriptWorkload):
         pause = "" if workload.script.saves_on_sigterm else "it cannot be paused, and "
-        return f"a script saves its own checkpoints: {pause}it restarts from its beginning unless it loads what it saved"
+        own = spec.environment.working_directory is None
+        where = ", and what it saved in the job's own folder is on that node alone: save where all nodes see it" if own else ""
+        return f"a script saves its own checkpoints: {pause}it restarts from its beginning unless it loads what it saved{where}"
     steps = workload.training.steps
     if every is None or (steps is not None and every >= steps):
         return "no checkpoint is saved before the end: a crash starts over at step 0"
