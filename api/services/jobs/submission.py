@@ -32,7 +32,7 @@ ATTEMPTS = 4
 async def submit(services: Services, once: OnceOnly, spec: JobSpec, actor: Actor, plan_hash: str | None) -> Job:
     """The submitted job; or, for a repeated request, the answer of the first, for which nothing is chosen again."""
     spec = await packages.with_files_read(services, spec)
-    resolved, warnings = Resolved(spec), await _about_files(services, spec)
+    resolved, warnings = Resolved(spec), await _warnings(services, spec)
     for _ in range(ATTEMPTS):
         try:
             async with services.write(request=True) as session:
@@ -45,12 +45,14 @@ async def submit(services: Services, once: OnceOnly, spec: JobSpec, actor: Actor
     )
 
 
-async def _about_files(services: Services, spec: JobSpec) -> list[str]:
-    if not names_a_file(spec):
+async def _warnings(services: Services, spec: JobSpec) -> list[str]:
+    """What the answer warns of: the job's folder, and a folder for checkpoints that its nodes do not share."""
+    if not names_a_file(spec) and spec.checkpoint.directory is None:
         return []
     async with services.control.read() as session:
         nodes = await node_rows.present(session)
-    return await services.folders.warnings(spec, nodes)
+    about_checkpoints = shared_folder.named_folder_warning(spec, nodes)
+    return [*await services.folders.warnings(spec, nodes), *([about_checkpoints] if about_checkpoints else [])]
 
 
 async def _describe_stored(

@@ -130,7 +130,10 @@ def _describe_plan(resolved: Resolved, outlook: PlacementOutlook, nodes: Sequenc
         network=network,
         pending=outlook.pending,
         warnings=_warnings(
-            spec, too_little_memory(memory, spec, nodes), plan_network.warning(spec, network), shared_folder.warning(spec, nodes, placed)
+            spec,
+            too_little_memory(memory, spec, nodes),
+            plan_network.warning(spec, network),
+            shared_folder.warning(spec, nodes, placed) or shared_folder.named_folder_warning(spec, nodes, placed),
         ),
     )
 

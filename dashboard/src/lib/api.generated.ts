@@ -5441,7 +5441,7 @@ export interface components {
             unreadable: string | null;
             /**
              * Warnings
-             * @description of the answer to a submission: what the coordinator sees of the job's folder
+             * @description of the answer to a submission: what the coordinator sees of the job's folder, and whether nodes share checkpoint.directory
              * @default []
              */
             warnings: string[];
