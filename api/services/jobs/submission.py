@@ -20,6 +20,7 @@ from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.nodes import node_tools, shared_folder
 from paceline.api.services.planning import plan, plan_auto
 from paceline.api.services.planning.plan_auto import ClusterChangedError, Resolved
+from paceline.api.services.specs.job_words import readable_secrets_warning
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import nodes as node_rows
@@ -46,13 +47,13 @@ async def submit(services: Services, once: OnceOnly, spec: JobSpec, actor: Actor
 
 
 async def _warnings(services: Services, spec: JobSpec) -> list[str]:
-    """What the answer warns of: the job's folder, and a folder for checkpoints that its nodes do not share."""
-    if not names_a_file(spec) and spec.checkpoint.directory is None:
-        return []
-    async with services.control.read() as session:
-        nodes = await node_rows.present(session)
-    about_checkpoints = shared_folder.named_folder_warning(spec, nodes)
-    return [*await services.folders.warnings(spec, nodes), *([about_checkpoints] if about_checkpoints else [])]
+    """What the answer warns of: the job's folder, a folder for checkpoints that its nodes do not share, and secrets that all can read."""
+    found = [readable_secrets_warning(spec)]
+    if names_a_file(spec) or spec.checkpoint.directory is not None:
+        async with services.control.read() as session:
+            nodes = await node_rows.present(session)
+        found += [*await services.folders.warnings(spec, nodes), shared_folder.named_folder_warning(spec, nodes)]
+    return [warning for warning in found if warning]
 
 
 async def _describe_stored(

@@ -19,7 +19,7 @@ from paceline.api.services.planning import plan_network
 from paceline.api.services.planning.plan_auto import Resolved
 from paceline.api.services.planning.plan_memory import kernels_of, shown, too_little_memory
 from paceline.api.services.specs.job_views import node_views, request_for, request_of
-from paceline.api.services.specs.job_words import places_in_mesh, reason_of, strategy_of
+from paceline.api.services.specs.job_words import places_in_mesh, readable_secrets_warning, reason_of, strategy_of
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.policy.placement import Placement, QueuedGang, Request, place
 from paceline.cluster.states import Intent, JobState
@@ -195,6 +195,7 @@ def _warnings(spec: JobSpec, about_memory: str | None, about_network: str | None
             _wide_bubble(spec),
             _no_checkpoint(spec),
             _no_evaluation(spec),
+            readable_secrets_warning(spec),
             about_folder,
         )
         if warning
