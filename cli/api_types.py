@@ -1799,7 +1799,7 @@ class Job(Struct, frozen=True, kw_only=True):
     unreadable: str | None = None
     """why this version cannot read the job's stored spec: it is left as it is, and can be cancelled; null: it can"""
     warnings: list[str] = field(default_factory=list)
-    """of the answer to a submission: what the coordinator sees of the job's folder"""
+    """of the answer to a submission: what the coordinator sees of the job's folder, whether nodes share checkpoint.directory, and secrets among its variables"""
 
 
 class Plan(Struct, frozen=True, kw_only=True):

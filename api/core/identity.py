@@ -47,6 +47,7 @@ class Caller:
 
 
 SYSTEM = Actor(kind="system", id="coordinator", name="coordinator")
+AUTOSCALER = Actor(kind="system", id="autoscaler", name="autoscaler")
 
 
 def node_actor(node: NodeRow) -> Actor:

@@ -31,6 +31,7 @@ class Autoscaler:
     services: Services
     looks: DueLooks
     _memory: ScalingMemory = field(default_factory=ScalingMemory)
+    _told: withheld.ToldReasons = field(default_factory=withheld.ToldReasons)
     _counted_at: datetime | None = None
 
     async def step_once(self, now: datetime) -> None:
@@ -45,7 +46,7 @@ class Autoscaler:
         async with self.services.control.read() as session:
             facts = await read_facts(session, self._memory, self.services.uptime.since, now)
         decision = ScalingDecision() if facts is None else decide(facts, now)
-        for each in await withheld.store(self.services, decision.withheld):
+        for each in await withheld.store(self.services, decision.withheld, self._told, now):
             logger.info("no node is launched for job %s: %s", each.job_id, each.reason)
         self._memory.growth.note_tries((*decision.grows_for, *decision.declined), now)
         refused = await scaling.carry_out(self.services, decision.launches, decision.drains, now)

@@ -195,7 +195,10 @@ class Job(JobSummary):
         None, description="somebody had its points, curves, log lines, traces, gradients, media and files deleted"
     )
     printed_curves: bool = Field(False, description="of a script: its curves are read from the lines that it prints")
-    warnings: list[str] = Field([], description="of the answer to a submission: what the coordinator sees of the job's folder")
+    warnings: list[str] = Field(
+        [],
+        description="of the answer to a submission: what the coordinator sees of the job's folder, whether nodes share checkpoint.directory, and secrets among its variables",
+    )
     as_of_seq: int = Field(description="the events stream continues from here")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
 from paceline.cluster.passed_variables import NEVER
+from paceline.training.schema.secret_names import names_a_secret
 
 _NAMES = """
     PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM TMPDIR TMP TEMP HOSTNAME XDG_CACHE_HOME XDG_DATA_HOME XDG_RUNTIME_DIR
@@ -29,11 +30,8 @@ _PREFIXES = """
     """
 #: Always passed on, where the agent has them.
 NAMES = frozenset(_NAMES.split()) | {AGENT_DATA_VARIABLE}
-#: Passed on by how they begin: settings of libraries.
+#: Passed on by how they begin, unless the rest names a secret: settings of libraries.
 PREFIXES = tuple(_PREFIXES.split())
-#: What a name with one of these in it holds is taken for a secret, unless it is in NAMES or given by --pass-env.
-SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "_KEY", "_AUTH", "_JWT")
-_HARMLESS = ("TOKENIZERS_",)
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,4 @@ def rank_environment(environment: Mapping[str, str], also: tuple[str, ...] = ())
 
 
 def _is_harmless(name: str) -> bool:
-    if name in NAMES or name.startswith(_HARMLESS):
-        return True
-    return name.startswith(PREFIXES) and not any(word in name.upper() for word in SECRETS)
+    return name in NAMES or (name.startswith(PREFIXES) and not names_a_secret(name))

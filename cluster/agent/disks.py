@@ -9,6 +9,10 @@ import psutil
 
 #: File systems on disks of one machine. What is on any other may be seen by several machines.
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay"})
+#: Below these lie the kernel's own file systems, which nobody saves in.
+OF_THE_KERNEL = ("/proc", "/sys", "/dev", "/run")
+#: More mount points than these are not told.
+MOST_MOUNTS = 256
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -41,3 +45,10 @@ def file_system_of(path: Path) -> str:
     """The type of the file system that an absolute path lies on; empty where it is not known."""
     mounts = {partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=True)}  # the last one covers those before
     return next((mounts[str(place)] for place in (path, *path.parents) if str(place) in mounts), "")
+
+
+def shared_mounts() -> tuple[str, ...] | None:
+    """The mount points of file systems that other machines may see, now. None: they are too many to tell."""
+    found = {each.mountpoint for each in psutil.disk_partitions(all=True) if each.fstype not in LOCAL}
+    shared = sorted(mount for mount in found if not any(mount == top or mount.startswith(f"{top}/") for top in OF_THE_KERNEL))
+    return tuple(shared) if len(shared) <= MOST_MOUNTS else None

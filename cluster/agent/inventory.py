@@ -9,7 +9,7 @@ import socket
 
 import psutil
 
-from paceline.cluster.agent.disks import machine_of
+from paceline.cluster.agent.disks import machine_of, shared_mounts
 from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.protocol import Inventory
 
@@ -38,6 +38,7 @@ def take_inventory(
         taints=taints or {},
         checkpoint_disk=checkpoint_disk,
         machine=machine_of(),
+        shared_mounts=shared_mounts(),
         container_engines=container_engines,
         has_uv=has_uv,
     )

@@ -11,6 +11,9 @@ Two wishes come before the fewest nodes. A job that fits into the free slots of 
 checkpoint. Nodes that it `leaves_out`, since they could not start it, are passed over as long as the others could ever hold it: it waits
 for these.
 
+A script that saves in the job's own folder finds it on the nodes of its last generation alone (`last_held`). It gets as many of the slots that it had there as are
+free, its ranks in the same order, and the rest elsewhere: on the first of these nodes is what rank 0 has saved.
+
 A gang that saves in the nodes' default folder is placed on nodes that may share it (`cluster/policy/folders.py`), and waits for those.
 """
 
@@ -51,6 +54,7 @@ class Request:
     requirements: Requirements = ANY_NODE
     prefers: frozenset[str] = frozenset()  # ids of nodes that it is placed on if it fits there
     leaves_out: frozenset[str] = frozenset()  # ids of nodes that it is not placed on while the others could hold it
+    last_held: tuple[tuple[str, int], ...] = ()  # (id, slots) of the nodes that have its own folder as its last ranks left it, by node rank
     one_folder: bool = False  # its ranks need to see one default folder for checkpoints
 
     @property
@@ -162,7 +166,26 @@ def _anywhere(request: Request, room: Room) -> Placement | None:
             found, chosen = fitting, each
     if chosen is None or not (blocks := request.blocks_of(found)):
         return None
-    return Placement(request.job_id, tuple(_take(request, chosen, blocks)))
+    taken = _take_back(request, room, chosen, blocks) if request.last_held else _take(request, chosen, blocks)
+    return Placement(request.job_id, tuple(taken))
+
+
+def _take_back(request: Request, room: Room, chosen: Selection, blocks: int) -> list[NodeShare]:
+    """So many blocks, which have to be available: on the nodes that the job was last on as many as it had there, in the same order, and the
+    rest on any."""
+    size, taken, passed_over = request.slots_per_block, dict[str, tuple[int, ...]](), chosen.without
+    for node_id, slots in request.last_held:
+        each = room.nodes.get(node_id)
+        if each is None or each.pool not in chosen.pools or each in chosen.without:
+            continue
+        if count := min(1 if request.spread else blocks, blocks, slots // size, each.available // size):
+            taken[node_id] = each.take(count * size).slots
+            passed_over |= {each} if request.spread else frozenset()
+            blocks -= count
+    rest = replace(chosen, without=passed_over).take(size, blocks, spread=request.spread) if blocks else ()
+    for share in rest:
+        taken[share.node_id] = (*taken.get(share.node_id, ()), *share.slots)
+    return [NodeShare(node_id, slots) for node_id, slots in taken.items()]
 
 
 def _take(request: Request, chosen: Selection, blocks: int) -> list[NodeShare]:
@@ -174,18 +197,19 @@ def _take(request: Request, chosen: Selection, blocks: int) -> list[NodeShare]:
 
 
 def _widened(request: Request, verdict: Placement | QueuedGang, room: Room) -> Placement | QueuedGang:
-    """The placement with further blocks on nodes of the same kind: first on its own nodes, then on the fullest."""
+    """The placement with further blocks on nodes of the same kind: first on its own nodes, then on those that it was last on, then on the
+    fullest."""
     if isinstance(verdict, QueuedGang):
         return verdict
     size = request.slots_per_block
     more = (request.most_blocks or 0) - verdict.slots // size
     if more <= 0:
         return verdict
-    held = {share.node_id: share.slots for share in verdict.shares}
+    held, last = {share.node_id: share.slots for share in verdict.shares}, dict(request.last_held)
     device = room.nodes[verdict.shares[0].node_id].node.device
     others = (each for each in room.nodes.values() if each.node.id not in request.leaves_out)
     usable = [each for each in others if each.node.device == device and each.node.obstacle(request.requirements) is None]
-    for each in sorted(usable, key=lambda each: (each.node.id not in held, each.available, each.order)):
+    for each in sorted(usable, key=lambda each: (each.node.id not in held, each.node.id not in last, each.available, each.order)):
         blocks = min(more, each.available // size)
         if request.spread:
             blocks = min(blocks, 0 if each.node.id in held else 1)

@@ -1,4 +1,4 @@
-"""Queries about the earlier generations of jobs: what they ran on, where their checkpoints are, where they could not start, and how often they
+"""Queries about the earlier generations of jobs: what they ran on, where their checkpoints and their own folders are, where they could not start, and how often they
 ended for another size."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import ColumnElement, FromClause, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import CheckpointState, EndReason, RankState
@@ -50,16 +50,28 @@ async def devices(session: AsyncSession, job_ids: Collection[str]) -> dict[str, 
     """The device on which each of these jobs had its newest process of rank 0, by job; those that never had one are left out."""
     if not job_ids:
         return {}
+    query = select(RankRow.job_id, RankRow.card, NodeRow.device).join(*_newest_with_process(job_ids))
+    rows = await session.execute(query.join(NodeRow, NodeRow.id == RankRow.node_id).where(RankRow.rank == 0))
+    return {row.job_id: row.device if row.card is None else "cuda" for row in rows}  # an agent may offer other slots by now
+
+
+async def last_held(session: AsyncSession, job_ids: Collection[str]) -> dict[str, tuple[tuple[str, int], ...]]:
+    """(id, slots) of each node that the newest generation with a process of rank 0 had, in the order of its ranks, by job."""
+    if not job_ids:
+        return {}
+    query = select(RankRow.job_id, RankRow.node_id, func.count()).join(*_newest_with_process(job_ids))
+    query = query.group_by(RankRow.job_id, RankRow.node_id).order_by(func.min(RankRow.rank))
+    found: dict[str, tuple[tuple[str, int], ...]] = {}
+    for job_id, node_id, slots in await session.execute(query):
+        found[job_id] = (*found.get(job_id, ()), (node_id, slots))
+    return found
+
+
+def _newest_with_process(job_ids: Collection[str]) -> tuple[FromClause, ColumnElement[bool]]:
+    """What ranks are to be joined with, so that those of each job's newest generation whose rank 0 had a process are left."""
     leads = (RankRow.job_id.in_(job_ids), RankRow.rank == 0, RankRow.pid.is_not(None))
     newest = select(RankRow.job_id, func.max(RankRow.generation).label("generation")).where(*leads).group_by(RankRow.job_id).subquery()
-    query = (
-        select(RankRow.job_id, RankRow.card, NodeRow.device)
-        .join(newest, and_(newest.c.job_id == RankRow.job_id, newest.c.generation == RankRow.generation))
-        .join(NodeRow, NodeRow.id == RankRow.node_id)
-        .where(RankRow.rank == 0)
-    )
-    rows = await session.execute(query)
-    return {row.job_id: row.device if row.card is None else "cuda" for row in rows}  # an agent may offer other slots by now
+    return newest, and_(newest.c.job_id == RankRow.job_id, newest.c.generation == RankRow.generation)
 
 
 async def failed_ranks(session: AsyncSession, job_ids: Collection[str], exception: str, since: datetime) -> Sequence[RankRow]:

@@ -104,8 +104,9 @@ async def test_a_plan_changes_nothing(client: httpx.AsyncClient) -> None:
     ("changes", "warning"),
     [
         ({"checkpoint": {"every_steps": None}}, "no checkpoint is saved before the end"),
-        ({"script": {"path": "t.py"}, "model": None, "data": None, "training": None}, "a script saves its own checkpoints"),
+        ({"script": {"path": "t.py"}, "model": None, "data": None, "training": None}, "is on that node alone: save where all"),
         ({"training": {"steps": 500, "global_batch_size": 8, "eval_every_steps": None}}, "there will be no best checkpoint"),
+        ({"environment": {"variables": {"HF_TOKEN": "hf_x"}}}, "environment.variables has HF_TOKEN: everybody who sees the job can"),
         (DDP, "must be on shared storage"),
         (DDP | {"resources": {"nodes": 3}}, "4 micro-batches over 3 ranks: the others wait for those that compute 2"),
         (SPLIT, "one micro-batch through 2 stages on 2 ranks: a rank idles for 50% of a step by the formula of 1f1b; a smaller"),

@@ -66,12 +66,26 @@ def _fit(request: Request, nodes: Sequence[NodeView], room: Room) -> list[NodeSh
     blocks = request.blocks_of(fitting(widest))
     if not blocks:
         return []
+    if request.last_held:
+        return _take_back(request, widest, blocks, room)
     for group in request.groups(blocks):
         slots = blocks * request.slots_per_block
         if slots % group == 0 and sum(room.available(node) // group for node in widest) >= slots // group:
             return _together(widest, group, slots // group, room)
     take = _spread if request.spread else _together
     return take(widest, request.slots_per_block, blocks, room)
+
+
+def _take_back(request: Request, kind: Sequence[NodeView], blocks: int, room: Room) -> list[NodeShare]:
+    """First as many slots as the job last had on each node, then any."""
+    size, by_id, slots = request.slots_per_block, {node.id: node for node in kind}, dict[str, tuple[int, ...]]()
+    for node_id, had in request.last_held:
+        if node_id in by_id and (count := min(blocks, blocks_in(had, request), blocks_in(room.available(by_id[node_id]), request))):
+            slots[node_id], blocks = room.take(by_id[node_id], count * size).slots, blocks - count
+    others = [node for node in kind if node.id not in slots] if request.spread else kind
+    for share in (_spread if request.spread else _together)(others, size, blocks, room):
+        slots[share.node_id] = (*slots.get(share.node_id, ()), *share.slots)
+    return [NodeShare(*each) for each in slots.items()]
 
 
 def _spread(kind: Sequence[NodeView], size: int, blocks: int, room: Room) -> list[NodeShare]:

@@ -146,3 +146,23 @@ async def test_a_script_that_stops_only_to_grow_keeps_its_turn(cluster: Cluster)
     await rest(cluster, REST_SECONDS)
     await cluster.until_job(job_id, "running", actual_world_size=2)
     assert (await cluster.job(later))["state"] == "queued"
+
+
+async def test_a_script_starts_again_where_its_own_folder_is_and_the_history_says_when_it_cannot(cluster: Cluster) -> None:
+    await cluster.add_agent("a", slots=2)
+    job_id = await cluster.submit(**script(saves_on_sigterm=True))
+    await cluster.until_placed(job_id, ["a"])
+    await cluster.add_agent("b", slots=1)  # a job without a folder would fill this node
+    await cluster.until_job(job_id, "running")
+    for change, state in (("pause", "paused"), ("resume", "running")):
+        assert (await cluster.ask("PUT", job_id, f"/{change}")).status_code == 200
+        await cluster.until_job(job_id, state)
+    await cluster.until_placed(job_id, ["a"])
+    await drain(cluster, "a")
+    await cluster.until_placed(job_id, ["b"])
+    messages = [event["message"] for event in await cluster.events(job_id) if event["type"] == "job.placed"]
+    assert messages == [
+        "generation 1 starts on a",
+        "generation 2 starts on a",
+        "generation 3 starts on b, without what the script saved in the job's own folder on a",
+    ]

@@ -27,7 +27,7 @@ from paceline.training.saving.storage import SIGN, VISIBLE, remove_staged
 SAVES, RESTORES = "saves", "restores"
 PASS_ON = (
     "give the node's ranks their credentials: start its agent with --pass-env AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY (or the names that your "
-    "store uses), or set them in environment.variables or environment.secrets"
+    "store uses), or keep them with `paceline secret set NAME` and name them in environment.secrets"
 )
 
 

@@ -20,6 +20,7 @@ from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.nodes import node_tools, shared_folder
 from paceline.api.services.planning import plan, plan_auto
 from paceline.api.services.planning.plan_auto import ClusterChangedError, Resolved
+from paceline.api.services.specs.job_words import readable_secrets_warning
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import nodes as node_rows
@@ -32,7 +33,7 @@ ATTEMPTS = 4
 async def submit(services: Services, once: OnceOnly, spec: JobSpec, actor: Actor, plan_hash: str | None) -> Job:
     """The submitted job; or, for a repeated request, the answer of the first, for which nothing is chosen again."""
     spec = await packages.with_files_read(services, spec)
-    resolved, warnings = Resolved(spec), await _about_files(services, spec)
+    resolved, warnings = Resolved(spec), await _warnings(services, spec)
     for _ in range(ATTEMPTS):
         try:
             async with services.write(request=True) as session:
@@ -45,12 +46,14 @@ async def submit(services: Services, once: OnceOnly, spec: JobSpec, actor: Actor
     )
 
 
-async def _about_files(services: Services, spec: JobSpec) -> list[str]:
-    if not names_a_file(spec):
-        return []
-    async with services.control.read() as session:
-        nodes = await node_rows.present(session)
-    return await services.folders.warnings(spec, nodes)
+async def _warnings(services: Services, spec: JobSpec) -> list[str]:
+    """What the answer warns of: the job's folder, a folder for checkpoints that its nodes do not share, and secrets that all can read."""
+    found = [readable_secrets_warning(spec)]
+    if names_a_file(spec) or spec.checkpoint.directory is not None:
+        async with services.control.read() as session:
+            nodes = await node_rows.present(session)
+        found += [*await services.folders.warnings(spec, nodes), shared_folder.named_folder_warning(spec, nodes)]
+    return [warning for warning in found if warning]
 
 
 async def _describe_stored(

@@ -17,6 +17,7 @@ from paceline.api.services.lifecycle import gang_rows, rank_lifecycle
 from paceline.api.services.lifecycle.job_lifecycle import record_event
 from paceline.api.services.lifecycle.node_lifecycle import bump_desired_revision
 from paceline.api.services.lifecycle.state_change import compare_and_set
+from paceline.api.services.specs.stored_specs import starts_in_own_folder
 from paceline.cluster.policy.decisions import BACK_TO_QUEUE, Decision, Regroup, ResizeGang, Restart, Stop, Transition
 from paceline.cluster.policy.placement import NodeShare, Placement
 from paceline.cluster.policy.rank_numbers import listed
@@ -24,7 +25,9 @@ from paceline.cluster.states import JOB_TRANSITIONS, TERMINAL_JOB_STATES, EndRea
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import earlier_generations as earlier_rows
 from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 from paceline.training.link import FailureReport
 
 
@@ -42,6 +45,7 @@ async def start_generations(session: AsyncSession, starts: Sequence[Start], node
     if not starts:
         return
     before = [start.job.state for start in starts]
+    left = await _left_folders(session, starts)
     for start in starts:
         job, to = start.job, JobState.STARTING if start.job.state is JobState.QUEUED else start.job.state
         _check_unless_same(job.state, to)
@@ -54,11 +58,23 @@ async def start_generations(session: AsyncSession, starts: Sequence[Start], node
     await session.flush()
     await tell_nodes(session, *(start.job for start in starts))
     for start, state in zip(starts, before, strict=True):
-        await _placed_event(session, start, state, nodes, now)
+        await _placed_event(session, start, state, nodes, left.get(start.job.id, {}), now)
     nudge_after_commit(session, bus.EXPERIMENTS)
 
 
-async def _placed_event(session: AsyncSession, start: Start, before: JobState, nodes: Mapping[str, NodeRow], now: datetime) -> None:
+async def _left_folders(session: AsyncSession, starts: Sequence[Start]) -> dict[str, dict[str, str]]:
+    """Names of nodes by id, by job: those that have what a script saved last in the job's own folder, and that it does not get again."""
+    own = {start.job.id: {share.node_id for share in start.placement.shares} for start in starts if starts_in_own_folder(start.job)}
+    last = await earlier_rows.last_held(session, {start.job.id for start in starts if start.job.generation} & own.keys())
+    left = {job_id: [node_id for node_id, _ in held if node_id not in own[job_id]] for job_id, held in last.items()}
+    names = await node_rows.named(session, {node_id for node_ids in left.values() for node_id in node_ids})
+    return {job_id: {node_id: names.get(node_id, node_id) for node_id in node_ids} for job_id, node_ids in left.items()}
+
+
+async def _placed_event(
+    session: AsyncSession, start: Start, before: JobState, nodes: Mapping[str, NodeRow], left: Mapping[str, str], now: datetime
+) -> None:
+    """Record where a generation starts. `left`: see `_left_folders`."""
     job, placement, source = start.job, start.placement, start.source
     names = ", ".join(nodes[share.node_id].name for share in placement.shares)
     wanted = "" if placement.slots == job.world_size else f" of {job.world_size}"
@@ -66,7 +82,11 @@ async def _placed_event(session: AsyncSession, start: Start, before: JobState, n
     from_step = f" from step {source.step}" if source else ""
     places = [share.node_id for share in placement.shares]
     data = {"from": before.value, "to": job.state.value, "generation": job.generation, "nodes": places}
-    await record_event(session, job, "job.placed", SYSTEM, cause, f"generation {job.generation} starts on {names}{from_step}", now, data)
+    message = f"generation {job.generation} starts on {names}{from_step}"
+    if left:
+        data["left_folders"] = [*left]
+        message += f", without what the script saved in the job's own folder on {', '.join(left.values())}"
+    await record_event(session, job, "job.placed", SYSTEM, cause, message, now, data)
 
 
 async def apply(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from paceline.api.core.context import Services
+from paceline.api.core.identity import AUTOSCALER
 from paceline.api.errors import ProblemError
-from paceline.api.schemas.common import Actor
 from paceline.api.services.lifecycle import events
 from paceline.api.services.nodes import launches, nodes
 from paceline.cluster.autoscaling.decisions import DrainNode, LaunchNodes
@@ -17,7 +17,6 @@ from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import slots as slot_rows
 
 logger = logging.getLogger(__name__)
-AUTOSCALER = Actor(kind="system", id="autoscaler", name="autoscaler")
 
 
 async def carry_out(services: Services, growth: Sequence[LaunchNodes], drains: Sequence[DrainNode], now: datetime) -> list[str]:

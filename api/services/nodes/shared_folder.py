@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import FieldError
 from paceline.api.services.specs.job_views import requirements_of
-from paceline.api.services.specs.node_facets import disk_of, label_facets_of, taints_of
+from paceline.api.services.specs.node_facets import disk_of, label_facets_of, place_of, taints_of
 from paceline.cluster.policy.requirements import Requirements, facets
 from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
+from paceline.objects.location import place_at
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import ScriptWorkload
 
 POINTER = "/checkpoint/directory"
 WAY_OUT = (
@@ -69,6 +72,30 @@ def warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = (
     return "checkpoint.directory is not set: on multiple machines, the default checkpoint folder must be on shared storage"
 
 
+def named_folder_warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = ()) -> str | None:
+    """The warning for a job whose `checkpoint.directory` is a path that lies on different disks of its nodes, as far as their mounts tell. None:
+    it does not, or that is not known. A link may lead elsewhere, so such a job is not refused.
+
+    `placed` are the ids of the nodes that the job would run on now; without any, those count that it could be placed on."""
+    directory = spec.checkpoint.directory
+    if directory is None or isinstance(spec.workload, ScriptWorkload) or not isinstance(path := place_at(directory), Path):
+        return None
+    chosen = [node for node in nodes if node.id in placed]
+    if chosen:
+        apart = chosen if len({place for node in chosen if (place := place_of(node, path))}) > 1 else []
+    else:
+        kinds = [kind for kind in _kinds(spec, nodes) if _holds(spec, kind)]
+        fits = any(_holds(spec, together) for kind in kinds for together in _together(kind, lambda node: place_of(node, path)))
+        apart = [] if fits else max(kinds, key=len, default=[])
+    names = ", ".join(node.name for node in apart[:MOST_NAMED])
+    return (
+        f"checkpoint.directory={directory} is not one folder for {names}, by what was mounted there when their agents started: "
+        "mount one file system there on all of them, or name an object store (s3://BUCKET/PREFIX)"
+        if apart
+        else None
+    )
+
+
 def _needs_one(spec: JobSpec) -> bool:
     return _fewest_blocks(spec) > 1 and derived.saves_in_default_folder(spec)
 
@@ -107,8 +134,9 @@ def _obstacle(wanted: Requirements, node: NodeRow) -> str | None:
     return wanted.obstacle(node.device, label_facets_of(node), facets(taints_of(node)))
 
 
-def _together(nodes: Sequence[NodeRow]) -> list[list[NodeRow]]:
-    """The largest sets of the nodes that may share one folder."""
-    anywhere = [node for node in nodes if disk_of(node) is None]
-    disks = {disk for node in nodes if (disk := disk_of(node)) is not None}
-    return [[*(node for node in nodes if disk_of(node) == disk), *anywhere] for disk in sorted(disks)] or [anywhere]
+def _together(nodes: Sequence[NodeRow], folder_of: Callable[[NodeRow], str | None] = disk_of) -> list[list[NodeRow]]:
+    """The largest sets of the nodes that may share one folder. `folder_of`: its identity on a node; None: any other node may share it."""
+    folders = [(folder_of(node), node) for node in nodes]
+    anywhere = [node for folder, node in folders if folder is None]
+    known = sorted({folder for folder, _ in folders if folder is not None})
+    return [[*(node for folder, node in folders if folder == each), *anywhere] for each in known] or [anywhere]

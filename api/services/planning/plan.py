@@ -19,7 +19,7 @@ from paceline.api.services.planning import plan_network
 from paceline.api.services.planning.plan_auto import Resolved
 from paceline.api.services.planning.plan_memory import kernels_of, shown, too_little_memory
 from paceline.api.services.specs.job_views import node_views, request_for, request_of
-from paceline.api.services.specs.job_words import places_in_mesh, reason_of, strategy_of
+from paceline.api.services.specs.job_words import places_in_mesh, readable_secrets_warning, reason_of, strategy_of
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.policy.placement import Placement, QueuedGang, Request, place
 from paceline.cluster.states import Intent, JobState
@@ -130,7 +130,10 @@ def _describe_plan(resolved: Resolved, outlook: PlacementOutlook, nodes: Sequenc
         network=network,
         pending=outlook.pending,
         warnings=_warnings(
-            spec, too_little_memory(memory, spec, nodes), plan_network.warning(spec, network), shared_folder.warning(spec, nodes, placed)
+            spec,
+            too_little_memory(memory, spec, nodes),
+            plan_network.warning(spec, network),
+            shared_folder.warning(spec, nodes, placed) or shared_folder.named_folder_warning(spec, nodes, placed),
         ),
     )
 
@@ -192,6 +195,7 @@ def _warnings(spec: JobSpec, about_memory: str | None, about_network: str | None
             _wide_bubble(spec),
             _no_checkpoint(spec),
             _no_evaluation(spec),
+            readable_secrets_warning(spec),
             about_folder,
         )
         if warning
@@ -240,7 +244,9 @@ def _no_checkpoint(spec: JobSpec) -> str | None:
     workload, every = spec.workload, spec.checkpoint.every_steps
     if isinstance(workload, ScriptWorkload):
         pause = "" if workload.script.saves_on_sigterm else "it cannot be paused, and "
-        return f"a script saves its own checkpoints: {pause}it restarts from its beginning unless it loads what it saved"
+        own = spec.environment.working_directory is None
+        where = ", and what it saved in the job's own folder is on that node alone: save where all nodes see it" if own else ""
+        return f"a script saves its own checkpoints: {pause}it restarts from its beginning unless it loads what it saved{where}"
     steps = workload.training.steps
     if every is None or (steps is not None and every >= steps):
         return "no checkpoint is saved before the end: a crash starts over at step 0"

@@ -1,5 +1,5 @@
 """What earlier generations of a job say of where it should be placed next: on the device that it has run on, on the nodes that hold its newest
-checkpoint, and not on those that could not start it a short time ago."""
+checkpoint or its own folder, and not on those that could not start it a short time ago."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.services.specs.job_views import had_process, on_same_device, report_of, request_of
 from paceline.api.services.specs.node_facets import disk_of
-from paceline.api.services.specs.stored_specs import checkpoint_folder
+from paceline.api.services.specs.stored_specs import checkpoint_folder, starts_in_own_folder
 from paceline.cluster.policy.failures import UNREACHABLE, could_not_read, could_not_start
 from paceline.cluster.policy.placement import Request
 from paceline.db.models.jobs import JobRow, RankRow
@@ -32,11 +32,15 @@ class EarlierGenerations:
     devices: Mapping[str, str] = field(default_factory=dict)
     prefers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     leaves_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    last_held: Mapping[str, tuple[tuple[str, int], ...]] = field(
+        default_factory=dict
+    )  # with slots, of scripts that save in their own folder
 
     def request_of(self, job: JobRow) -> Request:
         """The request of a job. Raises `UnreadableSpecError`."""
         request = on_same_device(request_of(job), self.devices.get(job.id))
-        return replace(request, prefers=self.prefers.get(job.id, _NONE), leaves_out=self.leaves_out.get(job.id, _NONE))
+        prefers, leaves_out = self.prefers.get(job.id, _NONE), self.leaves_out.get(job.id, _NONE)
+        return replace(request, prefers=prefers, leaves_out=leaves_out, last_held=self.last_held.get(job.id, ()))
 
 
 async def read(session: AsyncSession, jobs: Sequence[JobRow], nodes: Sequence[NodeRow], now: datetime) -> EarlierGenerations:
@@ -48,7 +52,8 @@ async def read(session: AsyncSession, jobs: Sequence[JobRow], nodes: Sequence[No
     disks = {node.id: disk for node in nodes if (disk := disk_of(node))}
     prefers = await _holders(session, jobs, disks)
     failed = await rows.failed_ranks(session, job_ids, UNREACHABLE, now - LEFT_OUT)
-    return EarlierGenerations(await rows.devices(session, job_ids), prefers, _left_out(failed, prefers, disks))
+    last_held = await rows.last_held(session, {job.id for job in jobs if starts_in_own_folder(job)})
+    return EarlierGenerations(await rows.devices(session, job_ids), prefers, _left_out(failed, prefers, disks), last_held)
 
 
 async def _holders(session: AsyncSession, jobs: Sequence[JobRow], disks: Mapping[str, str]) -> dict[str, frozenset[str]]:

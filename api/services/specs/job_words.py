@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from paceline.api.schemas.common import Reason
 from paceline.cluster.policy import placement
 from paceline.parallelism.plan import Coordinates, Degrees
+from paceline.training.schema.secret_names import readable_secrets
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import BuiltinWorkload, EntrypointWorkload, ScriptWorkload
 
@@ -70,3 +71,14 @@ def _coordinates(degrees: Degrees, world_size: int) -> Sequence[dict[str, int]]:
 
 def reason_of(reason: placement.PlacementReason) -> Reason:
     return Reason(code=reason.code, text=reason.text, missing=reason.missing, nearest_fit=reason.nearest_fit, next_step=reason.next_step)
+
+
+def readable_secrets_warning(spec: JobSpec) -> str | None:
+    """The warning about variables of a job whose names are those of secrets."""
+    if not (names := readable_secrets(spec.environment.variables)):
+        return None
+    first = f"`paceline secret set {names[0]}`"
+    return (
+        f"environment.variables has {', '.join(names)}: everybody who sees the job can read a variable, and it is stored as it is; "
+        f"keep secrets with {first} and name them in environment.secrets"
+    )

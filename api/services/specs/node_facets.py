@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from paceline.cluster.policy.requirements import CONTAINER_ENGINE, UV, NodeTool, facets
 from paceline.db.models.nodes import NodeRow
 from paceline.training.spec.job import JobSpec
@@ -21,6 +23,15 @@ def disk_of(node: NodeRow) -> str | None:
     """The identity of the node's default folder for checkpoints; None where other machines may see it, or that is not known."""
     found = (node.inventory or {}).get("checkpoint_disk")
     return str(found) if found else None
+
+
+def place_of(node: NodeRow, path: PurePath) -> str | None:
+    """Where an absolute path lies on the node, as far as its mounts tell: equal where two nodes may see one folder there. None: it is not known."""
+    inventory = node.inventory or {}
+    mounts, machine = inventory.get("shared_mounts"), inventory.get("machine")
+    if mounts is None or machine is None:
+        return None
+    return "shared" if any(path.is_relative_to(mount) for mount in mounts) else f"machine {machine}"
 
 
 def tool_facets_of(node: NodeRow) -> frozenset[str]:

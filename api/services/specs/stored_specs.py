@@ -51,3 +51,9 @@ def checkpoint_folder(job: JobRow) -> str | None:
     """The place of a job's checkpoints, a path or a URL, where its spec names one. None: each agent's own folder."""
     root = stored_part(job, "checkpoint", "directory")
     return f"{root.rstrip('/')}/{job.id}" if root else None
+
+
+def starts_in_own_folder(job: JobRow) -> bool:
+    """Whether ranks of a job start in its own folder on each node, and what they save there is on that node alone: those of a script without
+    a working directory."""
+    return job.spec.is_script and stored_part(job, "environment", "working_directory") is None

@@ -82,6 +82,13 @@ class UvBuild:
 
     async def run(self, requirements: Sequence[str], *, own_torch: bool) -> list[str]:
         """Build. Returns the requirements that were installed, each with its version. Raises BuildFailedError; when cancelled, uv is ended first."""
+        try:
+            return await self._run(requirements, own_torch=own_torch)
+        except BuildFailedError as failure:
+            lines = lines_behind(str(failure), requirements)
+            raise type(failure)(f"{failure} (of environment.requirements: {', '.join(lines)})" if lines else str(failure)) from failure
+
+    async def _run(self, requirements: Sequence[str], *, own_torch: bool) -> list[str]:
         resolved = await self._resolve(requirements, own_torch=own_torch)
         await self._uv_command("venv", "--no-project", "--quiet", "--python", self._python.executable, str(self._folder / "venv"))
         missing = resolved if own_torch else [line for line in resolved if not self._is_here(line)]
@@ -179,6 +186,13 @@ class UvBuild:
                 said.append(text)
                 self._say(text)
         return said
+
+
+def lines_behind(message: str, requirements: Sequence[str]) -> list[str]:
+    """The requirements whose packages uv's message names, in their order; of many the first."""
+    names = [(line, canonicalize_name(requirement.name)) for line in requirements if (requirement := _parsed(line)) is not None]
+    found = [line for line, name in names if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", message, re.IGNORECASE)]
+    return found[:MOST_REASON_LINES]
 
 
 def _parsed(line: str) -> Requirement | None:

@@ -5441,7 +5441,7 @@ export interface components {
             unreadable: string | null;
             /**
              * Warnings
-             * @description of the answer to a submission: what the coordinator sees of the job's folder
+             * @description of the answer to a submission: what the coordinator sees of the job's folder, whether nodes share checkpoint.directory, and secrets among its variables
              * @default []
              */
             warnings: string[];

@@ -207,6 +207,7 @@ async def test_why_nothing_is_launched_stands_with_the_pool_and_with_the_job_as_
     pool = await grown.pool()
     assert pool["withheld"] == [{"job_id": job.id, "job_name": job.name, "reason": reason}]
     assert pool["withheld_count"] == 1
+    assert [cause for type, cause in await grown.told() if type == "autoscaler.withheld"] == [reason]
     for path in (f"/api/v1/training/jobs/{job.id}", "/api/v1/training/jobs"):
         answer = (await grown.client.get(path)).json()
         assert answer.get("items", [answer])[0]["pending"]["no_launch"] == reason

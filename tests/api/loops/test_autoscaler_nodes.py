@@ -34,7 +34,10 @@ async def test_a_pool_that_says_that_its_nodes_run_containers_grows_for_jobs_wit
     await grown.apply(autoscale=POOL["autoscale"] | {"containers": True})
     await grown.step()
     assert await grown.coming() == ["lab-gpu1"]
-    assert await grown.told() == [("launch.requested", f"job {job.id} waits for 1 slot")]
+    assert await grown.told() == [
+        ("autoscaler.withheld", f"no pool has nodes for it (lab: {held['reason']})"),
+        ("launch.requested", f"job {job.id} waits for 1 slot"),
+    ]
     assert (await grown.pool())["withheld"] == []
     await grown.step()
     await grown.join_all(inventory={"container_engines": ["podman"]})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from paceline.cluster.agent import disks
-from paceline.cluster.agent.disks import disk_of, file_system_of
+from paceline.cluster.agent.disks import MOST_MOUNTS, disk_of, file_system_of, shared_mounts
 
 
 @pytest.fixture
@@ -50,3 +52,12 @@ def test_what_others_may_see_and_what_is_not_known_is_not_told(tmp_path: Path, b
 def test_the_file_system_is_that_of_the_nearest_mount() -> None:
     assert file_system_of(Path("/proc/self")) == "proc"
     assert file_system_of(Path("/")) != "proc"
+
+
+def test_mounts_that_others_may_see_are_told_without_those_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"/": "ext4", "/proc": "proc", "/run/user/1": "fuse.portal", "/mnt/all": "nfs4", "/mnt/own": "xfs", "/procedures": "ceph"}
+    mounts = [SimpleNamespace(mountpoint=path, fstype=kind) for path, kind in table.items()]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
+    assert shared_mounts() == ("/mnt/all", "/procedures")
+    mounts += [SimpleNamespace(mountpoint=f"/mnt/{number}", fstype="nfs4") for number in range(MOST_MOUNTS)]
+    assert shared_mounts() is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cluster.agent.card_locks import CardLocks
-from paceline.cluster.agent.disks import disk_of
+from paceline.cluster.agent.disks import disk_of, shared_mounts
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.loop import Agent, AgentContext
@@ -74,6 +74,7 @@ async def test_hello_says_which_folder_the_checkpoints_are_in(agent: AgentProces
     folder = agent.data.parent / "checkpoints"
     assert folder.stat().st_mode & 0o777 == 0o750
     assert coordinator.hellos[0].inventory.checkpoint_disk == disk_of(folder)
+    assert coordinator.hellos[0].inventory.shared_mounts == shared_mounts()
     await agent.end()
 
 

@@ -338,6 +338,10 @@ def _without(each: NodeView, running: list[Placement]) -> NodeView:
 
 #: Of nodes that a job prefers or leaves out; some of them are not there.
 NODE_IDS = st.just(frozenset[str]()) | st.frozensets(st.integers(0, 14).map(lambda i: f"n{i}"), max_size=4)
+#: Nodes that a job was last on, and its slots there.
+LAST_HELD = st.just(()) | st.dictionaries(st.integers(0, 14).map(lambda i: f"n{i}"), st.integers(1, 6), max_size=4).map(
+    lambda held: tuple(held.items())
+)
 SHAPES = st.builds(
     request,
     st.just(""),
@@ -351,6 +355,7 @@ SHAPES = st.builds(
     requirements=REQUIREMENTS,
     prefers=NODE_IDS,
     leaves_out=NODE_IDS,
+    last_held=LAST_HELD,
 )
 MANY_NODES = st.lists(
     st.tuples(

@@ -1,4 +1,4 @@
-"""The nodes that a job prefers, since its checkpoint is there, and those that it leaves out, since they could not start it."""
+"""The nodes that a job prefers, since its checkpoint or its own folder is there, and those that it leaves out, since they could not start it."""
 
 from __future__ import annotations
 
@@ -71,3 +71,34 @@ def test_a_job_that_leaves_nodes_out_has_slots_set_aside_on_the_others() -> None
     queue = [request("wide", 1, 2, age=9, leaves_out=A), request("small")]
     assert placed(place(queue, [node("a", 2, free=1), node("b", 2, free=1)])) == {"small": ["a"]}
     assert placed(place(queue, [node("b", 2, free=1), node("c", 2)])) == {"wide": ["c"], "small": ["b"]}
+
+
+def test_a_script_goes_back_to_its_own_folder_though_another_node_is_fuller() -> None:
+    nodes = [node("a", 2), node("b", 2, free=1)]
+    assert placed(place([request("job", last_held=(("a", 1),))], nodes)) == {"job": ["a"]}
+
+
+def test_ranks_of_a_script_are_in_the_order_in_which_they_were_on_its_nodes() -> None:
+    nodes = [node("a", 2), node("b", 2), node("c", 4)]
+    assert shares(place([request("job", 4, last_held=(("b", 2), ("a", 2)))], nodes)[0]) == [("b", 2), ("a", 2)]
+    spread = request("job", 2, spread=True, last_held=(("b", 1), ("a", 1)))
+    assert shares(place([spread], nodes)[0]) == [("b", 1), ("a", 1)]
+
+
+def test_the_first_rank_of_a_script_stays_where_its_folder_is_when_another_node_is_lost() -> None:
+    nodes = [node("a", 2), node("c", 4), node("d", 2, free=1)]
+    assert shares(place([request("job", 4, last_held=(("a", 2), ("lost", 2)))], nodes)[0]) == [("a", 2), ("c", 2)]
+    assert shares(place([request("job", 4, last_held=(("lost", 2), ("a", 2)))], nodes)[0]) == [("a", 2), ("c", 2)]
+    assert shares(place([request("job", last_held=(("lost", 1),))], nodes)[0]) == [("d", 1)]
+
+
+def test_an_elastic_script_that_starts_again_to_grow_keeps_its_nodes_and_is_not_held_back_by_them() -> None:
+    nodes = [node("a", 1), node("b", 1), node("c", 4)]
+    grown = request("job", 4, min_blocks=1, last_held=(("b", 1),))
+    assert shares(place([grown], nodes)[0]) == [("b", 1), ("c", 3)]
+    widened = request("job", 1, most_blocks=2, last_held=(("c", 1), ("b", 1)))
+    assert shares(place([widened], [node("a", 1), node("b", 1), node("c", 1)])[0]) == [("c", 1), ("b", 1)]
+
+
+def test_a_script_leaves_the_node_of_its_folder_where_that_could_not_start_it() -> None:
+    assert placed(place([request("job", leaves_out=A, last_held=(("a", 1),))], [node("a"), node("b")])) == {"job": ["b"]}

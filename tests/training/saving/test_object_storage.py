@@ -345,8 +345,10 @@ def test_without_credentials_the_refusal_names_them(store: FaultyStore, tmp_path
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", store.url)  # of a machine without an identity
     store.fault = lambda request: "forbid" if "/latest/" in request.path else None
-    with pytest.raises(InvalidInputError, match=r"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set .* --pass-env"):
+    with pytest.raises(InvalidInputError, match=r"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set .* --pass-env") as refusal:
         open_directory(checkpoints_in(store.options, tmp_path), ())
+    assert "environment.secrets" in str(refusal.value)
+    assert "environment.variables" not in str(refusal.value)  # which every viewer of the job can read
 
 
 def test_a_rank_that_sees_another_store_is_told(store: FaultyStore, tmp_path: Path) -> None:

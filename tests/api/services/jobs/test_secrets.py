@@ -318,3 +318,13 @@ async def test_twenty_canaries_are_in_no_file_no_answer_and_no_backup(
             assert form.encode() not in files
             assert form not in "".join(answers)
     assert not (tmp_path / "backup" / "secrets.key").exists()
+
+
+async def test_a_submission_warns_of_a_secret_among_its_variables(client: httpx.AsyncClient) -> None:
+    open_to_all = {"name": "open"} | SCRIPT | {"environment": {"variables": {"HF_TOKEN": "hf_1", "MAX_TOKENS": "10"}}}
+    answer = await client.post(JOBS, json=open_to_all)
+    assert answer.status_code == 201, answer.text
+    warning, about_script = answer.json()["warnings"]
+    assert "environment.variables has HF_TOKEN: everybody who sees the job can read" in warning
+    assert "`paceline secret set HF_TOKEN`" in warning
+    assert (await client.post(JOBS, json={"name": "closed"} | SCRIPT)).json()["warnings"] == [about_script]

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError
-from paceline.api.services.nodes.shared_folder import refuse_apart, warning
+from paceline.api.services.nodes.shared_folder import named_folder_warning, refuse_apart, warning
 from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
 from tests import factories
@@ -77,6 +77,60 @@ def test_nodes_that_all_share_one_folder_need_no_warning() -> None:
 def test_what_needs_no_default_folder_is_neither_refused_nor_warned(spec: Any) -> None:
     refuse_apart(spec, nodes("a", "b"))
     assert warning(spec, nodes("a", "b")) is None
+
+
+def mounting(**mounts: tuple[str, ...] | None) -> list[NodeRow]:
+    """Nodes of one slot on machines of their own, with the mount points of shared file systems; None: an agent that does not say."""
+    return [
+        NodeRow(
+            id=name, name=name, device="cpu", slots=1, state=NodeState.READY, inventory={"machine": name, "shared_mounts": mounts[name]}
+        )
+        for name in mounts
+    ]
+
+
+NAMED = {"checkpoint": {"directory": "/data/ckpt"}}
+
+
+@pytest.mark.parametrize(
+    ("found", "apart"),
+    [
+        (mounting(a=(), b=()), "a, b"),
+        (mounting(a=("/data",), b=("/database", "/mnt")), "a, b"),  # one has it mounted, the other only a name that begins alike
+        (mounting(a=("/data",), b=("/data/ckpt",)), None),
+        (mounting(a=(), b=None), None),  # an older agent
+        (mounting(a=("/",), b=("/",)), None),  # both run from a network file system
+        (mounting(a=()), None),  # others may yet join
+        (mounting(a=(), b=("/data",), c=("/data",)), None),  # two of them share it
+    ],
+    ids=["own disks", "one mount", "mounted", "unknown", "root", "too few", "enough"],
+)
+def test_a_named_folder_on_disks_of_different_machines_is_warned_of(found: list[NodeRow], apart: str | None) -> None:
+    said = named_folder_warning(job(**NAMED), found)
+    assert (said or "").startswith(f"checkpoint.directory=/data/ckpt is not one folder for {apart}, by" if apart else "")
+    assert (said is None) is (apart is None)
+
+
+def test_a_named_folder_is_warned_of_where_the_job_would_run_and_nowhere_else() -> None:
+    found = mounting(a=(), b=("/data",), c=("/data",))
+    assert named_folder_warning(job(**NAMED), found, {"b", "c"}) is None
+    assert "for a, b, by" in str(named_folder_warning(job(**NAMED), found, {"a", "b"}))
+    apart = mounting(a=(), b=())
+    assert named_folder_warning(job(checkpoint={"directory": "s3://bucket/runs"}), apart) is None
+    assert "directory=file:///data/ckpt is" in str(named_folder_warning(job(checkpoint={"directory": "file:///data/ckpt"}), apart))
+    same = [NodeRow(name=each.name, device="cpu", slots=1, state=each.state, inventory=apart[0].inventory) for each in apart]
+    assert named_folder_warning(job(**NAMED), same) is None
+
+
+async def test_plan_and_submission_warn_of_a_named_folder_that_is_not_one(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        for name in ("a", "b"):
+            await factories.create_node(session, name=name, slots=1, inventory={"machine": name, "shared_mounts": ["/mnt"]})
+    for path in ("/api/v1/training/plan", "/api/v1/training/jobs"):
+        answer = await client.post(path, json=job(**NAMED).model_dump(mode="json"))
+        assert any("checkpoint.directory=/data/ckpt is not one folder for a, b" in said for said in answer.json()["warnings"]), answer.text
+        there = await client.post(path, json=job(checkpoint={"directory": "/mnt/ckpt"}).model_dump(mode="json"))
+        assert not any("is not one folder" in said for said in there.json()["warnings"])
 
 
 def test_a_job_that_may_start_on_one_node_is_only_warned() -> None:

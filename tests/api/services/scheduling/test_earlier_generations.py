@@ -12,7 +12,7 @@ from paceline.api.core.context import Services
 from paceline.api.services.scheduling.earlier_generations import LEFT_OUT, EarlierGenerations, read
 from paceline.cluster.policy.failures import UNREACHABLE
 from paceline.cluster.states import CheckpointState, JobState, RankState
-from paceline.db.models.jobs import JobRow, RankRow
+from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
 from paceline.training.link import FailureReport
@@ -137,3 +137,35 @@ async def test_a_job_goes_on_on_the_device_that_it_has_run_on(services: Services
             (None, False),
             (None, False),
         ]
+
+
+async def test_a_script_goes_back_to_the_slots_where_its_own_folder_is(services: Services) -> None:
+    """The last generation counts that had a process: one that could not start left nothing anywhere."""
+    script: dict[str, Any] = {"script": {"path": "t.py"}, "model": None, "data": None, "training": None}
+    elsewhere = script | {"environment": {"working_directory": "/srv/shared"}}
+    async with services.write() as session:
+        a, b = await add_node(session, "a", "one"), await add_node(session, "b", "two")
+        own = await factories.create_running_job(session, b, spec=factories.job_spec(**script))
+        own.generation = 2
+        session.add(GenerationRow(job_id=own.id, generation=2, world_size=1, started_at=NOW, store_token="t"))
+        await session.flush()
+        for generation, rank in ((1, 1), (2, 0)):
+            session.add(
+                RankRow(
+                    job_id=own.id,
+                    generation=generation,
+                    rank=rank,
+                    node_id=a.id,
+                    slot=rank,
+                    local_rank=0,
+                    node_rank=generation % 2,
+                    state=RankState.EXITED,
+                    updated_at=NOW,
+                )
+            )
+        shared = await factories.create_running_job(session, b, spec=factories.job_spec(**elsewhere))
+        trains = await factories.create_running_job(session, b)
+        await session.flush()
+        found = await look(session, own, shared, trains)
+        assert found.last_held == {own.id: ((b.id, 1), (a.id, 1))}
+        assert found.request_of(own).last_held == ((b.id, 1), (a.id, 1))

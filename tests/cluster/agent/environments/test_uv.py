@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from paceline.cluster.agent.environments.uv import lines_behind
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, world
 from tests.cluster.agent.coordinator import Coordinator
 
@@ -71,3 +72,10 @@ async def test_a_shell_finds_the_programs_of_the_job_before_those_of_the_node(ag
     (venv,) = (agent.data / "environments").glob("*/venv")
     node = Path(sys.executable).parent
     assert said.splitlines() == [f"says tinytool by {venv}"] * 2 + [f"{venv}/bin/python", f"{venv}/bin/accelerate", f"{node}/uv"]
+
+
+def test_the_lines_behind_a_failure_are_those_whose_packages_uv_names() -> None:
+    asked = ["--pre", "Flash_Attn[x]>=2", "numpy<2", "num", "tiny @ https://host/tiny.zip", "pandas"]
+    said = "Because flash-attn==2 depends on numpy>=2 and tiny, pandas-stubs cannot be used."
+    assert lines_behind(said, asked) == ["Flash_Attn[x]>=2", "numpy<2", "tiny @ https://host/tiny.zip"]
+    assert lines_behind("uv pip ended with code 2", asked) == []
