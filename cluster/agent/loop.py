@@ -27,6 +27,7 @@ from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.node_ranks import NodeRanks
 from paceline.cluster.agent.notices import NoticeWatch
 from paceline.cluster.agent.offer import NodeOffer
+from paceline.cluster.agent.ranks.rank_claims import bounded_report
 from paceline.cluster.agent.ranks.reconcile import StoreNamespace, observe, reconcile, store_namespaces
 from paceline.cluster.agent.reading_recorder import ReadingRecorder
 from paceline.cluster.agent.settings import AgentSettings
@@ -198,7 +199,7 @@ class Agent:
             if time.monotonic() - self._leaving_told_at >= self._heartbeat_seconds and await self._channel.send(Leaving()):
                 self._leaving_told_at = time.monotonic()
         await ending
-        await self._channel.send(self._observation())
+        await self._channel.send(bounded_report(self._observation()))
         self._folder.leaving.unlink(missing_ok=True)
 
     # -- the coordinator (client.Loop)
@@ -314,7 +315,7 @@ class Agent:
         told = self._told
         due = now - told.observed_at >= self._observe_seconds
         is_news = told.observed is None or _without_progress(observed) != _without_progress(told.observed)
-        if (due or is_news) and await self._channel.send(observed):
+        if (due or is_news) and await self._channel.send(bounded_report(observed)):
             told.observed, told.observed_at = observed, now
 
 
