@@ -24,7 +24,7 @@ A client sends `hello` once and then one request at a time, each answered by exa
                                                 ["invalid", message]        cannot be done; the connection stays open
                                                 ["refused", message]        not a member, older generation, generation over; then closed
 
-Keys are text, values bytes. A waiting request blocks its own connection only: clone a store to wait in two
+Keys are text, values bytes; t is 0 to 1e9, and any other number ends the connection. A waiting request blocks its own connection only: clone a store to wait in two
 threads. When a newer generation is admitted, every connection of an older one is answered `refused`, waiting requests at once: the generation is a
 fencing token. A generation that begins at a step boundary leaves the one before it open, until that is retired or another is admitted.
 """

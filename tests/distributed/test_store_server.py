@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -243,6 +244,20 @@ async def test_a_strangers_own_time_out_does_not_keep_it_here_for_ever(connect: 
     monkeypatch.setattr(store_server, "MAX_ADMISSION_SECONDS", 0.05)
     stranger = await connect()
     assert await stranger.ask(Hello("job", 1, "guess", 1e9)) == Refused(NO_MEMBER.format(generation=1))
+
+
+@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0])
+async def test_a_timeout_that_is_no_time_ends_its_connection_and_reaches_no_timer(
+    server: StoreServer, connect: Connect, timeout: float
+) -> None:
+    """NaN in the heap of the agent's timers had all of them run late: heartbeats paused for half a minute."""
+    stranger = await connect()
+    stranger.writer.write(encode(Hello("job", 1, "guess", timeout)))
+    assert await stranger.ended()
+    for request in (Get("key", timeout), Wait(("key",), timeout)):
+        client = await member(server, connect)
+        client.writer.write(encode(request))
+        assert await client.ended()
 
 
 async def test_many_strangers_leave_room_for_members(server: StoreServer, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
