@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import ByteSize, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import ByteSize, DirectoryPath, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from paceline.cluster.history.node_readings import KeepReadings
@@ -116,6 +116,12 @@ class Settings(BaseSettings):
     keep_recent_hours: float = Field(24.0, ge=0, description="of a job that has not ended: goes last when keep_size is passed")
     disk_low: ByteSize | None = Field(
         None, description="free disk under which points, lines and files are refused, such as 2GiB; 0: never; default: 5 % or 2 GiB"
+    )
+
+    disk_folder: DirectoryPath | None = Field(
+        None,
+        description="folder on the disk that PACELINE_DISK_LOW is about, such as that of a PostgreSQL server on this machine; default: "
+        "PACELINE_DATA with SQLite, with PostgreSQL none",
     )
 
     @field_validator("keep_size", "disk_low", mode="before")

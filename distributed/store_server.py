@@ -24,9 +24,9 @@ A client sends `hello` once and then one request at a time, each answered by exa
                                                 ["invalid", message]        cannot be done; the connection stays open
                                                 ["refused", message]        not a member, older generation, generation over; then closed
 
-Keys are text, values bytes. A waiting request blocks its own connection only: clone a store to wait in two
+Keys are text, values bytes; t is 0 to 1e9, and any other number ends the connection. A waiting request blocks its own connection only: clone a store to wait in two
 threads. When a newer generation is admitted, every connection of an older one is answered `refused`, waiting requests at once: the generation is a
-fencing token. A generation that begins at a step boundary leaves the one before it open, until that is retired or another is admitted.
+fencing token. The keys of a generation take 256 MiB at most. A generation that begins at a step boundary leaves the one before it open, until that is retired or another is admitted.
 """
 
 from __future__ import annotations
@@ -69,6 +69,9 @@ MAX_ADMISSION_SECONDS = 120.0  # how long a client may wait for its generation, 
 #: Connections that have not proved their membership; further ones are closed at once. Ranks send hello as soon as they are connected.
 MAX_UNAUTHENTICATED = 2048
 MAX_CONNECTIONS = 16384
+#: What a generation may keep here, in the agent's memory: ranks keep addresses and counts in it, a few MiB of a gang of hundreds.
+MAX_KEPT_BYTES = 256 << 20
+KEY_BYTES = 200  # a key costs so much beside its text and its value
 
 
 class Namespace:
@@ -77,6 +80,7 @@ class Namespace:
     def __init__(self, token: str) -> None:
         self.token = token
         self.values: dict[str, bytes] = {}
+        self.kept_bytes = 0
         self.closed: str | None = None  # the reason
         self.changed = asyncio.Condition()
 
@@ -89,6 +93,22 @@ class Namespace:
             return False
         self.check_open()
         return True
+
+    def write(self, request: Set | Add | CompareSet | DeleteKey) -> Reply:
+        """Carry out a request that may change a value; one by which the keys would take too much is not carried out."""
+        freed = self._bytes_of(request.key)
+        if self.kept_bytes - freed + _most_bytes_after(request) > MAX_KEPT_BYTES:
+            return Invalid(
+                f"key {request.key[:100]} does not fit: the keys of this generation take {self.kept_bytes} bytes, and {MAX_KEPT_BYTES} are "
+                "the limit; delete keys that are no longer needed, and pass large data through files"
+            )
+        reply = _WRITES[type(request)](self.values, request)
+        self.kept_bytes += self._bytes_of(request.key) - freed
+        return reply
+
+    def _bytes_of(self, key: str) -> int:
+        value = self.values.get(key)
+        return 0 if value is None else _bytes_of(key, value)
 
     def has(self, keys: tuple[str, ...]) -> bool:
         return all(key in self.values for key in keys)
@@ -249,7 +269,7 @@ async def answer(namespace: Namespace, request: Request) -> Reply:
         case Get() | Wait():
             return await _answer_waiting(namespace, request)
         case Set() | Add() | CompareSet() | DeleteKey():
-            reply = _WRITES[type(request)](namespace.values, request)
+            reply = namespace.write(request)
             await namespace.notify()
             return reply
         case Check(keys=keys):
@@ -266,6 +286,21 @@ async def _answer_waiting(namespace: Namespace, request: Get | Wait) -> Reply:
         missing = ", ".join(key for key in keys if key not in namespace.values)
         return TimedOut(f"no key {missing} after {request.timeout:g} s")
     return Ok(namespace.values[request.key] if isinstance(request, Get) else None)
+
+
+def _bytes_of(key: str, value: bytes) -> int:
+    return KEY_BYTES + len(key) + len(value)
+
+
+def _most_bytes_after(request: Set | Add | CompareSet | DeleteKey) -> int:
+    """The most that the key of a request takes once it is carried out."""
+    match request:
+        case Set(key=key, value=value) | CompareSet(key=key, desired=value):
+            return _bytes_of(key, value)
+        case Add(key=key):
+            return _bytes_of(key, bytes(20))
+        case DeleteKey():
+            return 0
 
 
 def _set(values: dict[str, bytes], request: Set) -> Reply:

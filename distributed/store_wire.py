@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+from typing import Annotated
 
 import msgspec
 
 MAX_FRAME_BYTES = 16 << 20
 MAX_HELLO_BYTES = 4 << 10  # for a client that has not proved its membership
 LENGTH = struct.Struct(">I")
+#: How long a request waits. A timeout that is not a number, in the event loop's heap of timers, would have all the agent's timers run out of order.
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class StoreFrameTooLargeError(ValueError):
@@ -25,7 +28,7 @@ class Hello(Message, frozen=True):
     job_id: str
     generation: int
     token: str
-    timeout: float  # seconds to wait for a generation that the server does not know yet
+    timeout: Seconds  # seconds to wait for a generation that the server does not know yet
 
 
 class Set(Message, frozen=True):
@@ -39,7 +42,7 @@ class Get(Message, frozen=True):
     """Get the value of a key, waiting for it up to `timeout` seconds."""
 
     key: str
-    timeout: float
+    timeout: Seconds
 
 
 class Add(Message, frozen=True):
@@ -59,7 +62,7 @@ class Wait(Message, frozen=True):
     """Wait up to `timeout` seconds until all keys exist."""
 
     keys: tuple[str, ...]
-    timeout: float
+    timeout: Seconds
 
 
 class CompareSet(Message, frozen=True):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Any code in the rank's process may write to its link and its result: a number that no database can hold is not decoded.
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
+ExitCode = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 #: How a rank ends. `released`: it left a gang that goes on without it, or was never needed.
 Outcome = Literal["completed", "paused", "released", "failed"]
 
@@ -101,7 +102,7 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True, tag="broken"):
 class GroupCall(msgspec.Struct, frozen=True):
     """One collective call of a generation. `number` counts this rank's calls; 0 for calls other than the trainer's."""
 
-    number: int
+    number: Count
     what: str
 
     def __str__(self) -> str:
@@ -120,7 +121,7 @@ class Stalled(msgspec.Struct, frozen=True, kw_only=True, tag="stalled"):
     waits: GroupCall | None = None  # for the other ranks, in this call; None: it is at work itself
     recent: tuple[GroupCall, ...] = ()  # its newest calls, oldest first
     where: str = ""  # the line of the user's code it is in
-    unanswered: tuple[int, ...] = ()  # ranks whose machine does not answer
+    unanswered: tuple[Count, ...] = ()  # ranks whose machine does not answer
 
     @property
     def overdue(self) -> bool:
@@ -171,7 +172,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
         "rolled_back",
         "node_removed",
     ]
-    rank: int
+    rank: Count
     message: str
     exception: str = ""  # qualified class name
     traceback: str = ""
@@ -179,11 +180,11 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""  # the line of the user's code, as `loss in train.py:22`
     step: Count = 0
     time: float = 0.0
-    exit_code: int | None = None
+    exit_code: ExitCode | None = None
     signal: str | None = None
     ordered: bool = False  # it had been told to end before it did, and did not crash instead
     last_lines: tuple[str, ...] = ()
-    ended: tuple[int, ...] = ()  # of its peers: whose processes had ended when it lost its group
+    ended: tuple[Count, ...] = ()  # of its peers: whose processes had ended when it lost its group
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

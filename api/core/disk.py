@@ -29,7 +29,7 @@ class Disk:
 
 @dataclass
 class DiskWatch:
-    """The free space of a folder. `folder` None: the disk is not on this machine (PostgreSQL), and never low."""
+    """The free space of a folder. `folder` None: the disk is another machine's (PostgreSQL), and never low."""
 
     folder: Path | None
     limit: int | None = None  # bytes; None: the default
@@ -72,4 +72,5 @@ class DiskWatch:
 
 
 def watch_of(settings: Settings) -> DiskWatch:
-    return DiskWatch(None if settings.database_url else settings.data, settings.disk_low)
+    """The watch of the disk that fills; PostgreSQL's is watched where a setting names a folder on it."""
+    return DiskWatch(settings.disk_folder or (None if settings.database_url else settings.data), settings.disk_low)

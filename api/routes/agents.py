@@ -6,7 +6,8 @@ declared parameters, dependencies and exit stacks) is the larger part of an uplo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
@@ -50,12 +51,15 @@ T = TypeVar("T")
 
 
 async def parse(request: Request, kind: type[T]) -> T:
-    return parse_with(msgspec.json.Decoder(kind).decode, await request.body())
+    with refusing_unreadable():
+        return msgspec.json.decode(await request.body(), type=kind)
 
 
-def parse_with(decode: Callable[[bytes], T], body: bytes) -> T:
+@contextmanager
+def refusing_unreadable() -> Iterator[None]:
+    """A context in which a body that cannot be decoded is a problem of whoever sent it."""
     try:
-        return decode(body)
+        yield
     except msgspec.ValidationError as error:
         raise ProblemError("invalid_request", str(error)) from error
     except (msgspec.DecodeError, RecursionError) as error:
@@ -99,8 +103,10 @@ async def upload(request: Request) -> Response:
     bounded."""
     node = await joined_node(request, services_of(request))
     async with request.app.state.upload_admission.turn(announced_bytes(request)):
-        body = await request.body()
-        return answer(await request.app.state.upload_door.accept(node, parse_with(screening.read_upload, body), bytes=len(body)))
+        body, door = await request.body(), request.app.state.upload_door
+        with door.vitals.counting_failures(), refusing_unreadable():
+            upload = await screening.read_upload(body)
+        return answer(await door.accept(node, upload, bytes=len(body)))
 
 
 UPLOAD_ROUTE = Route(UPLOAD_PATH, upload, methods=["POST"])

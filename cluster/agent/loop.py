@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import msgspec
@@ -27,6 +28,7 @@ from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.node_ranks import NodeRanks
 from paceline.cluster.agent.notices import NoticeWatch
 from paceline.cluster.agent.offer import NodeOffer
+from paceline.cluster.agent.ranks.rank_claims import bounded_report
 from paceline.cluster.agent.ranks.reconcile import StoreNamespace, observe, reconcile, store_namespaces
 from paceline.cluster.agent.reading_recorder import ReadingRecorder
 from paceline.cluster.agent.settings import AgentSettings
@@ -52,6 +54,8 @@ from paceline.monitoring.beats import until_beat
 from paceline.training.spec.stored import schema
 
 TICK_SECONDS = 0.5
+#: Two reports are so far apart, unless the state of a rank has changed.
+SHORTEST_REPORT_SECONDS = 0.2
 #: The grace of ranks on a node that was removed by force: their jobs are started elsewhere already.
 REMOVED_GRACE_SECONDS = 3.0
 WARM_UP_SECONDS = 30.0
@@ -198,7 +202,7 @@ class Agent:
             if time.monotonic() - self._leaving_told_at >= self._heartbeat_seconds and await self._channel.send(Leaving()):
                 self._leaving_told_at = time.monotonic()
         await ending
-        await self._channel.send(self._observation())
+        await self._channel.send(bounded_report(self._observation()))
         self._folder.leaving.unlink(missing_ok=True)
 
     # -- the coordinator (client.Loop)
@@ -309,22 +313,34 @@ class Agent:
         return self._ranks.masked(observe(desired, self._ranks.ranks, tuple(sorted(self._deletions.done)), time.monotonic()))
 
     async def _report(self) -> None:
-        """Report a change at once; mere progress, or nothing new, every `observe_seconds`."""
+        """Report a change of state at once; what ranks may change as often as they like, some times a second; mere progress, or nothing new,
+        every `observe_seconds`."""
         observed, now = self._observation(), time.monotonic()
         told = self._told
         due = now - told.observed_at >= self._observe_seconds
         is_news = told.observed is None or _without_progress(observed) != _without_progress(told.observed)
-        if (due or is_news) and await self._channel.send(observed):
+        if is_news and told.observed is not None and now - told.observed_at < SHORTEST_REPORT_SECONDS:
+            is_news = _without_conduct(observed) != _without_conduct(told.observed)  # what is left out goes with the next tick
+        if (due or is_news) and await self._channel.send(bounded_report(observed)):
             told.observed, told.observed_at = observed, now
 
 
 def _without_progress(observed: Observed) -> Observed:
+    return _without(observed, step=0, progress_age=None)
+
+
+def _without_conduct(observed: Observed) -> Observed:
+    """The report without what a rank can change again and again: a script that stalls and moves by turns, or stops and continues itself, must not
+    have its node report as often."""
+    return _without(observed, step=0, progress_age=None, stall=None, suspended=False, quiet_since=None)
+
+
+def _without(observed: Observed, **fields: Any) -> Observed:
     replace = msgspec.structs.replace
     return replace(
         observed,
         assignments=tuple(
-            replace(assignment, ranks=tuple(replace(rank, step=0, progress_age=None) for rank in assignment.ranks))
-            for assignment in observed.assignments
+            replace(assignment, ranks=tuple(replace(rank, **fields) for rank in assignment.ranks)) for assignment in observed.assignments
         ),
     )
 

@@ -60,10 +60,10 @@ class CpuMeter:
 
 def last_sign(rank: RankRecord) -> float | None:
     """When this rank last had output or a step, by the wall clock. Read from its files, so that an agent that was not running then knows
-    it too."""
+    it too. The rank may have set their times to any: one before 1970 is none that can be reported."""
     folder = RankFolder.at(Path(rank.order.folder))
     times = [_changed(path) for path in (folder.order, folder.output, folder.metrics, folder.events)]
-    return max((changed for changed in times if changed is not None), default=None)
+    return max((max(changed, 0.0) for changed in times if changed is not None), default=None)
 
 
 def _changed(path: Path) -> float | None:

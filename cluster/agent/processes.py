@@ -31,6 +31,8 @@ _MAX_SWEEPS = 20  # a process may fork while it is being killed; each sweep find
 
 #: The kernel's out-of-memory killer takes the highest first: a rank before anything of ours. Each living rank of a spawner has one of its own.
 RANK_SCORES = range(500, 1000)
+#: Of what a rank may fill and is none, the store of a script: taken by its size, as a rank is.
+STORE_SCORE = RANK_SCORES.start - 1
 _OWN_SCORE = -900
 
 
@@ -55,7 +57,7 @@ def allow_tracing() -> None:
 
 
 def offer_to_memory_killer(score: int) -> None:
-    """Mark this rank as the process that the memory killer should end first; its children inherit the mark."""
+    """Mark this process as one that the memory killer should end before ours; its children inherit the mark."""
     with contextlib.suppress(OSError):  # a container that hides /proc/self: then ranks are chosen by size alone
         Path("/proc/self/oom_score_adj").write_text(str(score))
 

@@ -8,11 +8,13 @@ A rank that has left the list has its `exit.json`: the spawner writes it first.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from paceline.cluster.protocol import GenerationKey, RankKey
 from paceline.monitoring.lines import encode_line
-from paceline.training.link import RankOrder
+from paceline.training.link import ExitCode, RankOrder
 from paceline.training.spec.stored import spec_from_json, spec_to_json
 
 #: What a spawner is started with unless it is told otherwise.
@@ -91,11 +93,13 @@ class ProcessList(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of `RankFolder.exit_status`: the result of waitpid. Neither code nor signal: the process could not be started."""
+    """The content of `RankFolder.exit_status`: the result of waitpid. Neither code nor signal: the process could not be started.
 
-    pid: int
-    exit_code: int | None
-    signal: str | None
+    It lies in the rank's folder, so what waitpid cannot have said is not decoded."""
+
+    pid: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+    exit_code: ExitCode | None
+    signal: Annotated[str, msgspec.Meta(pattern=r"^SIG[A-Z0-9+-]{1,20}\Z")] | None
     time: float
     out_of_memory: bool = False
     ordered: bool = False  # we had told it to end, and it did not crash instead

@@ -14,6 +14,7 @@ import msgspec
 from paceline.cluster.agent.processes import command_of, python_processes_of
 from paceline.cluster.stacks import MAIN_THREAD, ProcessStack, PythonFrame, StackSample, ThreadStack
 from paceline.location import ROOT, is_ours
+from paceline.training.reporting.failure_kinds import encodable
 from paceline.training.reporting.users_code import is_users
 
 DUMP_SECONDS = 5.0
@@ -128,14 +129,14 @@ def why(complaint: str) -> str:
     if "permission denied" in complaint.lower() or "operation not permitted" in complaint.lower():
         return REFUSED
     first = next((line for line in complaint.splitlines() if line.strip()), "py-spy failed without a word")
-    return first.removeprefix("Error: ")[:MOST_CHARACTERS]
+    return encodable(first.removeprefix("Error: ")[:MOST_CHARACTERS])
 
 
 def parse(output: bytes, pid: int) -> tuple[ThreadStack, ...]:
     """The threads in what `py-spy dump --json` printed of one process, the main thread first. Raises msgspec.DecodeError."""
     found = [(_name(thread, pid), thread.frames) for thread in _decoder.decode(output) if thread.frames]
     found.sort(key=lambda thread: thread[0] != MAIN_THREAD)
-    return tuple(ThreadStack(name[:MOST_CHARACTERS], _innermost(frames)) for name, frames in found[:MOST_THREADS])
+    return tuple(ThreadStack(encodable(name[:MOST_CHARACTERS]), _innermost(frames)) for name, frames in found[:MOST_THREADS])
 
 
 def _name(thread: _Thread, pid: int) -> str:
@@ -150,7 +151,10 @@ def _innermost(frames: list[_Frame]) -> tuple[PythonFrame, ...]:
     kept = frames if len(frames) <= MOST_FRAMES else [*frames[:half], *frames[-half:]]
     return tuple(
         PythonFrame(
-            _last_name(frame.name)[:MOST_CHARACTERS], short(frame.filename)[-MOST_CHARACTERS:], frame.line, is_users(frame.filename)
+            encodable(_last_name(frame.name)[:MOST_CHARACTERS]),
+            encodable(short(frame.filename)[-MOST_CHARACTERS:]),
+            frame.line,
+            is_users(frame.filename),
         )
         for frame in kept
     )

@@ -18,6 +18,7 @@ from typing import NoReturn
 from paceline.cluster.agent import ports
 from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.children import FAILED_EXIT_CODE, detach, die_with, fork
+from paceline.cluster.agent.processes import STORE_SCORE, offer_to_memory_killer
 from paceline.cluster.agent.spawner_link import ServedStore, ServeStore
 from paceline.cluster.protocol import GenerationKey
 
@@ -74,6 +75,7 @@ class StoreProcesses:
         """Serve a store in the child, right after the fork; never returns."""
         try:
             detach(spawner_pid)
+            offer_to_memory_killer(STORE_SCORE)  # before it is another user
             _close_all_but(listener)
             if self._account is not None:
                 self._account.become()

@@ -260,6 +260,12 @@ async def newest_generations(session: AsyncSession, job_id: str, limit: int) -> 
     return (await session.scalars(query)).all()[::-1]
 
 
+async def least_start_step(session: AsyncSession, job_id: str, after: int) -> int:
+    """The least step from which a generation later than `after` went on; 0 where there is none, or one has not begun."""
+    mine = (GenerationRow.job_id == job_id, GenerationRow.generation > after)
+    return await session.scalar(select(func.min(GenerationRow.start_step)).where(*mine)) or 0
+
+
 async def has_carried_on(session: AsyncSession, job: JobRow, since: int) -> bool:
     """Whether a process from generation `since` is in the newest generation: the steps that it had done by then count."""
     mine = (RankRow.job_id == job.id, RankRow.generation == job.generation, RankRow.born_generation <= since)

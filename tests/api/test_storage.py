@@ -11,12 +11,15 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from pydantic import ValidationError
 from sqlalchemy import func, select
 
 from paceline.api.core.context import Services
-from paceline.api.core.disk import DiskWatch
+from paceline.api.core.disk import DiskWatch, watch_of
+from paceline.api.errors import ProblemError
 from paceline.api.loops.storage import StorageKeeper
 from paceline.api.services.storage import rollups
+from paceline.api.settings import Settings
 from paceline.cluster.agent.upload.spool import RankSpool
 from paceline.cluster.agent.upload.uploader import Uploader, UploadFailedError  # type: ignore[attr-defined]
 from paceline.cluster.protocol import ARTIFACTS_PATH, UPLOAD_PATH, RankKey
@@ -303,3 +306,22 @@ def test_the_watermark_suits_the_disk_and_does_not_flap() -> None:
     small = DiskWatch(folder=Path(), usage=lambda _: (10 * GIB, 0, GIB))
     assert not small.is_low  # 5 % of a small disk
     assert not DiskWatch(folder=Path(), limit=0, usage=lambda _: (10 * GIB, 0, 0)).is_low
+
+
+@pytest.mark.parametrize("url", ["", "postgresql://db/paceline"])
+def test_the_disk_is_that_of_the_databases_or_of_the_folder_that_is_named(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With PostgreSQL on the same machine nothing was ever refused: its disk filled, and then no state changed any more."""
+    monkeypatch.setenv("DATABASE_URL", url)
+    monkeypatch.setenv("PACELINE_DATA", str(tmp_path / "data"))
+    assert watch_of(Settings()).folder == (None if url else tmp_path / "data")
+    monkeypatch.setenv("PACELINE_DISK_FOLDER", str(tmp_path))
+    monkeypatch.setenv("PACELINE_DISK_LOW", str(1 << 60))
+    watch = watch_of(Settings())
+    assert (watch.folder, watch.is_low) == (tmp_path, True)
+    with pytest.raises(ProblemError, match=f"bytes of free disk at {tmp_path}"):
+        watch.require_room()
+    monkeypatch.setenv("PACELINE_DISK_FOLDER", str(tmp_path / "absent"))
+    with pytest.raises(ValidationError, match="does not point to a directory"):
+        Settings()

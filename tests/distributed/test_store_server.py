@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -243,6 +244,43 @@ async def test_a_strangers_own_time_out_does_not_keep_it_here_for_ever(connect: 
     monkeypatch.setattr(store_server, "MAX_ADMISSION_SECONDS", 0.05)
     stranger = await connect()
     assert await stranger.ask(Hello("job", 1, "guess", 1e9)) == Refused(NO_MEMBER.format(generation=1))
+
+
+@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0])
+async def test_a_timeout_that_is_no_time_ends_its_connection_and_reaches_no_timer(
+    server: StoreServer, connect: Connect, timeout: float
+) -> None:
+    """NaN in the heap of the agent's timers had all of them run late: heartbeats paused for half a minute."""
+    stranger = await connect()
+    stranger.writer.write(encode(Hello("job", 1, "guess", timeout)))
+    assert await stranger.ended()
+    for request in (Get("key", timeout), Wait(("key",), timeout)):
+        client = await member(server, connect)
+        client.writer.write(encode(request))
+        assert await client.ended()
+
+
+async def test_the_keys_of_a_generation_take_no_more_than_their_share_of_the_agents_memory(
+    server: StoreServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that set large values in a loop grew the agent, which the kernel spares, until other jobs' ranks were ended for it."""
+    monkeypatch.setattr(store_server, "MAX_KEPT_BYTES", 3 * 1500)
+    client = await member(server, connect)
+    value = bytes(1000)
+    for _ in range(9):  # again: the former value is freed
+        assert await client.ask(Set("first", value)) == Ok()
+    assert await client.ask(CompareSet("second", b"", value)) == Ok(value)
+    assert await client.ask(Add("count", 1)) == Ok(1)
+    for large in (Set("third", bytes(3000)), CompareSet("third", b"", bytes(3000)), Set("k" * 3000, b"")):
+        answer = await client.ask(large)
+        assert isinstance(answer, Invalid)
+        assert "4500 are the limit; delete keys that are no longer needed" in answer.message
+    for number in range(50):  # keys cost something themselves
+        answer = await client.ask(Add(f"key{number}", 1))
+    assert isinstance(answer, Invalid)
+    assert await client.ask(DeleteKey("second")) == Ok(True)
+    assert await client.ask(Add("another", 1)) == Ok(1)
+    assert await client.ask(Get("first", 1.0)) == Ok(value)
 
 
 async def test_many_strangers_leave_room_for_members(server: StoreServer, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ FAILS = {
     "ends_in_a_long_message",
     "ends_in_surrogates",
     "ends_in_recursion",
+    "result_that_no_row_holds",
 }
 COMPLETES = [
     "step_numpy",
@@ -59,6 +60,7 @@ COMPLETES = [
     "spool_is_a_folder",
     "spool_shrinks",
     "output_odd_bytes",
+    "output_of_long_ago",
     "output_one_long_line",
     "output_empty_lines",
     "output_flood",
@@ -78,7 +80,7 @@ COMPLETES = [
     "agent_told_as_somebody_else",
 ]
 #: What it says of its own end is gone or false: that it ends at all is what counts.
-EITHER = ("bookkeeping_damaged", "result_of_lies", "folder_is_gone", "takes_all_descriptors")
+EITHER = ("bookkeeping_damaged", "result_of_lies", "exit_status_of_lies", "folder_is_gone", "takes_all_descriptors")
 
 
 @pytest.fixture(scope="module")

@@ -113,9 +113,8 @@ class ReportedEvents:
         self.left_out: str | None = None
 
     async def checkpoint_committed(self, saved: CheckpointCommitted) -> None:
-        """Record a committed checkpoint, reported by the rank that saved it, by a later generation that found it, or by both. One that its
-        job has gone on without is kept where it is further than the step from which the job went on: nothing is lost except for its late
-        report."""
+        """Record a committed checkpoint, reported by the rank that saved it, by a later generation that found it, or by both. However late
+        it is reported, it counts where its job went on from its step or a later one; else the job has gone another way, and it is superseded."""
         job = await job_rows.get_locked(self._session, self._batch.job_id)
         generation = saved.generation or self._batch.generation
         if job is None:
@@ -131,7 +130,11 @@ class ReportedEvents:
         stands = stands and (set_back_to is None or saved.step <= set_back_to)
         state, cause = CheckpointState.COMMITTED, f"rank {self._batch.rank} saved step {saved.step}"
         if not stands:
-            state, cause = await _left_behind(self._session, job, saved.step, generation)
+            left_at, why = await _left_at(self._session, job, generation)
+            stands = saved.step <= left_at
+        if not stands:
+            state = CheckpointState.SUPERSEDED
+            cause = f"{why}, and went on from step {left_at} before this was heard of: it is kept, and can be restored"
         checkpoint = CheckpointRow(
             job_id=job.id,
             step=saved.step,
@@ -306,18 +309,14 @@ class ReportedEvents:
         return newest and job_lifecycle.step_set_back_to(job.progress, self._batch.generation) is None
 
 
-async def _left_behind(session: AsyncSession, job: JobRow, step: int, generation: int) -> tuple[CheckpointState, str]:
-    """The state of a checkpoint of a generation that was fenced off before its report came."""
+async def _left_at(session: AsyncSession, job: JobRow, generation: int) -> tuple[int, str]:
+    """The step of this generation from which its job went on without it, and why the job did."""
     set_back_to = job_lifecycle.step_set_back_to(job.progress, generation)
-    newest = await job_rows.generation(session, job.id, job.generation)
-    began = (newest.start_step if newest else None) or 0
-    fenced = f"generation {generation} was fenced off by generation {job.generation}"
     if set_back_to is not None and generation == job.generation:  # the next one has not begun yet
-        began, fenced = set_back_to, f"the job was set back after generation {generation}"
-    if step <= began:
-        return CheckpointState.DELETING, f"{fenced}, and went on from step {began}: what it saved is debris"
-    why = f"{fenced}, and went on from step {began} before this was heard of: it is kept, and can be restored"
-    return CheckpointState.SUPERSEDED, why
+        return set_back_to, f"the job was set back after generation {generation}"
+    began = await job_rows.least_start_step(session, job.id, after=generation)
+    step = began if set_back_to is None else min(began, set_back_to)
+    return step, f"generation {generation} was fenced off by generation {job.generation}"
 
 
 def _moment(time: float) -> datetime:

@@ -1,4 +1,4 @@
-"""Decides which records of an upload can be stored, each by itself, so that a bad one is passed over alone. Pure.
+"""Decides which records of an upload can be stored, each by itself, so that a bad one is passed over alone.
 
 Reports of ranks are untrusted input. A record that cannot be read becomes `Unreadable` in its place; one that can be read and not stored
 has a `refusal`. Both keep their number, so the rank's stream goes on behind them and the agent forgets them.
@@ -6,16 +6,19 @@ has a `refusal`. Both keep their number, so the rank's stream goes on behind the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from paceline.api.errors import ProblemError
 from paceline.monitoring.points import MAX_NAME_CHARACTERS, MAX_STEP, LogLine, MetricRecord, RankBatch, RankEvent, Upload
 from paceline.monitoring.readings import NodeReadings
 
 #: Seconds since the epoch, to the end of the year 9998: what every calendar in use here can show.
 MAX_TIME = 253_370_764_800.0
+MAX_RECORDS = 5_000  # of one upload
 MAX_VALUES = 1_000  # of one record
 MAX_LINE_CHARACTERS = 64 << 10
 MAX_EVENT_BYTES = 256 << 10
@@ -62,14 +65,37 @@ _line = msgspec.json.Decoder(LogLine)
 _event = msgspec.json.Decoder(RankEvent)
 
 
-def read_upload(body: bytes) -> Upload:
+async def read_upload(body: bytes) -> Upload:
     """The upload, with an `Unreadable` in the place of each record that does not fit. Raises msgspec.DecodeError where the body is
-    no JSON, and msgspec.ValidationError where it does not name the rank of its records, or its readings do not fit."""
+    no JSON, msgspec.ValidationError where it does not name the rank of its records, or its readings do not fit, and ProblemError
+    `too_many_records`."""
     try:
-        return _upload.decode(body)
+        upload = _upload.decode(body)
     except msgspec.ValidationError:
-        raw_upload = _raw_upload.decode(body)
-        return Upload(batches=[_read_batch(raw) for raw in raw_upload.batches], readings=raw_upload.readings)
+        return await asyncio.to_thread(_read_each_by_itself, body)
+    check_limits(upload.batches)
+    return upload
+
+
+def _read_each_by_itself(body: bytes) -> Upload:
+    """Read each record by itself: for one that does not fit that takes microseconds, so they are counted first."""
+    upload = _raw_upload.decode(body)
+    check_limits(upload.batches)
+    return Upload(batches=[_read_batch(raw) for raw in upload.batches], readings=upload.readings)
+
+
+def check_limits(batches: Sequence[RankBatch | _RawBatch]) -> None:
+    """Raise ProblemError where an upload has more batches or records than one may have."""
+    count = sum(map(size_of, batches))
+    if count > MAX_RECORDS or len(batches) > MAX_RECORDS:
+        raise ProblemError(
+            "too_many_records",
+            f"{count} records in {len(batches)} batches; the limit is {MAX_RECORDS} of each: send them in several uploads",
+        )
+
+
+def size_of(batch: RankBatch | _RawBatch) -> int:
+    return len(batch.metrics) + len(batch.logs) + len(batch.events)
 
 
 def _read_batch(raw: _RawBatch) -> RankBatch:

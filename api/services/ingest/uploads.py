@@ -18,12 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core import bus
 from paceline.api.core.context import Services, nudge_after_commit
 from paceline.api.core.vitals import GONE, REFUSED, UNKNOWN_RANK, Vitals
-from paceline.api.errors import ProblemError
 from paceline.api.services.ingest.ingest import RefusedRecord, SequencedItem, StoredBatches, behind_gone, contiguous, streams_of
 from paceline.api.services.ingest.lost_records import LostRecords
 from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.ingest.readings import ReadingsWriter
-from paceline.api.services.ingest.screening import SHOWN_CHARACTERS, refusal
+from paceline.api.services.ingest.screening import SHOWN_CHARACTERS, refusal, size_of
 from paceline.api.services.ingest.upload_warnings import UploadWarnings
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.api.services.lifecycle.state_change import StaleStateError
@@ -36,7 +35,6 @@ from paceline.monitoring.points import HighWater, RankBatch, RankEvent, Upload, 
 from paceline.monitoring.readings import NodeReadings
 
 logger = logging.getLogger(__name__)
-MAX_RECORDS = 5_000
 #: How often an event that fails is tried before it is passed over: it may have met a change of state.
 MAX_TRIES = 5
 MAX_REMEMBERED_TRIES = 1_000
@@ -74,7 +72,6 @@ class UploadHandler:
         return await self.readings.store(node.id, readings)
 
     async def _accept(self, node: NodeRow, upload: Upload, bytes: int) -> list[HighWater]:
-        check_limits(upload)
         held = await self.services.node_identities.held(node, {RankKey.of(batch) for batch in upload.batches})
         ours = [batch for batch in upload.batches if RankKey.of(batch) in held]
         strangers = [batch for batch in upload.batches if RankKey.of(batch) not in held]
@@ -154,19 +151,6 @@ class UploadHandler:
         while len(self._tries) > MAX_REMEMBERED_TRIES:
             self._tries.popitem(last=False)
         return tries >= MAX_TRIES
-
-
-def check_limits(upload: Upload) -> None:
-    count = sum(map(size_of, upload.batches))
-    if count > MAX_RECORDS or len(upload.batches) > MAX_RECORDS:
-        raise ProblemError(
-            "too_many_records",
-            f"{count} records in {len(upload.batches)} batches; the limit is {MAX_RECORDS} of each: send them in several uploads",
-        )
-
-
-def size_of(batch: RankBatch) -> int:
-    return len(batch.metrics) + len(batch.logs) + len(batch.events)
 
 
 def _held(batch: RankBatch, stored: Mapping[Stream, int], applied: Mapping[RankKey, int]) -> HighWater:

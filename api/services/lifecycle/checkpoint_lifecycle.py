@@ -16,11 +16,9 @@ from paceline.db.models.checkpoints import CheckpointRow
 
 
 async def record(session: AsyncSession, checkpoint: CheckpointRow, actor: Actor, cause: str, now: datetime) -> None:
-    """Record a new checkpoint: committed, superseded, or debris that is only recorded to be deleted."""
+    """Record a new checkpoint, committed or superseded."""
     session.add(checkpoint)
     await session.flush()
-    if checkpoint.state is CheckpointState.DELETING:
-        await bump_desired_revision(session, checkpoint.node_id)
     await _record_event(session, checkpoint, f"checkpoint.{checkpoint.state.value}", actor, cause, now)
 
 

@@ -21,8 +21,11 @@ from paceline.api.core.gathering import Gathering
 from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.scheduling import observations
 from paceline.api.services.scheduling.observations import NodeReport
-from paceline.cluster.protocol import Observed
+from paceline.api.services.scheduling.report_isolation import apply_apart
+from paceline.cluster.protocol import Observed, RankKey
+from paceline.db.errors import DatabaseBusyError
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 
 Result = TypeVar("Result")
@@ -67,6 +70,16 @@ class NodeWriter:
         if drained := {job_id for each in group for job_id in _jobs_of_drained_ranks(each)}:
             await self._services.metrics.make_durable()  # their nodes forget what is noted as stored
             await self._progress.flush(drained)  # whoever sees that a job has ended sees its last step
+        try:
+            return await self._commit_together(group)
+        except DatabaseBusyError:
+            raise
+        except Exception:
+            if len(group) > 1 or not isinstance(group[0], Report):
+                raise  # each has a turn of its own then, see Gathering
+            return [await self._commit_apart(group[0])]
+
+    async def _commit_together(self, group: Sequence[NodeWork | Report]) -> list[Any]:
         async with self._services.write() as session:
             rows = {row.id: row for row in await node_rows.all_locked(session, [each.node_id for each in group])}
             speaks = {each.node_id for each in group if isinstance(each, Report) and _channel_of(rows, each) == each.channel_id}
@@ -75,6 +88,22 @@ class NodeWriter:
             results = [each.node_id in speaks if isinstance(each, Report) else await each.run(session) for each in group]
             del rows  # until here they are what `session.get` finds
             return results
+
+    async def _commit_apart(self, report: Report) -> bool:
+        """Apply a report of which something cannot be applied: whatever one rank leaves behind, the others of its node are reported."""
+        async with self._services.control.read() as session:
+            found = await job_rows.open_ranks_to_report(session, [report.node_id])
+            ranks = [RankKey(rank.job_id, rank.generation, rank.rank) for rank, _ in found.get(report.node_id, ())]
+
+        async def commit(observed: Observed, only: Sequence[RankKey]) -> bool:
+            async with self._services.write() as session:
+                rows = {row.id: row for row in await node_rows.all_locked(session, [report.node_id])}
+                if _channel_of(rows, report) != report.channel_id:
+                    return False
+                await observations.apply_all(session, [NodeReport(rows[report.node_id], observed, report.came_at, only)])
+                return True
+
+        return await apply_apart(self._services, report.observed, report.came_at, ranks, commit)
 
 
 def _jobs_of_drained_ranks(message: NodeWork | Report) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from paceline.api.services.scheduling.assignments import action_of
 from paceline.api.services.specs.job_views import report_of, stall_of
 from paceline.api.services.specs.node_facets import card_of
 from paceline.cluster.policy.failures import is_victim
-from paceline.cluster.protocol import Observed, ObservedRank
+from paceline.cluster.protocol import Observed, ObservedRank, RankKey
 from paceline.cluster.states import REPORTED_RANK_STATES, CheckpointState, RankState
 from paceline.db.models.jobs import GenerationRow, RankRow
 from paceline.db.models.nodes import NodeRow
@@ -28,11 +28,13 @@ from paceline.training.link import FailureReport
 
 
 class NodeReport(NamedTuple):
-    """An agent's report. The row of its node is locked by the transaction that applies it."""
+    """An agent's report. The row of its node is locked by the transaction that applies it. `only`: the ranks to apply it to, not one for its
+    deleted checkpoints alone; None: all of it."""
 
     node: NodeRow
     observed: Observed
     came_at: datetime
+    only: Collection[RankKey] | None = None
 
 
 async def apply_all(session: AsyncSession, reports: Sequence[NodeReport]) -> None:
@@ -48,17 +50,20 @@ async def apply_all(session: AsyncSession, reports: Sequence[NodeReport]) -> Non
 
 async def _apply_observed(session: AsyncSession, node_report: NodeReport, open_ranks: Sequence[tuple[RankRow, GenerationRow]]) -> bool:
     """Apply a report. Returns whether the node's assignments have changed by it."""
-    is_changed, (node, observed, now) = False, node_report
+    is_changed, (node, observed, now, only) = False, node_report
     reported = {(each.job_id, each.generation, rank.rank): rank for each in observed.assignments for rank in each.ranks}
     current = observed.revision == node.desired_revision
     for rank, generation in open_ranks:
+        if only is not None and (rank.job_id, rank.generation, rank.rank) not in only:
+            continue
         report = reported.get((rank.job_id, rank.generation, rank.rank))
         if report is not None:
             await _apply_report(session, node, rank, generation, report, now)
         elif current and await _is_gone(session, rank):
             await _forget(session, node, rank, now)
         is_changed = is_changed or (rank.state is RankState.EXITED and rank.drained)
-    await _confirm_deletions(session, node, observed.deleted_checkpoints, now)
+    if not only:
+        await _confirm_deletions(session, node, observed.deleted_checkpoints, now)
     return is_changed
 
 

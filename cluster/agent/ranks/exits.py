@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from paceline.cluster.agent.folders import set_aside
+from paceline.cluster.agent.ranks.rank_claims import MOST_LINES, bounded_failure
 from paceline.cluster.agent.ranks.ranks import ExitCause
 from paceline.cluster.agent.ranks.tracebacks import FAR, UncaughtException, last_words, uncaught, without_rank, without_traceback
 from paceline.cluster.agent.spawner_link import ExitStatus
@@ -29,7 +30,7 @@ from paceline.training.reporting.failure_kinds import (
 )
 from paceline.training.reporting.users_code import folded, innermost, line_of_crash
 
-LAST_LINES = 30
+LAST_LINES = MOST_LINES
 _LAST_BYTES = 64 << 10
 MAX_RESULT_BYTES = 4 << 20
 MAX_STATUS_BYTES = 64 << 10
@@ -81,6 +82,7 @@ def conclude(
         step=max(failure.step, step) if is_script else failure.step,
         time=failure.time or status.time,
     )
+    failure = bounded_failure(failure)
     return ExitCause(outcome="failed", exit_code=status.exit_code, signal=status.signal, step=step, time=status.time, failure=failure)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,8 @@ LINE_LIMIT_BYTES = 1 << 20
 #: For the hello of a connection, and the most connections that have not said it: each takes a descriptor of the agent's.
 HELLO_SECONDS = 10.0
 MAX_STRANGERS = 64
+#: So many messages of a rank are heard in a second: an honest one sends twenty. One that says more waits, and its agent does not.
+MOST_PER_SECOND = 100
 
 _decoder: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 
@@ -101,11 +104,16 @@ class RankLink:
             former.transport.abort()
         self._writers[birth] = writer
         self._on_message(key, hello)
+        heard, until = 0, 0.0
         try:
             async for line in reader:
                 message = _decoder.decode(line)
                 key = _key_of(message) if isinstance(message, RankHello) else key
                 self._on_message(key, message)
+                now = time.monotonic()
+                heard, until = (heard + 1, until) if now < until else (1, now + 1.0)
+                if heard >= MOST_PER_SECOND:
+                    await asyncio.sleep(until - now)
         finally:
             if self._writers.get(birth) is writer:
                 del self._writers[birth]

@@ -17,6 +17,7 @@ from paceline.cluster.agent.folders import AgentFolder, reclaim, set_aside
 from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.processes import abandoned_members, send_signal
 from paceline.cluster.agent.ranks import exits
+from paceline.cluster.agent.ranks.rank_claims import bounded_failure, bounded_stall
 from paceline.cluster.agent.ranks.rank_link import Said
 from paceline.cluster.agent.ranks.ranks import ExitCause, RankPhase, RankRecord
 from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList
@@ -135,10 +136,10 @@ class RankTable:
             self.change(key, parked=True, last_news=now)
             return not rank.parked
         if isinstance(message, Stalled | Moving):
-            self._note_stall(rank, message if isinstance(message, Stalled) else None, now)
+            self._note_stall(rank, bounded_stall(message) if isinstance(message, Stalled) else None, now)
             return True
         if isinstance(message, Broken):
-            self.change(key, broken=message.failure, stall=None, step=max(rank.step, message.step), last_news=now)
+            self.change(key, broken=bounded_failure(message.failure), stall=None, step=max(rank.step, message.step), last_news=now)
             return rank.broken is None
         if isinstance(message, Joined):  # which may be further back than where its process has been
             self.change(key, joined=True, step=message.step, total_steps=message.total_steps, last_news=now)
@@ -149,7 +150,7 @@ class RankTable:
     def refuse(self, key: RankKey, failure: FailureReport, *, drained: bool = True) -> None:
         """Record a rank that could not be started. `drained`: it has left nothing that is still to be sent."""
         log.error("rank %s: %s", key, failure.message)
-        ending = ExitCause(outcome="failed", time=failure.time, failure=failure)
+        ending = ExitCause(outcome="failed", time=failure.time, failure=bounded_failure(failure))
         self.change(key, phase=RankPhase.EXITED, ending=ending, drained=drained)
 
     def apply(self, process_list: ProcessList, *, first: bool, spawner: str = "") -> list[RankKey]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,18 @@ from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.disks import disk_of, shared_mounts
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.join import Credential
-from paceline.cluster.agent.loop import Agent, AgentContext
+from paceline.cluster.agent.loop import SHORTEST_REPORT_SECONDS, Agent, AgentContext
 from paceline.cluster.agent.main import LEFT_RANKS
 from paceline.cluster.agent.offer import NodeOffer
+from paceline.cluster.agent.ranks.ranks import RankPhase
 from paceline.cluster.agent.settings import read_settings
 from paceline.cluster.agent.vitals import RankHeartbeats
-from paceline.cluster.protocol import ConnectionRefused, Desired, FromAgent, Inventory
+from paceline.cluster.protocol import ConnectionRefused, Desired, FromAgent, Inventory, Observed
 from paceline.cluster.states import RankState
 from paceline.distributed.store_server import StoreServer
 from paceline.monitoring.host import HostSampler
+from paceline.training.link import RankOrder, Stalled
+from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.ports import free_port
@@ -216,6 +220,44 @@ async def test_heartbeats_go_on_after_one_that_was_not_sent_in_time(tmp_path: Pa
     beating = asyncio.create_task(agent._send_heartbeats())
     await until(lambda: channel.tries >= 3, "the heartbeats after it")
     beating.cancel()
+    vitals.close()
+
+
+class Recorded:
+    """A connection that keeps what is sent."""
+
+    is_connected = True
+
+    def __init__(self) -> None:
+        self.reports: list[Observed] = []
+
+    async def send(self, message: FromAgent) -> bool:
+        if isinstance(message, Observed):
+            self.reports.append(message)
+        return True
+
+
+async def test_a_rank_that_stalls_in_ever_new_ways_does_not_have_its_node_report_as_often(tmp_path: Path) -> None:
+    """Each was a transaction of the coordinator's, and a turn of its scheduler."""
+    vitals = RankHeartbeats(HostSampler(tmp_path, 0.0), None, "no GPU")
+    agent = make_agent(tmp_path, StoreServer(), vitals)
+    channel = Recorded()
+    agent._channel = channel  # type: ignore[assignment]
+    place = world("job")
+    table = agent._ranks._table
+    key = table.add(RankOrder(spec=StoredSpec({}), world=place, folder=str(tmp_path), agent_socket="")).key
+    agent._desired = Desired(revision=1, assignments=(assignment("job", place),))
+    await agent._report()
+    began = time.monotonic()
+    for number in range(50):
+        table.on_message(key, Stalled(step=1, phase="x", seconds=float(number), limit=1.0, patience=9.0, since=1.0), 1.0)
+        await agent._report()
+    assert len(channel.reports) <= 2 + (time.monotonic() - began) / SHORTEST_REPORT_SECONDS
+    sent = len(channel.reports)
+    table.change(key, phase=RankPhase.ALIVE, pid=7, joined=True)  # a change of state
+    await agent._report()
+    assert len(channel.reports) == sent + 1
+    assert channel.reports[-1].assignments[0].ranks[0].stall is not None
     vitals.close()
 
 

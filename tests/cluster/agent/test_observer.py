@@ -40,6 +40,11 @@ def test_the_newest_of_output_steps_and_events_counts(tmp_path: Path) -> None:
     assert quiet_since(rank(tmp_path, {"events": 350}), 300.0, NOW) == NOW - 350
 
 
+def test_a_script_that_says_its_output_is_older_than_time_is_quiet_since_a_time_that_can_be_reported(tmp_path: Path) -> None:
+    """The coordinator could not read that time, and so no report of the node."""
+    assert quiet_since(rank(tmp_path, {"order": NOW + 5, "output": NOW + 5}), 300.0, NOW) == 0.0
+
+
 def test_the_spec_wins_over_the_agents_patience(tmp_path: Path) -> None:
     quiet = rank(tmp_path, {"output": 20}, SCRIPT | {"fault_tolerance": {"hang_seconds": 8}})
     assert quiet_since(quiet, 300.0, NOW) == NOW - 20

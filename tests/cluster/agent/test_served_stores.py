@@ -12,6 +12,7 @@ import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from paceline.cluster.agent.ports import listen
+from paceline.cluster.agent.processes import STORE_SCORE
 from paceline.cluster.agent.served_stores import ServedStores
 from paceline.cluster.agent.spawner_link import EndStore, ProcessList, ServedStore, ServeStore
 from paceline.cluster.protocol import GenerationKey
@@ -58,6 +59,16 @@ def processes(node: Node) -> list[psutil.Process]:
 def listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
+
+
+def test_a_store_that_a_script_fills_counts_as_a_rank_for_the_memory_killer(node: Node) -> None:
+    """It was spared as its spawner is, and the ranks of other jobs were ended in its place."""
+    node.agent.say(ServeStore(key=KEY, host=HOST))
+    store_of(node.agent, KEY)
+    (process,) = processes(node)
+    score = Path(f"/proc/{process.pid}/oom_score_adj")
+    wait_until(lambda: int(score.read_text()) == STORE_SCORE, "its score", seconds=TIMEOUT_SECONDS)
+    end(node, KEY)
 
 
 def test_ranks_meet_in_a_store_that_is_none_of_theirs(node: Node) -> None:

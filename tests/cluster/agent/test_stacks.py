@@ -168,3 +168,9 @@ def test_an_answer_is_bounded() -> None:
     assert len(msgspec.json.encode(found)) <= MOST_BYTES
     assert [len(each.threads) for each in found.processes] in ([1] * 8, [1])
     assert bounded(found) == found
+
+
+def test_names_of_functions_that_no_database_stores_are_shown_without_those_characters() -> None:
+    output = msgspec.json.encode([{"thread_name": "a\0b", "frames": [{"name": "c\0d", "filename": "e\0f", "line": 1}]}])
+    (thread,) = parse(output, 7)
+    assert (thread.name, thread.frames[0].function, thread.frames[0].file) == ("a\ufffdb", "c\ufffdd", "e\ufffdf")

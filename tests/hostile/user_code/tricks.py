@@ -154,12 +154,35 @@ def result_of_lies() -> None:
     (FOLDER / "result.json").write_text('{"outcome": "completed", "step": -7, "failure": 5}')
 
 
+@trick
+def result_that_no_row_holds() -> None:
+    failure = {"kind": "exception", "rank": 0, "message": "a\0b", "where": "x" * 3_000_000}
+    (FOLDER / "result.json").write_text(json.dumps({"outcome": "failed", "step": 0, "failure": failure}))
+    os._exit(1)
+
+
+@trick
+def exit_status_of_lies() -> None:
+    if os.fork() == 0:  # a process that stays writes down another end as soon as the true one is told
+        while not (FOLDER / "exit.json").exists():  # for a moment: whatever it leaves behind is ended
+            time.sleep(0.0005)
+        (FOLDER / "exit.json").write_text(json.dumps({"pid": 2**70, "exit_code": 2**70, "signal": "\0", "time": 1e300}))
+        os._exit(0)
+
+
 # --- Output
 @trick
 def output_odd_bytes() -> None:
     os.write(1, b"\x1b[31mred\x1b[0m \x1b]0;title\x07 \x00 \x08\x08 \xe2\x80\xae <script>alert(1)</script>\x1b[2J\x1b[H\n")
     os.write(1, b"\xff\xfe\x80 broken utf8\n" + b"\r".join(b"%d %%" % n for n in range(100)) + b"\n\n\n")
     os.write(1, b"\xf0\x9f\x98" + b"no end of line")
+
+
+@trick
+def output_of_long_ago() -> None:
+    os.utime(FOLDER / "order.json", (-1e11, -1e11))
+    os.utime(FOLDER / "output.log", (-1e11, -1e11))
+    time.sleep(3)
 
 
 @trick

@@ -104,13 +104,26 @@ async def test_a_checkpoint_that_is_heard_of_too_late_is_kept(story: Story) -> N
     assert (await story.checkpoint(1)).state is CheckpointState.DAMAGED
 
 
-async def test_a_fenced_off_generation_leaves_debris_behind_what_was_restored(story: Story) -> None:
+@pytest.mark.parametrize(
+    ("began", "state"),
+    [((10,), CheckpointState.COMMITTED), ((20, 15), CheckpointState.COMMITTED), ((5, 20), CheckpointState.SUPERSEDED)],
+    ids=["from its step", "from later ones", "at first from an earlier one"],
+)
+async def test_a_checkpoint_that_is_heard_of_too_late_is_no_debris(story: Story, began: tuple[int, ...], state: CheckpointState) -> None:
+    """One of a step that its job has gone on from, or beyond, was deleted, which might have been the only one."""
     async with story.services.write() as session:
-        (await session.get_one(GenerationRow, (story.job.id, 2))).start_step = 10
+        job = await session.get_one(JobRow, story.job.id)
+        job.generation = 1 + len(began)
+        first = await session.get_one(GenerationRow, (story.job.id, 2))
+        first.start_step = began[0]
+        for number, step in enumerate(began[1:], start=3):
+            session.add(
+                GenerationRow(job_id=job.id, generation=number, world_size=1, started_at=factories.START, store_token="t", start_step=step)
+            )
     await story.save(generation=1)
-    assert (await story.checkpoint(1)).state is CheckpointState.DELETING
+    assert (await story.checkpoint(1)).state is state
     async with story.services.control.read() as session:
-        assert (await session.get_one(NodeRow, story.node.id)).desired_revision == 1, "its node is told to delete it"
+        assert (await session.get_one(NodeRow, story.node.id)).desired_revision == 0, "its node is not told to delete it"
 
 
 async def test_a_damaged_checkpoint_is_marked_with_the_reason(story: Story) -> None:

@@ -28,6 +28,7 @@ from paceline.training.spec.stored import StoredSpec
 from tests import factories
 from tests.api.conftest import Agent, count
 from tests.conftest import Connect
+from tests.loop_watchdog import watched
 
 
 async def test_records_and_lines_are_stored_and_acknowledged(agent: Agent, services: Services) -> None:
@@ -100,6 +101,18 @@ async def test_the_limit_of_records(agent: Agent, size: int, code: str | None, s
     answer = await agent.send(agent.batch(metrics=factories.records(1, size)))
     assert answer.status_code == status, answer.text
     assert answer.json().get("code") == code
+
+
+@pytest.mark.parametrize("record", [b"0", b"{}"])
+async def test_a_body_full_of_bad_records_is_refused_without_keeping_the_event_loop(agent: Agent, record: bytes) -> None:
+    """Each was decoded, with two exceptions, before they were counted: eight seconds of a body of `0,0,0`."""
+    head, tail = f'{{"batches":[{{"job_id":"{agent.job_id}","generation":1,"rank":0,"metrics":['.encode(), b"]}]}"
+    count = ((4 << 20) - len(head) - len(tail)) // (len(record) + 1)
+    with watched() as watch:
+        post = agent.client.post(UPLOAD_PATH, content=head + b",".join([record] * count) + tail)
+        answer = await asyncio.create_task(post)  # in callbacks of its own, all of which are watched
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_many_records")
+    watch.assert_free()
 
 
 async def test_the_limit_of_bytes(agent: Agent) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 
 from paceline.cluster.agent.ranks import rank_link
-from paceline.cluster.agent.ranks.rank_link import LINE_LIMIT_BYTES, RankLink, Said
+from paceline.cluster.agent.ranks.rank_link import LINE_LIMIT_BYTES, MOST_PER_SECOND, RankLink, Said
 from paceline.cluster.protocol import RankKey
 from paceline.training.link import Broken, FailureReport, ProcessIdentity, RankHello
 from tests.waiting import until
@@ -67,6 +68,19 @@ async def test_a_rank_that_says_nonsense_loses_its_own_connection_only(heard: He
     assert heard.kinds("job") == ["RankHello"]
     healthy.close()
     writer.close()
+
+
+async def test_a_rank_that_speaks_without_end_waits_itself_and_no_other_does(heard: Heard) -> None:
+    _, flooding = await heard.connect("job")
+    _, healthy = await heard.connect("healthy")
+    began = time.monotonic()
+    flooding.write(b'{"type":"progress","step":7}\n' * 5_000)
+    await until(lambda: len(heard.kinds("job")) >= MOST_PER_SECOND, "the first of the flood")
+    healthy.write(b'{"type":"progress","step":7}\n')
+    await until(lambda: heard.kinds("healthy") == ["RankHello", "Progress"], "the healthy rank's progress")
+    assert len(heard.kinds("job")) <= MOST_PER_SECOND * (2 + time.monotonic() - began)
+    healthy.close()
+    flooding.close()
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:
