@@ -15,7 +15,7 @@ from paceline.api.services.history import steps
 from paceline.api.services.history.steps import StepRecord
 from paceline.api.services.specs.job_words import CURVES_FOUND, CURVES_PRINTED, FAILURE_WORDS
 from paceline.cluster.history.incidents import PhaseName, phases
-from paceline.cluster.policy.failures import LEFT_EARLY
+from paceline.cluster.policy.failures import TOO_EARLY
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.states import RankState
 from paceline.db.models.incidents import IncidentRow
@@ -223,7 +223,7 @@ def how_it_ended(failure: Failure) -> str:
         return FAILURE_WORDS[failure.kind]
     if failure.signal:
         return f"was killed by {failure.signal}"
-    if failure.message == LEFT_EARLY:
+    if failure.message in TOO_EARLY:
         return "left too early"
     if failure.exception:
         return f"raised {failure.exception.rpartition('.')[2]}"

@@ -25,6 +25,9 @@ def fail() -> None:
             raise ValueError("bad sample 17")
         case "leaves_early":
             sys.exit(0)
+        case "leaves_and_saves":
+            dist.destroy_process_group()
+            time.sleep(60)
         case "segfault":
             ctypes.string_at(0)
         case "exit_code":
