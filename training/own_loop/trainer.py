@@ -61,7 +61,8 @@ class Trainer:
     cpu_offload: parameters, gradients and optimizer state stay in the host's memory (fsdp)
     checkpoint_dir: a folder that every rank sees
     keep_last, keep_best: how many of the newest and of the best checkpoints stay there; keep_last=None keeps all. The best are those with
-        the least `best_metric` of their `metrics` (best_mode "max": the greatest); the link `best` leads to the first of them
+        the least `best_metric` of their `metrics` (best_mode "max": the greatest); the link `best` leads to the first of them. The newest whose
+        parameters are finite stays in any case: after a NaN it is what to go back to
     log_dir: TensorBoard's event files, rank 0's there and the others' in rank-N; in a job the numbers are its curves in any case
     tokens_per_sample, flops_per_sample (forward and backward): for tokens/s and MFU
     seed: random numbers of the model's forward pass depend on it, the step and the rank alone
