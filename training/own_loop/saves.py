@@ -19,6 +19,7 @@ from paceline.parallelism.mesh import local_tensor
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
 from paceline.training.optim.loss_scale import Unscaled
 from paceline.training.own_loop.options import Options
+from paceline.training.own_loop.recorders import emit
 from paceline.training.own_loop.retention import CheckpointRetention, Saved
 from paceline.training.saving import checkpoint, shards
 from paceline.training.saving import manifest as manifests
@@ -111,7 +112,9 @@ class OwnCheckpointDirectory:
         made = draft_of(
             self.group, self._planner, self.storage.target(final.name), training.tensors_to_save(), described, BlockingWriter().snapshot
         )
-        checkpoint.commit(self.group, made)
+        committed = checkpoint.commit(self.group, made).manifest
+        if self.group.rank == 0:
+            emit("file_saved", {"path": str(final), "bytes": committed.bytes, "step": step, "time": committed.created})
         self._best = described.best
         run_on_all_ranks(self.group, lambda: self._keep_within(final, is_best), CheckpointSaveError)
         return final

@@ -96,7 +96,7 @@ def train_in_a_job(directory: str) -> list[float]:
     return train({}, 3).losses
 
 
-def test_a_job_is_told_the_step_from_which_its_ranks_go_on(tmp_path: Path) -> None:
+def test_a_job_is_told_what_is_saved_and_the_step_from_which_its_ranks_go_on(tmp_path: Path) -> None:
     """With accumulation the numbers alone do not tell it: the first update after the load is some batches further."""
     for saved in (True, False):
         folder = tmp_path / str(saved)
@@ -105,6 +105,13 @@ def test_a_job_is_told_the_step_from_which_its_ranks_go_on(tmp_path: Path) -> No
         events = [[msgspec.json.decode(payload, type=RankEvent) for payload in payloads] for payloads in told]
         restored = [event.data for event in events[0] if event.kind == "checkpoint_restored"]
         assert restored == ([] if saved else [{"directory": str(tmp_path / "checkpoints"), "step": 8}])
+        told_saves = [event.data for event in events[0] if event.kind == "file_saved"]
+        if saved:  # wherever the folder is: an agent looks below the working directory alone
+            (save,) = told_saves
+            assert (save["path"], save["step"]) == (str(folder_of(tmp_path / "checkpoints", 8)), 8)
+            assert save["bytes"] > 0
+        else:
+            assert told_saves == []
         assert events[1] == []
 
 
