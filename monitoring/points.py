@@ -162,7 +162,8 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
     data_dropped          the fields of `DataDropped`
     curves_found          path, how, late, printed  (a file of a script's is read into curves; how it is known to be this rank's; whether
                           its steps come some time after they were done; true: it is the rank's log)
-    file_saved            path, bytes, step or null, time   (the newest file in a script's folders that looks like a checkpoint; the step is the one in its name)
+    file_saved            path, bytes, step or null, time   (the newest file in a script's folders that looks like a checkpoint, with the step in its name; or
+                          what `paceline.Trainer` has saved)
     bad_loss              step, what (not_finite, spike), act (the job's policy), again, loss, gradient_norm, limit or null, micro_batches,
                           sample_ids (the first of them), samples (how many there are)
     run_configured        the fields of `RunConfig`

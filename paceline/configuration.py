@@ -10,9 +10,8 @@ import msgspec
 
 from paceline.distributed.env import position
 from paceline.monitoring.points import MAX_STEP, RunConfig
-from paceline.monitoring.sinks import events_at
 from paceline.recording import flat
-from paceline.training.own_loop.recorders import job_folder
+from paceline.training.own_loop.recorders import emit
 
 #: Entries of a configuration, and characters of each of its texts, that go into the job's history.
 MAX_ENTRIES = 200
@@ -30,10 +29,8 @@ def record_config(config: Any, name: str = "", project: str = "") -> None:
     entries = plain(as_mapping(config))
     named = f"run {name} of {project}" if project else f"run {name}"
     print(f"{named}, config: {shown(entries)}" if name else f"config: {shown(entries)}", flush=True)
-    folder = job_folder()
-    if folder is not None:
-        told = RunConfig(name=name[:MAX_CHARACTERS], project=project[:MAX_CHARACTERS], config=entries)
-        events_at(folder.events).emit("run_configured", msgspec.to_builtins(told))
+    told = RunConfig(name=name[:MAX_CHARACTERS], project=project[:MAX_CHARACTERS], config=entries)
+    emit("run_configured", msgspec.to_builtins(told))
 
 
 def as_mapping(values: Any) -> Mapping[str, Any]:

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from paceline.distributed.env import position
 from paceline.logged_media import KeptMedia, media_in
 from paceline.monitoring.checks import checked_step, checked_value, checked_values
 from paceline.monitoring.names import Names, our_name
-from paceline.training.own_loop.recorders import job_recorder
+from paceline.training.own_loop.recorders import emit, job_recorder
 
 _NO_NUMBER = "only single numbers make curves, beside paceline.Image, Histogram and Table; texts and lists of numbers do not"
 _kept = KeptMedia()
@@ -40,6 +41,7 @@ class ForeignMetrics:
     def __init__(self) -> None:
         self._names = Names()
         self._reported: set[str] = set()
+        self._counted = False
 
     def record(self, step: Any, values: Mapping[Any, Any]) -> dict[str, float]:
         """Record the numbers among `values` at `step`, under Paceline's names where these mean the same.
@@ -64,6 +66,15 @@ class ForeignMetrics:
         if named:
             record(step, named)
         return numbers
+
+    def note_counted(self) -> None:
+        """Tell in the job's history, once, that the steps of its curves are counted calls.
+
+        These begin with 0 whatever step a restarted script goes on from, so that nothing follows from them about its lost steps.
+        """
+        if not self._counted and position().rank == 0:
+            self._counted = True
+            emit("curves_found", {"path": "calls without a step", "how": "they are counted from 0 at each start", "late": True})
 
     def _media(self, tag: str, value: Any) -> dict[str, Any]:
         """Return an image, a histogram or a table by its key; nothing for other values, and for a name that cannot be a key."""

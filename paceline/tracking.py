@@ -83,6 +83,8 @@ class Run:
         if step is not None and not self._go_to(checked_step(step)):
             return
         self.record_config()
+        if step is None:
+            self._metrics.note_counted()
         self.summary.update(self._metrics.record(self._step, data))
         if commit or (commit is None and step is None):
             self._step += 1

@@ -134,11 +134,20 @@ class SimulatedAgent:
         await self.observe()
 
     async def crash(
-        self, job_id: str, rank: int, *, kind: Any = "exception", message: str = "boom", exception: str = "RuntimeError"
+        self,
+        job_id: str,
+        rank: int,
+        *,
+        kind: Any = "exception",
+        message: str = "boom",
+        exception: str = "RuntimeError",
+        ordered: bool = False,
     ) -> None:
-        """One rank of the newest generation dies of its own; the others, wherever they are, stay."""
+        """One rank of the newest generation dies of its own, or because it was told to (`ordered`); the others, wherever they are, stay."""
         (victim,) = [each for each in self._alive(job_id) if each.world.rank == rank]
-        victim.failure = FailureReport(kind=kind, rank=rank, message=message, exception=exception, step=victim.step, time=1.0, exit_code=1)
+        victim.failure = FailureReport(
+            kind=kind, rank=rank, message=message, exception=exception, step=victim.step, time=1.0, exit_code=1, ordered=ordered
+        )
         self._exit(victim, "failed", exit_code=1)
         await self.observe()
 

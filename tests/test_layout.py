@@ -170,7 +170,7 @@ COVERS = {
     "api/services/jobs/test_listing.py": "db/models/jobs api/routes/job_filters",
     "api/services/storage/test_readings.py": "db/repositories/readings",
     "integration/test_hangs.py": "api/loops/hangs",
-    "integration/test_incidents.py": "api/services/lifecycle/incidents",
+    "integration/test_incidents.py": "api/services/lifecycle/incidents api/loops/incident_causes",
     "integration/test_jobs.py": "api/loops/placing",
     "integration/test_nodes.py": "api/loops/nodes api/services/jobs/notices",
     "integration/test_quiet.py": "api/services/scheduling/stacks",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -11,6 +11,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.troubles import Subject
 from paceline.api.services.history import culprits
 from paceline.api.services.lifecycle.isolation import PhaseTurns
+from paceline.cluster.states import NodeState
 from paceline.db.models.incidents import IncidentRow
 from paceline.db.models.jobs import RankRow
 from paceline.db.repositories import incidents as incident_rows
@@ -26,16 +27,27 @@ async def step_once(services: Services, now: datetime) -> None:
     async with services.control.read() as session:
         unsettled = await incident_rows.unsettled(session)
         ranks = await job_rows.ranks(session, [(each.job_id, each.generation) for each in unsettled])
+        jobs = await job_rows.by_id(session, {each.job_id for each in unsettled})
+        standing = await node_rows.in_states(session, {NodeState.READY, NodeState.CORDONED}) if unsettled else set[str]()
         names = await node_rows.named(session, {rank.node_id for gang in ranks.values() for rank in gang})
     turns = PhaseTurns(services, "find the culprit", now)
     for job_id, incidents in groupby(sorted(unsettled, key=lambda each: each.job_id), key=lambda each: each.job_id):
-        await turns.take(Subject("job", job_id), partial(_update, services, list(incidents), ranks, names, now))
+        stay = standing if job_id in jobs and jobs[job_id].spec.is_script else set[str]()
+        await turns.take(Subject("job", job_id), partial(_update, services, list(incidents), ranks, names, stay, now))
     services.troubles.forget_all_but(turns.task, {each.job_id for each in unsettled})
 
 
-async def _update(services: Services, incidents: Sequence[IncidentRow], ranks: Gangs, names: Mapping[str, str], now: datetime) -> None:
+async def _update(
+    services: Services,
+    incidents: Sequence[IncidentRow],
+    ranks: Gangs,
+    names: Mapping[str, str],
+    standing: Collection[str],
+    now: datetime,
+) -> None:
     for known in incidents:
-        finding = culprits.examine(known, ranks.get((known.job_id, known.generation), []), names, services.uptime.since, now)
+        gang = ranks.get((known.job_id, known.generation), [])
+        finding = culprits.examine(known, gang, names, services.uptime.since, now, standing=standing)
         if finding is not None:
             await _carry_out(services, known, finding, now)
 

@@ -12,6 +12,12 @@ from paceline.training.link import FailureReport
 
 #: The failure of a rank that ended with exit code 0 while others still communicated with it.
 LEFT_EARLY = "ended with code 0 while other ranks still communicated with it; all ranks must take the same number of steps"
+#: The failure of a rank that was ended because of the others, and is the only one that cannot have been dragged down.
+LEFT_GROUP = (
+    "still ran, and had raised nothing, after all others had lost their connection: it had left the process group before them, or no longer "
+    "communicated; all ranks must take the same number of steps"
+)
+TOO_EARLY = frozenset({LEFT_EARLY, LEFT_GROUP})
 #: Why a rank beside the culprit ended: dragged down by it, by the same failure, or by one of its own.
 Share = Literal["victim", "same", "also"]
 #: Kinds of failure that no other rank's end brings about.
@@ -60,6 +66,15 @@ def left_early(reports: Sequence[FailureReport], completed: Sequence[int]) -> in
     peer. None where another rank is the culprit."""
     only_victims = all(report.kind == "peer_lost" for report in reports)
     return min(completed) if completed and reports and only_victims else None
+
+
+def left_group(reports: Sequence[FailureReport], paused: Sequence[int]) -> int | None:
+    """The rank of a script that left the process group while others still needed it, and went on, as to save: the only one that ended because
+    it was told to, beside ranks that had all lost a peer. `paused`: ranks that exited with 0 when they were told to end. None where more than one
+    rank had not failed, as with NCCL, whose ranks do not see at once that a peer is gone; and where another rank is the culprit."""
+    told = [report.rank for report in reports if report.kind != "peer_lost" and is_victim(report)] + list(paused)
+    all_victims = all(is_victim(report) for report in reports)
+    return told[0] if len(told) == 1 and all_victims and len(reports) + len(paused) > 1 else None
 
 
 def would_repeat(culprit: FailureReport) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import select, tuple_, union
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -18,6 +19,18 @@ from paceline.monitoring.rollup import LEVELS, Bucket
 CHUNK = 1_000
 _LEADER = 0
 _ROWS = MetricRecordRow
+
+
+@dataclass(frozen=True)
+class RecordedSteps:
+    """What rank 0 recorded in one generation."""
+
+    last: int  # step
+    records: int  # of the value that has most of them
+
+    def has_each_from(self, first: int) -> bool:
+        """Whether each step from `first` to the last one was recorded. One record alone does not tell how far the next is."""
+        return self.records == self.last - first + 1 and self.records > 1
 
 
 async def in_order(
@@ -100,9 +113,13 @@ async def newest_steps(session: AsyncSession, job_id: str, name: str) -> dict[in
     return _last_steps(await rollups.coarsest(session, job_id, names=(name,), rank=_LEADER))
 
 
-async def newest_recorded(session: AsyncSession, job_id: str) -> dict[int, int]:
-    """The last step of each generation of which rank 0 recorded anything."""
-    return _last_steps(await rollups.coarsest(session, job_id, rank=_LEADER))
+async def recorded(session: AsyncSession, job_id: str) -> dict[int, RecordedSteps]:
+    """What rank 0 recorded of any value, by generation."""
+    found = await rollups.coarsest(session, job_id, rank=_LEADER)
+    counts: dict[int, Counter[str]] = {}
+    for each in found:
+        counts.setdefault(each.generation, Counter())[each.name] += each.bucket.count
+    return {generation: RecordedSteps(last, max(counts[generation].values())) for generation, last in _last_steps(found).items()}
 
 
 def _last_steps(found: Sequence[StoredBucket]) -> dict[int, int]:

@@ -59,6 +59,8 @@ class PacelineLogger(Logger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Record `metrics` at `step`. Without one, as Fabric may call it, calls are counted from 0."""
+        if step is None:
+            self._metrics.note_counted()
         self._metrics.record(self._step if step is None else step, metrics)
         self._step = (self._step if step is None else step) + 1
 

@@ -27,13 +27,14 @@ class Scripts:
     def __init__(self, app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
         self.app, self.services, self.client = app, services, client
 
-    async def restarted(self, before: list[int], after: list[int], *, runs_again: bool = True) -> dict[str, Any]:
-        """The incident of a job whose first generation told of the steps `before`, and whose second of `after`."""
+    async def restarted(self, before: list[int], after: list[int], *, runs_again: bool = True, loaded: int = 0) -> dict[str, Any]:
+        """The incident of a job whose first generation told of the steps `before`, and whose second of `after`, and of a checkpoint of step `loaded`."""
         async with self.services.write() as session:
             job = await factories.create_job(session, spec=SCRIPT, state=JobState.RUNNING, generation=2, started_at=START)
-            for number in (1, 2):
+            for number, start in ((1, 0), (2, loaded)):
                 begun = START + timedelta(seconds=10 * number)
-                session.add(GenerationRow(job_id=job.id, generation=number, world_size=1, started_at=begun, store_token="t"))
+                row = GenerationRow(job_id=job.id, generation=number, world_size=1, started_at=begun, start_step=start, store_token="t")
+                session.add(row)
             session.add(
                 IncidentRow(
                     job_id=job.id,
@@ -76,6 +77,12 @@ async def scripts(app: FastAPI, services: Services, client: httpx.AsyncClient) -
         ([0, 1, 2, 3, 4], [0, 1], 0, 5, " from step 0; 5 steps had to be repeated"),
         ([10, 20, 50], [50], None, None, UNKNOWN),  # it may have gone on from any step up to 49
         ([10, 20, 50], [60], None, None, UNKNOWN),
+        ([49, 99, 149, 199], [49, 99], None, None, UNKNOWN),  # Lightning logs every 50th step: it may have gone on from any step up to 48
+        ([10, 20, 30, 40, 50], [10, 20], None, None, UNKNOWN),
+        ([4, 8, 12, 16], [4], None, None, UNKNOWN),
+        ([1, 50, 51], [1], None, None, UNKNOWN),
+        ([49], [49], None, None, UNKNOWN),  # one step tells nothing of how many lie between two
+        ([1, 2, 3], [10, 11], None, None, UNKNOWN),
         ([], [], None, None, UNKNOWN),
         ([1, 2], [], None, None, UNKNOWN),
         ([], [1, 2], None, None, UNKNOWN),
@@ -87,6 +94,13 @@ async def test_lost_steps_are_told_where_the_scripts_own_words_tell_them(
     incident = await scripts.restarted(before, after)
     assert (incident["resumed_step"], incident["steps_lost"], incident["seconds_lost"]) == (resumed, lost, None)
     assert incident["done"] == f"all ranks restarted as generation 2{words}"
+
+
+async def test_a_trainer_that_says_from_where_it_went_on_is_believed(scripts: Scripts) -> None:
+    """With accumulation it reports each fourth step, which alone would tell nothing."""
+    incident = await scripts.restarted([4, 8, 12, 16, 20], [12, 16], loaded=8)
+    assert (incident["resumed_step"], incident["steps_lost"]) == (8, 12)
+    assert incident["done"] == "all ranks restarted as generation 2 from step 8; 12 steps had to be repeated"
 
 
 async def test_a_script_that_tells_of_no_steps_has_recovered_once_it_runs_again(scripts: Scripts) -> None:

@@ -56,6 +56,7 @@ def test_a_killed_rank_costs_what_was_not_saved(stack: Stack, tmp_path: Path) ->
     assert (done["state"], done["generation"]) == ("completed", 2), done
     before, after = saved_by(checkpoints, 1), saved_by(checkpoints, 2)
     assert before + after == list(range(SAVE_EVERY, LONG + 1, SAVE_EVERY)), "it did not go on from the newest checkpoint"
+    assert done["progress"]["saved_file"]["path"] == str(checkpoints / f"step-{LONG}.g2"), "outside of the working directory"
     curve = dict(stack.raw_curve(job_id))
     assert sorted(curve) == list(range(1, LONG + 1))
     assert curve[LONG] == pytest.approx(losses_of_one_process(LONG)[LONG], abs=ABSOLUTE_LATE)

@@ -16,6 +16,7 @@ from tests.integration.test_close_up import gang_of_three
 from tests.simulated_agent import SimulatedAgent
 
 TWO = {"resources": {"nodes": 2}, "parallelism": {"strategy": "ddp"}}
+SCRIPT = {"model": None, "data": None, "training": None, "script": {"path": "train.py"}}
 CALM = {"training": {"steps": 100, "global_batch_size": 8}}
 
 
@@ -87,6 +88,22 @@ async def test_a_culprit_that_is_heard_of_late_is_named_nevertheless(cluster: Cl
     known = await event_of(cluster, job_id, "job.culprit_known")
     assert known["message"] == "rank 1 was to blame; rank 0 was heard of first, and was dragged down"
     assert known["data"]["incident_id"] == incident["id"]
+
+
+async def test_a_rank_that_left_the_group_and_went_on_is_to_blame_and_not_the_one_that_lost_it(cluster: Cluster) -> None:
+    """It had fewer batches, and saved: it was ended because of the other one, which was blamed, after each restart again."""
+    job_id, a, b = await gang_of_two(cluster, **SCRIPT)
+    b.obeys_stop = False
+    await a.crash(job_id, 0, kind="peer_lost", message="Connection closed by peer")
+    await cluster.until_job(job_id, "running")
+    cluster.ahead += timedelta(seconds=CULPRIT_SECONDS)
+    await cluster.until_job(job_id, "recovering")
+    await b.crash(job_id, 1, kind="signal", message="killed by SIGTERM", ordered=True)
+    await cluster.until_job(job_id, "running", generation=2)
+    (incident,) = await incidents(cluster, job_id)
+    assert incident["what"].startswith("rank 1 on b left too early: still ran, and had raised nothing, after all others had lost")
+    assert [victim["rank"] for victim in incident["culprit"]["victims"]] == [0]
+    assert incident["why"].endswith("restart 1 of 3")
 
 
 async def victim_heard_before_its_culprit(cluster: Cluster) -> str:

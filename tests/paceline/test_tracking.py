@@ -64,6 +64,14 @@ def test_in_a_job_its_numbers_are_curves_and_its_configuration_is_told(tmp_path:
     ]
 
 
+@pytest.mark.parametrize(("arguments", "told"), [("", 1), (", step=3", 0)])
+def test_of_counted_calls_the_job_is_told_that_they_count_from_0_at_each_start(tmp_path: Path, arguments: str, told: int) -> None:
+    """A script that went on from step 40 was said to have repeated all steps."""
+    script = f"import paceline\nfor _ in range(3):\n    paceline.log({{'loss': 1.0}}{arguments})"
+    ranks = run_job(tmp_path, script, world_size=2)
+    assert [len(left.events_of("curves_found")) for left in ranks] == [told, 0]
+
+
 def test_any_rank_may_log_and_rank_0_tells_the_configuration(tmp_path: Path) -> None:
     ranks = run_job(
         tmp_path, "import paceline\npaceline.init(config={'lr': 0.1})\npaceline.log({'loss': paceline.world().rank})", world_size=2

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 from paceline.distributed.env import Position, rank_folder
 from paceline.monitoring.at_end import call_at_end
 from paceline.monitoring.event_file import EventFileWriter
 from paceline.monitoring.media_recorder import MediaRecorder
+from paceline.monitoring.points import EventKind
 from paceline.monitoring.recorder import Recorder, recorder_at
 from paceline.monitoring.sinks import events_at
 from paceline.training.rank_folder import RankFolder
@@ -41,6 +43,13 @@ def job_folder() -> RankFolder | None:
     """The folder of this process, which is a rank of a job; None outside one."""
     path = rank_folder()
     return None if path is None else RankFolder.at(path)
+
+
+def emit(kind: EventKind, data: dict[str, Any]) -> None:
+    """Tell the coordinator of an event on this rank; outside a job nothing is told."""
+    folder = job_folder()
+    if folder is not None:
+        events_at(folder.events).emit(kind, data)
 
 
 def recorders_for(place: Position, log_folder: Path | None) -> list[Recorder]:

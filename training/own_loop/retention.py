@@ -34,6 +34,7 @@ class Saved:
     step: int
     generation: int
     value: float | None
+    finite: bool = True  # no trained parameter is NaN or infinite
 
     @property
     def age(self) -> tuple[int, int]:
@@ -65,11 +66,13 @@ class CheckpointRetention:
         return [each for _, each in sorted(measured, key=lambda found: found[0])]
 
     def to_delete(self, saved: Sequence[Saved], marked: str | None) -> list[Saved]:
-        """Return the checkpoints to delete, the oldest first. `marked`: the one that is the best by its user's word."""
+        """Return the checkpoints to delete, the oldest first; the newest that is finite is none of them. `marked`: the one that is the best by its
+        user's word."""
         if self.keep_last is None:
             return []
         by_age = sorted(saved, key=lambda each: each.age)
-        kept = {each.name for each in [*by_age[-self.keep_last :], *self.best_first(saved)[: self.keep_best]]} | {marked}
+        finite = [each for each in by_age if each.finite][-1:]
+        kept = {each.name for each in [*by_age[-self.keep_last :], *self.best_first(saved)[: self.keep_best], *finite]} | {marked}
         return [each for each in by_age if each.name not in kept]
 
     def apply(self, directory: Path, newest: Path, *, is_best: bool | None) -> None:
@@ -86,7 +89,13 @@ class CheckpointRetention:
 
     def saved_in(self, directory: Path) -> list[Saved]:
         return [
-            Saved(found.directory.name, found.manifest.step, found.manifest.generation, self.value_in(found.manifest))
+            Saved(
+                found.directory.name,
+                found.manifest.step,
+                found.manifest.generation,
+                self.value_in(found.manifest),
+                found.manifest.finite is not False,
+            )
             for found in manifests.published(directory, ())
         ]
 

@@ -15,9 +15,11 @@ from torch import nn
 
 from paceline.distributed.process_group import Group
 from paceline.monitoring.sinks import on_the_wire
+from paceline.parallelism.mesh import local_tensor
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
 from paceline.training.optim.loss_scale import Unscaled
 from paceline.training.own_loop.options import Options
+from paceline.training.own_loop.recorders import emit
 from paceline.training.own_loop.retention import CheckpointRetention, Saved
 from paceline.training.saving import checkpoint, shards
 from paceline.training.saving import manifest as manifests
@@ -103,13 +105,16 @@ class OwnCheckpointDirectory:
         of them failed, or if this step is already saved. `is_best`: the user's word on it; None: the metric decides.
         """
         final = self.directory / manifests.directory_name(step, self.generation)
-        if any(self.group.all_gather_object(final.exists())):
+        told = self.group.all_gather_object((final.exists(), has_finite_parameters(training.model)))
+        if any(exists for exists, _ in told):
             raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
-        described = self._describe(step, scale, metrics)
+        described = self._describe(step, scale, metrics, finite=all(finite for _, finite in told))
         made = draft_of(
             self.group, self._planner, self.storage.target(final.name), training.tensors_to_save(), described, BlockingWriter().snapshot
         )
-        checkpoint.commit(self.group, made)
+        committed = checkpoint.commit(self.group, made).manifest
+        if self.group.rank == 0:
+            emit("file_saved", {"path": str(final), "bytes": committed.bytes, "step": step, "time": committed.created})
         self._best = described.best
         run_on_all_ranks(self.group, lambda: self._keep_within(final, is_best), CheckpointSaveError)
         return final
@@ -125,7 +130,10 @@ class OwnCheckpointDirectory:
         ]
         for folder in found:
             try:
-                return load(training, folder, self.group)
+                manifest = load(training, folder, self.group)
+                if manifest.finite is False and self.group.rank == 0:
+                    warnings.warn(self._not_finite(folder), stacklevel=3)
+                return manifest
             except CheckpointCorruptError as error:
                 if self.group.rank == 0:
                     warnings.warn(f"checkpoint {folder.name} is damaged, trying an older one: {error}", stacklevel=3)
@@ -136,7 +144,13 @@ class OwnCheckpointDirectory:
             )
         return None
 
-    def _describe(self, step: int, scale: Unscaled, metrics: Mapping[str, float]) -> Manifest:
+    def _not_finite(self, loaded: Path) -> str:
+        finite = [each for each in self._retention.saved_in(self.directory) if each.finite]
+        newest = max(finite, key=lambda each: each.age, default=None)
+        instead = "delete it to start anew" if newest is None else f"to go back, load {self.directory / newest.name}"
+        return f"checkpoint {loaded.name} has parameters that are NaN or infinite, from which no training recovers; {instead}"
+
+    def _describe(self, step: int, scale: Unscaled, metrics: Mapping[str, float], *, finite: bool) -> Manifest:
         described = Manifest(
             job_id=OWN_LOOP,
             step=step,
@@ -147,6 +161,7 @@ class OwnCheckpointDirectory:
             created=time.time(),
             best=None,
             loss_scale=scale.saved,
+            finite=finite,
             metrics={name: on_the_wire(value) for name, value in metrics.items()},
             files={},
         )
@@ -164,6 +179,11 @@ def load(training: TrainingObjects, folder: Path, group: Group) -> Manifest:
     run_on_all_ranks(group, lambda: shards.read(tensors, folder), CheckpointCorruptError)
     training.put(tensors, piecewise)
     return manifest
+
+
+def has_finite_parameters(model: nn.Module) -> bool:
+    """Return whether no trained parameter of this rank's part of the model is NaN or infinite."""
+    return all(bool(local_tensor(each.detach()).isfinite().all()) for each in model.parameters() if each.requires_grad)
 
 
 def names_in(folder: Path, manifest: Manifest) -> set[str]:

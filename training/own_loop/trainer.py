@@ -30,13 +30,14 @@ from paceline.parallelism.apply import parallelize
 from paceline.parallelism.precision import autocast
 from paceline.training.entrypoint import give_own_memory, unfit_model
 from paceline.training.errors import InvalidInputError
+from paceline.training.optim.loss_scale import Unscaled
 from paceline.training.own_loop.alike import broadcast_model
 from paceline.training.own_loop.batch_size import BatchTrials, largest_batch, memory_of
 from paceline.training.own_loop.batches import Criterion
 from paceline.training.own_loop.foreign import is_foreign, put, read_foreign
 from paceline.training.own_loop.meter import Meter, SampleSize, TrainedBatch, Update
 from paceline.training.own_loop.options import read_folder, read_options
-from paceline.training.own_loop.recorders import recorders_for
+from paceline.training.own_loop.recorders import emit, recorders_for
 from paceline.training.own_loop.retention import read_retention
 from paceline.training.own_loop.saves import OwnCheckpointDirectory, Stateful, TrainingObjects, load, require_directory
 from paceline.training.own_loop.step import OwnLoopStepRunner
@@ -60,7 +61,8 @@ class Trainer:
     cpu_offload: parameters, gradients and optimizer state stay in the host's memory (fsdp)
     checkpoint_dir: a folder that every rank sees
     keep_last, keep_best: how many of the newest and of the best checkpoints stay there; keep_last=None keeps all. The best are those with
-        the least `best_metric` of their `metrics` (best_mode "max": the greatest); the link `best` leads to the first of them
+        the least `best_metric` of their `metrics` (best_mode "max": the greatest); the link `best` leads to the first of them. The newest whose
+        parameters are finite stays in any case: after a NaN it is what to go back to
     log_dir: TensorBoard's event files, rank 0's there and the others' in rank-N; in a job the numbers are its curves in any case
     tokens_per_sample, flops_per_sample (forward and backward): for tokens/s and MFU
     seed: random numbers of the model's forward pass depend on it, the step and the rank alone
@@ -117,6 +119,7 @@ class Trainer:
         self._directory = read_folder(checkpoint_dir)
         sample = SampleSize(tokens_per_sample, flops_per_sample)
         self._meter = Meter(place, self.device, self._options.precision, sample, recorders_for(place, read_folder(log_dir)))
+        self._start_step = 0
         self._closed = False
 
     @property
@@ -262,14 +265,21 @@ class Trainer:
             found = self._open_checkpoints().load_newest(training) if path is None else load(training, Path(path), self._group)
         self._checkpoints = None  # what is saved from now on is of another generation
         step, scale = (0, None) if found is None else (found.step, found.loss_scale)
-        self._step_runner.go_on_from(step, self._step_runner.scale.resumed(scale), optimizer)
-        return self.next_step
+        return self._go_on_from(step, self._step_runner.scale.resumed(scale), optimizer, path or self._directory)
 
     def _load_foreign(self, optimizer: torch.optim.Optimizer, path: Path) -> int:
         found = run_on_each_rank(self._group, lambda: read_foreign(path), InvalidInputError)
         put(found, self.model, optimizer, path)
         self._checkpoints = None
-        self._step_runner.go_on_from(found.step or 0, self._step_runner.scale, optimizer)
+        return self._go_on_from(found.step or 0, self._step_runner.scale, optimizer, path)
+
+    def _go_on_from(self, step: int, scale: Unscaled, optimizer: torch.optim.Optimizer, source: str | Path | None) -> int:
+        """Go on from `step`, and tell the job of it, where nothing was trained before: of the best checkpoint at the end it is not told."""
+        if self.next_step == self._start_step != step:
+            self._start_step = step
+            if self._group.rank == 0:
+                emit("checkpoint_restored", {"directory": str(source), "step": step})
+        self._step_runner.go_on_from(step, scale, optimizer)
         return self.next_step
 
     def performance_metrics(self) -> dict[str, float]:

@@ -45,6 +45,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     loss_scale: LossScale | None = None  # of fp16
     loss_guard: LossGuard = LossGuard()
     gave_up_lossy: bool = False  # `communication: auto`, for its loss: what leaves a part of the gradients out
+    finite: bool | None = None  # whether all trained parameters are, of an own loop; None: it was not looked at
     metrics: dict[str, float | str]  # numbers that JSON lacks by name, as in MetricRecord
     parameters_sha256: str | None = None  # `training.saving.fingerprint`: the same whatever world saved them
     files: dict[str, File]

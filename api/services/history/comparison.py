@@ -82,7 +82,9 @@ async def _side(control: AsyncSession, points: AsyncSession, job: JobRow) -> Sid
     lines = await steps.lines_of(points, job.id, generations)
     incidents = await incident_rows.of_job(control, job.id)
     sizes = {row.generation: row.world_size for row in generations}
-    last_steps = {line.generation: line.last for line in lines} or await step_records.newest_recorded(points, job.id)
+    last_steps = {line.generation: line.last for line in lines}
+    if not lines:
+        last_steps = {generation: told.last for generation, told in (await step_records.recorded(points, job.id)).items()}
     run = ComparedRun(
         state=job.state,
         last_step=max(last_steps.values(), default=None),

@@ -15,7 +15,7 @@ from paceline.api.services.history.incident_views import what_happened
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.specs.job_views import describe_failure, rank_view, report_of
 from paceline.cluster.policy.decisions import Decision
-from paceline.cluster.policy.failures import LEFT_EARLY, end_reason_of, is_victim
+from paceline.cluster.policy.failures import LEFT_GROUP, TOO_EARLY, end_reason_of, is_victim, left_group
 from paceline.cluster.policy.quiet import Suspicion
 from paceline.cluster.states import EndReason, JobState, RankState
 from paceline.db.models.incidents import IncidentRow
@@ -101,15 +101,37 @@ class Finding:
 
 
 def examine(
-    incident: IncidentRow, ranks: Sequence[RankRow], node_names: Mapping[str, str], up_since: datetime | None, now: datetime
+    incident: IncidentRow,
+    ranks: Sequence[RankRow],
+    node_names: Mapping[str, str],
+    up_since: datetime | None,
+    now: datetime,
+    *,
+    standing: Collection[str] = (),
 ) -> Finding | None:
-    """The new knowledge about the cause of an incident; None where nothing is new. `up_since`: see `JobView`."""
+    """The new knowledge about the cause of an incident; None where nothing is new. `up_since`: see `JobView`. `standing`: of a script, the nodes that
+    stay: their agents tell ranks to end only after a failure was decided on."""
     settled = all(rank.state is RankState.MOVED or rank_view(rank, up_since=up_since).is_finished(now) for rank in ranks)
     known = incident.cause in _KNOWN_FROM_THE_START or (incident.cause in _OF_A_LOSS and not _is_trainer_report(incident.culprit))
     failure = None if known else describe_failure(ranks, node_names)
+    if failure is not None and settled and all(rank.node_id in standing for rank in ranks):
+        failure = _describe_left_group(failure, ranks, node_names) or failure
     if failure is None or not _is_culprit_report(failure, ranks) or failure == incident.culprit:
         return Finding(None, incident.cause, corrected=False, settled=True) if settled else None
     return Finding(failure, _cause(failure, ranks), corrected=not _same_culprit(failure, incident.culprit), settled=settled)
+
+
+def _describe_left_group(found: dict[str, Any], ranks: Sequence[RankRow], node_names: Mapping[str, str]) -> dict[str, Any] | None:
+    """The failure with the rank as its culprit that had left the process group and still ran; None where no rank is known to have."""
+    reports = [report for rank in ranks if (report := report_of(rank)) is not None]
+    left = left_group(reports, [rank.rank for rank in ranks if rank.outcome == "paused"])
+    if left is None or any(rank.state is RankState.LOST or rank.outcome == "completed" for rank in ranks):
+        return None
+    rank = next(rank for rank in ranks if rank.rank == left)
+    name = node_names.get(rank.node_id, rank.node_id)
+    culprit = Failure(kind="exit", rank=left, node_name=name, generation=rank.generation, message=LEFT_GROUP, step=rank.step)
+    victims = [each for each in _unfolded(found) if each.rank != left]
+    return culprit.model_copy(update={"victims": victims}).model_dump(mode="json")
 
 
 def _is_trainer_report(culprit: dict[str, Any] | None) -> bool:
@@ -120,11 +142,11 @@ def _is_trainer_report(culprit: dict[str, Any] | None) -> bool:
 def _is_culprit_report(failure: dict[str, Any], ranks: Sequence[RankRow]) -> bool:
     """Whether the failure is the culprit's own, and no victim's, which would only stand for an unknown culprit."""
     report = _report_of(failure, ranks)
-    return failure["kind"] == "node_lost" or failure["message"] == LEFT_EARLY or (report is not None and not is_victim(report))
+    return failure["kind"] == "node_lost" or failure["message"] in TOO_EARLY or (report is not None and not is_victim(report))
 
 
 def _cause(failure: dict[str, Any], ranks: Sequence[RankRow]) -> EndReason:
-    if failure["message"] == LEFT_EARLY:
+    if failure["message"] in TOO_EARLY:
         return EndReason.RANK_CRASHED
     report = _report_of(failure, ranks)
     return EndReason.NODE_LOST if failure["kind"] == "node_lost" or report is None else end_reason_of(report)

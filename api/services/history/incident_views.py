@@ -15,7 +15,7 @@ from paceline.api.services.history import steps
 from paceline.api.services.history.steps import StepRecord
 from paceline.api.services.specs.job_words import CURVES_FOUND, CURVES_PRINTED, FAILURE_WORDS
 from paceline.cluster.history.incidents import PhaseName, phases
-from paceline.cluster.policy.failures import LEFT_EARLY
+from paceline.cluster.policy.failures import TOO_EARLY
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.states import RankState
 from paceline.db.models.incidents import IncidentRow
@@ -95,14 +95,15 @@ async def incident_contexts(control: AsyncSession, points: AsyncSession, job: Jo
     ranks = await job_rows.ranks(control, [(job.id, row.generation) for row in rows])
     kept = await _kept_steps(points, job.id, rows)
     is_script = job.spec.is_script
-    newest = await (
-        step_records.newest_recorded(points, job.id) if is_script else step_records.newest_steps(points, job.id, steps.STEP_SECONDS)
-    )
-    resumed: dict[str, int | None] = {row.id: row.resumed_step for row in rows}
-    if is_script and await event_rows.has_any(control, job.id, CURVES_FOUND, CURVES_PRINTED):
-        resumed = dict.fromkeys(resumed)  # a file has a step when its writer likes: the last ones before a fault may be missing
-    elif is_script:
-        resumed = {row.id: await _script_resumed(points, row, generations) for row in rows}
+    resumed = {row.id: row.resumed_step for row in rows}
+    if is_script:
+        told = await step_records.recorded(points, job.id)
+        newest = {generation: each.last for generation, each in told.items()}
+        # a file has a step when its writer likes, and calls that are counted begin anew: neither tells where a script went on
+        counts = not await event_rows.has_any(control, job.id, CURVES_FOUND, CURVES_PRINTED)
+        resumed = {row.id: _script_resumed(row, generations, told if counts else {}) for row in rows}
+    else:
+        newest = await step_records.newest_steps(points, job.id, steps.STEP_SECONDS)
     following = [row.fault_at for row in rows[1:]]
     return [
         IncidentContext(
@@ -121,17 +122,20 @@ async def incident_contexts(control: AsyncSession, points: AsyncSession, job: Jo
     ]
 
 
-async def _script_resumed(points: AsyncSession, row: IncidentRow, generations: Mapping[int, GenerationRow]) -> int | None:
-    """The step from which a script went on, by the first one that it reported afterwards. None where it reports no steps, or some only:
-    it is not known then."""
+def _script_resumed(
+    row: IncidentRow, generations: Mapping[int, GenerationRow], told: Mapping[int, step_records.RecordedSteps]
+) -> int | None:
+    """The step from which a script went on: the one that it said it loaded, as `paceline.Trainer` does, or by the first step that it reported
+    afterwards. None where the generation before did not report each of its steps: the first report is then not the first step."""
     before, after = generations.get(row.generation), generations.get(row.next_generation or 0)
+    if after is not None and after.start_step:
+        return after.start_step
     if before is None or after is None or before.first_step is None or after.first_step is None:
         return None
-    resumed = after.first_step - 1
-    if after.first_step <= before.first_step:
-        return resumed
-    reported_steps = await step_records.at_steps(points, row.job_id, [resumed])
-    return resumed if any(record.generation == row.generation for record in reported_steps) else None
+    lost, resumed = told.get(before.generation), after.first_step - 1
+    if lost is None or not lost.has_each_from(before.first_step) or resumed > lost.last:
+        return None
+    return resumed
 
 
 def _survived(rank: RankRow, row: IncidentRow) -> bool:
@@ -219,7 +223,7 @@ def how_it_ended(failure: Failure) -> str:
         return FAILURE_WORDS[failure.kind]
     if failure.signal:
         return f"was killed by {failure.signal}"
-    if failure.message == LEFT_EARLY:
+    if failure.message in TOO_EARLY:
         return "left too early"
     if failure.exception:
         return f"raised {failure.exception.rpartition('.')[2]}"

@@ -1,7 +1,7 @@
 """Files in the folders of a script that look like checkpoints: the one that was written last and still exists.
 
 Paceline can neither verify nor load such a file, nor tell which program wrote it. It reports when the last one was written, and its step
-where the name has it.
+where the name has it. `paceline.Trainer` reports its own checkpoints, wherever they are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from paceline.training.saving.manifest import NAME
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors")
 #: Files that are a checkpoint's only where others lie beside them: a `.bin` elsewhere is more often data.
@@ -92,8 +94,10 @@ class SavedFiles:
         return newest
 
     def _checkpoint_of(self, file: Path) -> Path | None:
-        """The checkpoint that a file belongs to: its folder, or the file itself; None where it is neither."""
+        """The checkpoint that a file belongs to: its folder, or the file itself; None where it is neither, or of `paceline.Trainer`."""
         folder = file.parent
+        if NAME.fullmatch(folder.name):
+            return None
         if folder not in self._roots and (file.name == INDEX or file.suffix == ".distcp" or _CHECKPOINT_FOLDER.search(folder.name)):
             return folder
         return file if file.name.endswith(SUFFIXES) else None

@@ -129,10 +129,14 @@ def _exception(exception: str, message: str, traceback: str, world: RankPlace) -
 
 def _raised_before_order(status: ExitStatus, lines: Sequence[str]) -> UncaughtException | None:
     """The exception that a rank raised when it was told to end while it still cleaned up: then a traceback is the last thing that it has
-    printed."""
+    printed, but for what is printed at exit. Other lines may follow a traceback with a rank before each line: torch prints one so only where nothing
+    catches the exception."""
     found = uncaught(lines) if status.ordered else None
+    if found is None:
+        return None
     last = next((without_rank(line) for line in reversed(lines) if line.strip()), "")
-    return found if found is not None and last.startswith(found.exception) else None
+    ended = [line for line in lines if line.startswith("[rank") and without_rank(line).startswith(found.exception)]
+    return found if ended or last.startswith(found.exception) else None
 
 
 def _raised_before_abort(status: ExitStatus, lines: Sequence[str]) -> UncaughtException | None:

@@ -12,6 +12,7 @@ from paceline.cluster.policy.failures import (
     could_not_start,
     end_reason_of,
     left_early,
+    left_group,
     root_cause,
     share_of,
     would_repeat,
@@ -113,6 +114,24 @@ def test_a_rank_that_ended_well_too_early_is_to_blame_where_the_others_only_lost
     kinds: list[str], completed: list[int], early: int | None
 ) -> None:
     assert left_early([report(number, kind, 1.0) for number, kind in enumerate(kinds)], completed) == early
+
+
+@pytest.mark.parametrize(
+    ("reports", "paused", "left"),
+    [
+        ([report(0, "peer_lost", 1.0), report(1, "signal", 9.0, ordered=True)], [], 1),
+        ([report(0, "peer_lost", 1.0)], [1], 1),  # it had a handler for SIGTERM
+        ([report(0, "peer_lost", 1.0), report(1, "peer_lost", 1.0, ordered=True), report(2, "exit", 9.0, ordered=True)], [], 2),
+        ([report(0, "peer_lost", 1.0), report(1, "signal", 9.0, ordered=True)], [2], None),  # either may have
+        ([report(0, "peer_lost", 1.0), report(1, "peer_lost", 1.0)], [], None),
+        ([report(0, "exception", 1.0), report(1, "signal", 9.0, ordered=True)], [], None),
+        ([report(0, "peer_lost", 1.0), report(1, "signal", 9.0)], [], None),  # a crash of its own
+        ([report(0, "signal", 9.0, ordered=True)], [], None),
+        ([], [0], None),
+    ],
+)
+def test_the_only_rank_that_had_not_failed_left_the_group(reports: list[FailureReport], paused: list[int], left: int | None) -> None:
+    assert left_group(reports, paused) == left
 
 
 def test_a_node_that_starts_no_process_is_told_from_a_process_that_exits() -> None:

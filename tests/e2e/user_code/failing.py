@@ -16,15 +16,23 @@ from torch.distributed.elastic.multiprocessing.errors import record
 CASE = sys.argv[1]
 
 
+def clean_up() -> None:
+    print("wandb: Synced 5 files", flush=True)
+    time.sleep(4)
+
+
 def fail() -> None:
     match CASE:
         case "exception":
             raise ValueError("labels out of range: got 12, expected < 10")
         case "cleans_up_slowly":
-            atexit.register(time.sleep, 4)
+            atexit.register(clean_up)
             raise ValueError("bad sample 17")
         case "leaves_early":
             sys.exit(0)
+        case "leaves_and_saves":
+            dist.destroy_process_group()
+            time.sleep(60)
         case "segfault":
             ctypes.string_at(0)
         case "exit_code":

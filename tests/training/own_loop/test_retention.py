@@ -36,6 +36,11 @@ def test_the_newest_the_best_and_the_marked_one_stay(rule: CheckpointRetention, 
     assert [each.name for each in rule.to_delete(saved(a=3.0, b=1.0, c=None, d=5.0), marked)] == list(deleted)
 
 
+def test_the_newest_finite_one_stays() -> None:
+    spoilt = [Saved(name, step, 1, None, finite=step < 3) for step, name in enumerate("abcdef")]
+    assert [each.name for each in CheckpointRetention(keep_last=2).to_delete(spoilt, None)] == ["a", "b", "d"]
+
+
 def test_what_was_just_saved_stays_where_training_has_gone_back_to_an_earlier_step() -> None:
     best, left, branch = Saved("best", 800, 1, 0.5), Saved("left", 1000, 1, 9.0), Saved("branch", 850, 2, 0.6)
     assert CheckpointRetention(keep_last=1).to_delete([best, left, branch], "best") == [left]
@@ -75,6 +80,24 @@ def save_each(directory: Path, losses: list[float], **options: Any) -> list[str]
             trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, trainer.next_step)
             trainer.save_checkpoint(optimizer, metrics={"eval_loss": loss})
     return sorted(path.name for path in directory.glob("step-*"))
+
+
+def test_after_a_nan_the_last_checkpoint_from_before_it_stays_and_is_named_after_a_restart(tmp_path: Path) -> None:
+    """Without metrics: only checkpoints full of NaN were left, and one of them was loaded without a word."""
+    settings: dict[str, Any] = {"checkpoint_dir": tmp_path, "keep_last": 2}
+    with Trainer(Small(), **settings) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        for step in range(40):
+            inputs, targets = own_batch(step, 1)
+            trainer.train_step((inputs, targets * (float("nan") if step == 10 else 1.0)), optimizer, F.mse_loss, step)
+            if trainer.next_step % 5 == 0:
+                trainer.save_checkpoint(optimizer)
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-10.g1", "step-35.g1", "step-40.g1"]
+    with Trainer(Small(), **settings) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        with pytest.warns(UserWarning, match=r"step-40\.g1 has parameters that are NaN or infinite.*load .*step-10\.g1"):
+            trainer.load_checkpoint(optimizer)
+        assert trainer.load_checkpoint(optimizer, tmp_path / "step-10.g1") == 10
 
 
 def test_the_best_is_known_and_loaded_after_a_restart(tmp_path: Path) -> None:

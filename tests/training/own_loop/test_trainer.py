@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from paceline.distributed.env import RANK_FOLDER
 from paceline.distributed.errors import LaunchError
-from paceline.monitoring.points import STEP_PARTS, MetricRecord
+from paceline.monitoring.points import STEP_PARTS, MetricRecord, RankEvent
 from paceline.monitoring.spool import SpoolReader
 from paceline.training.errors import InvalidInputError
 from paceline.training.own_loop.options import read_precision
@@ -22,7 +22,7 @@ from paceline.training.own_loop.trainer import Trainer
 from paceline.training.rank_folder import RankFolder
 from tests.event_files import read_scalars
 from tests.launched import run_launched
-from tests.training.own_loop.loops import Normed, Small, optimizer_of, own_batch, train
+from tests.training.own_loop.loops import Normed, Small, build, folder_of, optimizer_of, own_batch, train
 
 
 def test_after_every_update_it_says_what_that_came_to() -> None:
@@ -94,6 +94,43 @@ def train_in_a_job(directory: str) -> list[float]:
     folder.mkdir()
     os.environ[RANK_FOLDER] = str(folder)
     return train({}, 3).losses
+
+
+def test_a_job_is_told_what_is_saved_and_the_step_from_which_its_ranks_go_on(tmp_path: Path) -> None:
+    """With accumulation the numbers alone do not tell it: the first update after the load is some batches further."""
+    for saved in (True, False):
+        folder = tmp_path / str(saved)
+        run_launched(load_in_a_job, 2, str(folder), str(tmp_path / "checkpoints"), saved)
+        told = [SpoolReader(RankFolder.at(folder / str(rank)).events).read() for rank in range(2)]
+        events = [[msgspec.json.decode(payload, type=RankEvent) for payload in payloads] for payloads in told]
+        restored = [event.data for event in events[0] if event.kind == "checkpoint_restored"]
+        assert restored == ([] if saved else [{"directory": str(tmp_path / "checkpoints"), "step": 8}])
+        told_saves = [event.data for event in events[0] if event.kind == "file_saved"]
+        if saved:  # wherever the folder is: an agent looks below the working directory alone
+            (save,) = told_saves
+            assert (save["path"], save["step"]) == (str(folder_of(tmp_path / "checkpoints", 8)), 8)
+            assert save["bytes"] > 0
+        else:
+            assert told_saves == []
+        assert events[1] == []
+
+
+def load_in_a_job(directory: str, checkpoints: str, save: bool) -> None:
+    import os
+
+    folder = Path(directory) / os.environ["RANK"]
+    folder.mkdir(parents=True)
+    os.environ[RANK_FOLDER] = str(folder)
+    settings = {"gradient_accumulation_steps": 4, "checkpoint_dir": checkpoints}
+    if save:
+        train(settings, 2, save_at=2)
+        return
+    with Trainer(build(), **settings) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        assert trainer.load_checkpoint(optimizer) == 8
+        for step in range(8, 12):
+            trainer.train_step(own_batch(step, 4), optimizer, F.mse_loss, step)
+        trainer.load_checkpoint(optimizer, folder_of(Path(checkpoints), 8))  # the best one, at the end
 
 
 class Named(nn.Module):

@@ -35,6 +35,15 @@ def test_a_file_counts_once_it_has_not_changed_for_a_while(tmp_path: Path) -> No
     assert saved.news(STARTED + 200) is None, "it is told once"
 
 
+def test_a_trainer_of_ours_tells_of_its_checkpoints_itself(tmp_path: Path) -> None:
+    own = [write(tmp_path / name / "__0_0.distcp", STARTED + 9) for name in ("step-40.g1", "step-40.g1.tmp")]
+    index = write(tmp_path / "step-40.g1" / ".metadata", STARTED + 9)
+    other = write(tmp_path / "step_3.pt", STARTED + 1)
+    told = found(tmp_path, *own, index, other).news(STARTED + 100)
+    assert told is not None
+    assert told.path == str(other)
+
+
 def test_a_file_that_is_written_again_in_place_is_told_again(tmp_path: Path) -> None:
     path = write(tmp_path / "snapshot.pt", STARTED + 1)
     saved = found(tmp_path, path)

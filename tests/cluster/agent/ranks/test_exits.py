@@ -140,7 +140,9 @@ def test_a_rank_that_is_told_to_end_while_it_cleans_up_after_its_own_exception_i
     killed = msgspec.structs.replace(status(signal="SIGTERM"), ordered=True)
     own = script_failure(killed, of_rank((*TRACEBACK, "ValueError: bad sample")))
     assert (own.kind, own.message, own.signal) == ("exception", "bad sample", "SIGTERM")
-    went_on = script_failure(killed, (*of_rank((*TRACEBACK, "ValueError: bad sample")), "step 8"))
+    said_at_exit = script_failure(killed, (*of_rank((*TRACEBACK, "ValueError: bad sample")), "wandb: Synced 5 files"))
+    assert (said_at_exit.kind, said_at_exit.message) == ("exception", "bad sample")
+    went_on = script_failure(killed, (*TRACEBACK, "ValueError: bad sample", "step 8"))  # it caught the exception and printed it
     assert (went_on.kind, went_on.message) == ("signal", "killed by SIGTERM")
 
 
