@@ -253,7 +253,10 @@ def _performance(performance: Performance | None) -> Pairs:
     if performance.exposed_communication is not None and performance.step_seconds is not None:
         exposed = f"{performance.exposed_communication:.1%} of a step of {performance.step_seconds:.3f} s waits for other ranks"
         beside = performance.overlapped_communication
-        pairs.append(("exposed comm.", exposed if beside is None else f"{exposed}; {beside:.1%} more passes while rank 0 computes"))
+        rank = f"rank {performance.timed_rank}"
+        pairs.append(("exposed comm.", exposed if beside is None else f"{exposed}; {beside:.1%} more passes while {rank} computes"))
+    elif performance.parts:
+        pairs.append(("exposed comm.", "not known: with fsdp and tensor parallelism on GPUs torch itself starts what is waited for"))
     pairs += [("sent" if index == 0 else "", sent_along(each)) for index, each in enumerate(performance.traffic)]
     if performance.bubble is not None and performance.bubble.measured is not None:
         bubble = performance.bubble

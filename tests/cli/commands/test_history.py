@@ -122,6 +122,15 @@ def test_show_tells_the_truth_about_a_failure_first(paceline: Paceline, coordina
         assert part in row
 
 
+def test_show_says_that_exposed_communication_is_not_known(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    parts = [{"name": "backward_seconds", "seconds": 0.25, "share": 1.0}]
+    coordinator.on("GET", ONE, Answer(200, hurt()))
+    for part, answer in (("goodput", GOODPUT), ("incidents", [])):
+        coordinator.on("GET", f"{ONE}/{part}", Answer(200, answer))
+    coordinator.on("GET", f"{ONE}/performance", Answer(200, PERFORMANCE | {"exposed_communication": None, "parts": parts}))
+    assert "not known: with fsdp and tensor parallelism on GPUs" in paceline("show", ID).stdout
+
+
 def test_show_says_what_the_newest_save_cost(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     newest = {"id": "C", "step": 6, "state": "committed", "bytes": 1, "best": True, "latest": True, "pinned": False}
     newest |= {"created_at": "2026-11-20T12:00:05Z", "stall_seconds": 0.0123, "write_seconds": 0.41, "slowdown": 1.068}

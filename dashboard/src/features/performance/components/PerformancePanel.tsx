@@ -87,6 +87,7 @@ function factsOf({
   step_seconds: step,
   exposed_communication: exposed,
   overlapped_communication: overlapped,
+  timed_rank: rank,
   bubble,
   mfu,
 }: Performance): Fact[] {
@@ -94,11 +95,19 @@ function factsOf({
     { name: "Tokens/s", value: si(tokens) },
     { name: "Samples/s", value: si(samples) },
     { name: "Step", value: shortTime(step) },
-    { name: "Exposed communication", value: percent(exposed, 1), hint: "of a step on rank 0, measured" },
+    {
+      name: "Exposed communication",
+      value: percent(exposed, 1),
+      hint: exposed === null ? "not known: torch starts it, on GPUs" : `of a step on rank ${rank}, measured`,
+    },
     ...(overlapped === null
       ? []
       : [
-          { name: "Overlapped communication", value: percent(overlapped, 1), hint: "of a step, while rank 0 computed" },
+          {
+            name: "Overlapped communication",
+            value: percent(overlapped, 1),
+            hint: `of a step, while rank ${rank} computed`,
+          },
         ]),
     ...(bubble
       ? [
