@@ -1583,6 +1583,8 @@ class Performance(Struct, frozen=True, kw_only=True):
     tokens_per_second: float | None = None
     traffic: list[AxisTraffic] = field(default_factory=list)
     """by axis of the mesh, the outermost first; empty where there is one rank"""
+    uncounted: list[str] = field(default_factory=list)
+    """axes of the mesh that ranks send along uncounted: on GPUs torch itself sends what tensor parallelism does"""
 
 
 class PlanChoice(Struct, frozen=True, kw_only=True):

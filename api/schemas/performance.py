@@ -70,6 +70,9 @@ class Performance(Schema):
         description="share of a step in which something was under way while `timed_rank` computed; null: not measured, as on GPUs and in pipelines"
     )
     traffic: list[AxisTraffic] = Field(description="by axis of the mesh, the outermost first; empty where there is one rank")
+    uncounted: list[str] = Field(
+        description="axes of the mesh that ranks send along uncounted: on GPUs torch itself sends what tensor parallelism does"
+    )
     bubble: Bubble | None = Field(description="null: the job is no pipeline")
     mfu: Utilization
     peak_memory: list[PeakMemory]

@@ -37,6 +37,7 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow) -> Pe
     timed_rank = spec.parallelism.servers if spec.parallelism.has_servers else 0  # a server only waits
     timed = records if timed_rank == 0 else await newest_steps(points, job, timed_rank)
     memory = await step_records.highest(points, job.id, job.generation, PEAK_MEMORY)
+    devices = [device_of(rank, node) for rank, node in gang]
     sent = await step_records.means(points, job.id, job.generation, SENT_METRICS.values())
     step_seconds = sum(record.seconds for record in records) / len(records) if records else None
     rate = mean_rate(records, "samples_per_second")
@@ -54,8 +55,9 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow) -> Pe
         exposed_communication=next((part.share for part in parts if part.name == EXPOSED), None),
         overlapped_communication=share_of(timed, OVERLAPPED),
         traffic=traffic_of(sent, step_seconds),
+        uncounted=["tensor"] if spec.parallelism.tensor > 1 and CPU not in devices else [],
         bubble=bubble_of(spec, mean_rate(records, "pipeline_bubble")),
-        mfu=utilization(spec, [device_of(rank, node) for rank, node in gang], rate, reported_flops(records), mean_rate(records, "mfu")),
+        mfu=utilization(spec, devices, rate, reported_flops(records), mean_rate(records, "mfu")),
         peak_memory=[PeakMemory(rank=rank, bytes=value) for rank, value in memory.items()],
     )
 

@@ -7668,6 +7668,11 @@ export interface components {
              * @description by axis of the mesh, the outermost first; empty where there is one rank
              */
             traffic: components["schemas"]["AxisTraffic"][];
+            /**
+             * Uncounted
+             * @description axes of the mesh that ranks send along uncounted: on GPUs torch itself sends what tensor parallelism does
+             */
+            uncounted: string[];
         };
         /** Phase */
         Phase: {

@@ -97,6 +97,16 @@ async def test_bytes_are_those_of_the_rank_that_sends_most(app: FastAPI, service
     ]
 
 
+@pytest.mark.parametrize(("device", "uncounted"), [("cuda", ["tensor"]), ("cpu", [])])
+async def test_an_axis_that_torch_itself_sends_along_is_said_not_to_be_counted(
+    services: Services, client: httpx.AsyncClient, device: str, uncounted: list[str]
+) -> None:
+    """On a CPU its bytes are counted, and a job without it sends none."""
+    node = {"device": device, "inventory": {"gpus": [H100] if device == "cuda" else []}}
+    split = {"parallelism": {"strategy": "fsdp", "tensor": 2}, "resources": {"slots": 2}}
+    assert (await ask(client, await running(services, factories.job_spec(**GPT | split), **node)))["uncounted"] == uncounted
+
+
 async def test_what_is_overlapped_is_a_share_of_the_steps_that_tell(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
     job = await running(services, factories.job_spec(**GPT))
     told = [step(1, 1.0, overlapped_communication_seconds=0.5), step(2, 3.0, overlapped_communication_seconds=0.5), step(3, 9.0)]
