@@ -44,7 +44,7 @@ def exchanged(world: RankPlace, early: bool) -> dict[str, Any]:
         events.append("sent")
         return start(bucket)
 
-    ExchangeBucket.start = noted  # type: ignore[method-assign]  # in this rank's process alone
+    ExchangeBucket.start = noted  # type: ignore[method-assign, assignment]  # in this rank's process alone
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
     group = join(world, GroupAborter())
