@@ -1566,21 +1566,25 @@ class Performance(Struct, frozen=True, kw_only=True):
     bubble: Bubble | None = None
     """null: the job is no pipeline"""
     exposed_communication: float | None = None
-    """share of a step in which rank 0 waited for others and computed nothing"""
+    """share of a step in which `timed_rank` waited for others and computed nothing; null: not known, as on GPUs with fsdp or tensor parallelism, where torch starts what is waited for"""
     generation: int = 0
     job_id: str = ""
     overlapped_communication: float | None = None
-    """share of a step in which something was under way while rank 0 computed; null: not measured, as on GPUs and in pipelines"""
+    """share of a step in which something was under way while `timed_rank` computed; null: not measured, as on GPUs and in pipelines"""
     parts: list[StepTime] = field(default_factory=list)
-    """measured on rank 0; they add up to step_seconds"""
+    """they add up to step_seconds; without communication where that is not known, and lies in backward: see exposed_communication"""
     peak_memory: list[PeakMemory] = field(default_factory=list)
     ranks: int = 0
     """of the newest generation"""
     samples_per_second: float | None = None
     step_seconds: float | None = None
+    timed_rank: int = 0
+    """that `parts` and the shares of communication are measured on: 0, or the first worker beside parameter servers"""
     tokens_per_second: float | None = None
     traffic: list[AxisTraffic] = field(default_factory=list)
     """by axis of the mesh, the outermost first; empty where there is one rank"""
+    uncounted: list[str] = field(default_factory=list)
+    """axes of the mesh that ranks send along uncounted: on GPUs torch itself sends what tensor parallelism does"""
 
 
 class PlanChoice(Struct, frozen=True, kw_only=True):

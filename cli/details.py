@@ -253,8 +253,12 @@ def _performance(performance: Performance | None) -> Pairs:
     if performance.exposed_communication is not None and performance.step_seconds is not None:
         exposed = f"{performance.exposed_communication:.1%} of a step of {performance.step_seconds:.3f} s waits for other ranks"
         beside = performance.overlapped_communication
-        pairs.append(("exposed comm.", exposed if beside is None else f"{exposed}; {beside:.1%} more passes while rank 0 computes"))
-    pairs += [("sent" if index == 0 else "", sent_along(each)) for index, each in enumerate(performance.traffic)]
+        rank = f"rank {performance.timed_rank}"
+        pairs.append(("exposed comm.", exposed if beside is None else f"{exposed}; {beside:.1%} more passes while {rank} computes"))
+    elif performance.parts:
+        pairs.append(("exposed comm.", "not known: with fsdp and tensor parallelism on GPUs torch itself starts what is waited for"))
+    sent = [*map(sent_along, performance.traffic), *(f"{axis}: not counted, torch itself sends along it" for axis in performance.uncounted)]
+    pairs += [("sent" if index == 0 else "", words) for index, words in enumerate(sent)]
     if performance.bubble is not None and performance.bubble.measured is not None:
         bubble = performance.bubble
         pairs.append(("bubble", f"{bubble.measured:.1%} of a step, {bubble.formula:.1%} by the formula: {bubble.text}"))

@@ -2,6 +2,7 @@
 
 On the host a wait takes as long as the call does. On a GPU calls return at once, and the kernels that come after them wait: events are recorded in the stream
 of the computation, before and after, and read once the host has waited for the step's values anyway. So nothing is synchronized for the measurement.
+What torch itself starts in streams of its own, or between the operations of a model, it makes wait without a mark; there the sum is not known (`is_whole`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class WaitClock(Protocol):
     """Measures waits between a `mark` and a `since`; they may lie within each other."""
 
     waits_for: HostWait  # what the host waits for when it reads the step's values: other ranks, or kernels that run behind it
+    is_whole: bool  # whether all waits are between marks; if not, the seconds are too few to be shown
 
     def mark(self) -> WaitMark | None:
         """Return the moment from which the computation waits; None where it does not wait."""
@@ -60,6 +62,7 @@ class HostWaitClock:
     """By the host's clock, for computations on the host. It keeps nothing, so any thread may use it."""
 
     waits_for: HostWait = "communication_seconds"
+    is_whole = True
 
     def mark(self) -> WaitMark:
         return WaitMark(time.perf_counter())
@@ -82,6 +85,7 @@ class EventWaitClock:
     def __init__(self, make_event: Callable[[], TimedEvent], is_computing: Callable[[], bool]) -> None:
         """`is_computing`: whether work that is started now goes to the stream of the computation, and not to one beside it."""
         self._make_event, self._is_computing = make_event, is_computing
+        self.is_whole = True
         self._order = itertools.count()
         self._waits: list[tuple[WaitMark, WaitMark]] = []
 

@@ -63,7 +63,7 @@ SENT_METRICS: dict[str, str] = {
     "world": "world_sent_bytes",
 }
 
-#: Reported by every rank for itself, once per step. The parts add up to step_seconds; `other` is the rest.
+#: Reported by every rank for itself, once per step. The parts add up to step_seconds; `other` is the rest. Communication is absent where it is not known.
 RANK_METRICS: dict[str, MetricUnit] = {
     "step_seconds": MetricUnit.SECONDS,
     "data_seconds": MetricUnit.SECONDS,

@@ -45,13 +45,20 @@ def device_mesh(degrees: Degrees, group: Group, device: torch.device) -> DeviceM
     """
     torch_private.clear_sharding_cache()
     axes = tuple(degrees.sizes)
-    if device.type != "cpu":  # what tensors cut over ranks send there, torch gives to NCCL itself
-        group.traffic.exclude("tensor")
+    if device.type != "cpu":
+        exclude_unseen(degrees, group)
     groups = [
         AxisProcessGroup(axis_group) if device.type == "cpu" else axis_group.process_group
         for axis_group in map(group.axis_groups.__getitem__, axes)
     ]
     return DeviceMesh.from_group(groups, device.type, mesh=rank_grid(degrees), mesh_dim_names=axes)
+
+
+def exclude_unseen(degrees: Degrees, group: Group) -> None:
+    """On GPUs, leave out of the reports what is not seen: torch gives to NCCL itself what tensors cut over ranks send, and FSDP gathers in streams of its
+    own, so that nothing is known of when the computation waits for either."""
+    group.traffic.exclude("tensor")
+    group.exposure.is_whole = group.exposure.is_whole and degrees.shard * degrees.tensor == 1
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -121,29 +121,46 @@ class RunningGang:
         spec = JobSpec.model_validate(self.job.spec).model_dump(mode="json")
         return RankOrder(spec=StoredSpec(spec), world=world, folder=str(folder.path), agent_socket=str(self.agent.path))
 
-    def close_up(self, *survivors: int, parked: tuple[int, ...] = (), unnotified: tuple[int, ...] = (), newcomers: int = 0) -> None:
-        """A new generation of the processes with these numbers, told without waiting for their word, and after them of new ones."""
-        self._form(survivors, parked, unnotified, at_boundary=False, newcomers=newcomers)
+    def close_up(
+        self,
+        *survivors: int,
+        parked: tuple[int, ...] = (),
+        unnotified: tuple[int, ...] = (),
+        newcomers: int = 0,
+        by_rank: dict[int, dict[str, Any]] | None = None,
+    ) -> None:
+        """A new generation of the processes with these numbers, told without waiting for their word, and after them of new ones. `by_rank`: fields of the new
+        ranks' places."""
+        self._form(survivors, parked, unnotified, at_boundary=False, newcomers=newcomers, by_rank=by_rank)
 
     def resize(self, *members: int, parked: tuple[int, ...] = (), unnotified: tuple[int, ...] = ()) -> None:
         """The same at a step that the present members agree on."""
         self._form(members, parked, unnotified, at_boundary=True)
 
     def _form(
-        self, members: tuple[int, ...], parked: tuple[int, ...], unnotified: tuple[int, ...], *, at_boundary: bool, newcomers: int = 0
+        self,
+        members: tuple[int, ...],
+        parked: tuple[int, ...],
+        unnotified: tuple[int, ...],
+        *,
+        at_boundary: bool,
+        newcomers: int = 0,
+        by_rank: dict[int, dict[str, Any]] | None = None,
     ) -> None:
+        places = by_rank or {}
         self.job.generation += 1
         self.world_size = len(members) + newcomers
         self.places = self.world_size + len(parked)
         self.store.admit(self.job.generation, at_boundary=at_boundary)
         ranks = [*range(len(members)), *range(self.world_size, self.places)]
         for rank, number in zip(ranks, (*members, *parked), strict=True):
-            order = self._order(rank, self.world_size, birth=self.births[number], parked=number in parked, at_boundary=at_boundary)
+            changes = {"birth": self.births[number], "parked": number in parked, "at_boundary": at_boundary} | places.get(rank, {})
+            order = self._order(rank, self.world_size, **changes)
             self.orders[number] = order
             if number not in unnotified:
                 self.tell(number)
         for rank in range(len(members), self.world_size):
-            self._fork(rank)
+            self._fork(rank, **places.get(rank, {}))
 
     def tell(self, number: int) -> None:
         """Again, or one that was left untold."""

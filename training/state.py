@@ -55,7 +55,7 @@ class StepReport:
     first_sample: int  # place in the endless line of samples (`data/sampler.py`), from 0
     samples: int
     seconds: float
-    parts: Mapping[str, float]  # STEP_PARTS; they add up to `seconds`
+    parts: Mapping[str, float]  # STEP_PARTS, without communication where it is not known; they add up to `seconds`
     pause: bool  # agreed by all ranks
     checkpoint: bool
     leave: bool  # all ranks know their place in the next generation, or that they have none

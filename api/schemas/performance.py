@@ -56,12 +56,23 @@ class Performance(Schema):
     step_seconds: float | None
     samples_per_second: float | None
     tokens_per_second: float | None
-    parts: list[StepTime] = Field(description="measured on rank 0; they add up to step_seconds")
-    exposed_communication: float | None = Field(description="share of a step in which rank 0 waited for others and computed nothing")
+    timed_rank: int = Field(
+        description="that `parts` and the shares of communication are measured on: 0, or the first worker beside parameter servers"
+    )
+    parts: list[StepTime] = Field(
+        description="they add up to step_seconds; without communication where that is not known, and lies in backward: see exposed_communication"
+    )
+    exposed_communication: float | None = Field(
+        description="share of a step in which `timed_rank` waited for others and computed nothing; null: not known, as on GPUs with fsdp or "
+        "tensor parallelism, where torch starts what is waited for"
+    )
     overlapped_communication: float | None = Field(
-        description="share of a step in which something was under way while rank 0 computed; null: not measured, as on GPUs and in pipelines"
+        description="share of a step in which something was under way while `timed_rank` computed; null: not measured, as on GPUs and in pipelines"
     )
     traffic: list[AxisTraffic] = Field(description="by axis of the mesh, the outermost first; empty where there is one rank")
+    uncounted: list[str] = Field(
+        description="axes of the mesh that ranks send along uncounted: on GPUs torch itself sends what tensor parallelism does"
+    )
     bubble: Bubble | None = Field(description="null: the job is no pipeline")
     mfu: Utilization
     peak_memory: list[PeakMemory]

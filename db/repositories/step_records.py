@@ -64,9 +64,9 @@ async def at_steps(session: AsyncSession, job_id: str, steps: Sequence[int]) -> 
     return await records(session, query.order_by(_ROWS.step, _ROWS.seq))
 
 
-async def newest(session: AsyncSession, job_id: str, generation: int, limit: int) -> list[RecordColumns]:
+async def newest(session: AsyncSession, job_id: str, generation: int, limit: int, *, rank: int = _LEADER) -> list[RecordColumns]:
     """The last `limit` records of one generation, the newest first."""
-    mine = (_ROWS.job_id == job_id, _ROWS.rank == _LEADER, _ROWS.generation == generation)
+    mine = (_ROWS.job_id == job_id, _ROWS.rank == rank, _ROWS.generation == generation)
     return await records(session, RECORDS.where(*mine).order_by(_ROWS.step.desc(), _ROWS.seq.desc()).limit(limit))
 
 

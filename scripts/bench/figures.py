@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import platform
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from paceline.monitoring.words import plural
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ def run(measure: Callable[[], list[Figure]], description: str | None) -> None:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
+    print(machine())
     report(measure(), arguments.json)
 
 
@@ -41,7 +46,16 @@ def run_shortened(measure: Callable[[bool], list[Figure]], description: str | No
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, steps and links")
     arguments = parser.parse_args()
+    print(machine())
     report(measure(arguments.quick), arguments.json)
+
+
+def machine() -> str:
+    """Say what the figures are measured on: "AMD EPYC 9454, 2 cores, Linux 6.8.0"."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return f"{model}, {plural(os.cpu_count() or 1, 'core')}, {platform.system()} {platform.release()}"
 
 
 def report(figures: Sequence[Figure], file: Path | None) -> None:

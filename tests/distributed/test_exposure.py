@@ -118,3 +118,13 @@ def test_the_host_waits_for_other_ranks_and_knows_at_once() -> None:
     clock.lap_values(exposure)
     assert clock.parts["communication_seconds"] == pytest.approx(1000.0, rel=0.1)
     assert clock.parts["backward_seconds"] == 0.0
+
+
+def test_waits_that_are_known_in_part_stay_in_backward_and_no_communication_is_told() -> None:
+    clock, exposure = StepClock(), Stream().exposure()
+    clock.parts |= {"backward_seconds": 3.0, "communication_seconds": 0.25}
+    whole = clock.told_parts(exposure)
+    assert (whole["backward_seconds"], whole["communication_seconds"]) == (3.0, 0.25)
+    exposure.is_whole = False
+    told = clock.told_parts(exposure)
+    assert (told["backward_seconds"], "communication_seconds" in told) == (3.25, False)

@@ -19,17 +19,19 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.collectives.options import Algorithm
-from paceline.distributed.collectives.ring import Ring
+from paceline.distributed.collectives.ring import Ring, Transport
 from paceline.distributed.collectives.tensors import GroupTransport, TensorValues
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join, meet
 from paceline.distributed.process_group import Group
+from paceline.distributed.protocol_errors import ProtocolError
 from paceline.distributed.reduction import GradientBucket, Piece
 from paceline.distributed.reduction_groups import AXIS, ReductionGroups, ReductionRequest, _Builder
 from paceline.distributed.traffic import Traffic
 from paceline.distributed.world_group import WorldGroup
 from paceline.training.link import RankPlace
+from tests.distributed.collectives.rings import Meddler
 from tests.ranks import PROCESSES, call, make_world, receive, run_ranks, store_server
 
 ELEMENTS = 4000
@@ -204,6 +206,25 @@ def test_a_ring_over_a_torch_process_group() -> None:
     sums = [torch.from_numpy(each["sum"]) for each in ends]
     assert all(torch.equal(each, sums[0]) for each in sums)
     torch.testing.assert_close(sums[0], exact, rtol=0.05, atol=0.2)
+
+
+def meddled_with(world: RankPlace) -> str:
+    group = joined(world, [0] * world.world_size, "backend")
+    order = tuple(range(world.world_size))
+    transport: Transport = GroupTransport(groups_of(group).replicas, order)
+    if world.rank == 1:
+        transport = Meddler(transport, lambda header: header._replace(step=9), at=3)
+    try:
+        Ring(order, world.rank, 1, transport, chunk_bytes=1000).all_reduce(TensorValues(bucket(world.rank, 1).values), 1)
+    except ProtocolError as error:
+        return repr(error)
+    except RuntimeError:
+        return "freed"
+    return "nothing happened"
+
+
+def test_a_message_that_does_not_belong_in_a_torch_process_group_is_named() -> None:
+    assert re.match(r"WrongStepError\(.*from rank 1: expected call 0 in step 1", run_ranks(meddled_with, 3)[2])
 
 
 def has_ipv6() -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from paceline.parallelism.mesh import axis_group_ranks
+import pytest
+
+from paceline.distributed.solo_group import SoloGroup
+from paceline.parallelism.mesh import axis_group_ranks, exclude_unseen
 from paceline.parallelism.plan import Degrees
 
 
@@ -17,3 +20,12 @@ def test_each_line_differs_in_one_axis_only() -> None:
     assert found["tensor"] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert found["shard"] == [[0, 2], [1, 3], [4, 6], [5, 7]]
     assert found["pipeline"] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+
+
+@pytest.mark.parametrize(
+    ("degrees", "known"), [(Degrees(shard=2), False), (Degrees(tensor=2, replicate=2), False), (Degrees(context=2), True)], ids=str
+)
+def test_on_gpus_exposed_communication_is_known_only_where_torch_itself_sends_nothing(degrees: Degrees, known: bool) -> None:
+    group = SoloGroup()
+    exclude_unseen(degrees, group)
+    assert group.exposure.is_whole == known

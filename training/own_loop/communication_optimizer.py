@@ -23,6 +23,7 @@ from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.distributed.traffic import Traffic
 from paceline.parallelism.communication.pieces import PieceMaker
 from paceline.training.errors import InvalidInputError
+from paceline.training.own_loop.hierarchy import require_hierarchy
 
 _AXIS = "gradients"
 
@@ -61,6 +62,7 @@ class CommunicationOptimizer:
         self.compression_ratio, self.bucket_size_mb, self.enable_overlap = float(compression_ratio), float(bucket_size_mb), enable_overlap
         self._model = model
         self._seen: dict[str, tuple[weakref.ref[torch.UntypedStorage], int]] = {}  # memory of gradients without a name, by their shape
+        self._hierarchies: dict[tuple[dist.ProcessGroup, dist.ProcessGroup], tuple[AxisGroup, AxisGroup]] = {}
         self._step = 0
         self._aborter, self._traffic = GroupAborter(), Traffic((_AXIS,))
         atexit.register(self._aborter.wait_for_threads)
@@ -99,10 +101,11 @@ class CommunicationOptimizer:
         """Replace a gradient by its exact mean, in place, and return it: summed within each machine, between machines, and shared within. Collective.
 
         `intra_node_group`: this machine's ranks. `inter_node_group`: the ranks with this one's place on all machines. Every byte crosses a machine's link
-        once, whatever the number of ranks there.
+        once, whatever the number of ranks there. The first call with two groups checks them: InvalidInputError where machines have unequally many ranks, or
+        where a group between machines has ranks of different places.
         """
-        local, across = self._group_of(intra_node_group), self._group_of(inter_node_group)
         flat = gradient.detach().contiguous().view(-1)
+        local, across = self._hierarchy_of(intra_node_group, inter_node_group, flat)
         padded = torch.nn.functional.pad(flat, (0, -flat.numel() % local.size))
         own = torch.empty(padded.numel() // local.size, dtype=flat.dtype, device=flat.device)
         if local.size > 1:
@@ -163,6 +166,14 @@ class CommunicationOptimizer:
         group = process_group or dist.new_group(backend=with_cpu(dist.get_backend_config()))
         assert isinstance(group, dist.ProcessGroup)
         return AxisGroup(_AXIS, dist.get_process_group_ranks(group), dist.get_rank(), group, self._aborter, self._traffic, Calls())
+
+    def _hierarchy_of(self, intra: dist.ProcessGroup, inter: dist.ProcessGroup, flat: Tensor) -> tuple[AxisGroup, AxisGroup]:
+        """Return the two groups of a hierarchy, which are checked once. Collective."""
+        if (intra, inter) not in self._hierarchies:
+            local, across = self._group_of(intra), self._group_of(inter)
+            require_hierarchy(local, across, flat.numel(), flat.device)
+            self._hierarchies[intra, inter] = local, across
+        return self._hierarchies[intra, inter]
 
     def _reduction_of(self, group: AxisGroup) -> Reduction:
         kind: Compression = "none" if self.compression_ratio == 1 else "top_k"

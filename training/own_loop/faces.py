@@ -6,6 +6,7 @@ They differ from the Trainer in what such loops do: the optimizer may be made be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -31,7 +32,8 @@ class StepMetrics(Mapping[str, float]):
     """Metrics of one call of `train_step`, by name.
 
     loss: of all ranks' batches where the call has updated the parameters, else of this rank's batch; compute_time, communication_time,
-    data_time, step_time: seconds of this call; learning_rate and gradient_norm, where it has updated. `float(metrics)` is the loss.
+    data_time, step_time: seconds of this call (communication_time is NaN where it is not known: on GPUs with fsdp); learning_rate and
+    gradient_norm, where it has updated. `float(metrics)` is the loss.
     """
 
     def __init__(self, batch: TrainedBatch) -> None:
@@ -39,7 +41,7 @@ class StepMetrics(Mapping[str, float]):
         self._values = {
             "loss": batch.loss.item() if update is None else update.loss,
             "compute_time": sum(parts[name] for name in COMPUTE_PARTS),
-            "communication_time": parts["communication_seconds"],
+            "communication_time": parts.get("communication_seconds", math.nan),
             "data_time": parts["data_seconds"],
             "step_time": sum(parts.values()),
         }
@@ -173,13 +175,14 @@ class TrainerFace:
     def get_performance_metrics(self) -> dict[str, float]:
         """Return `Trainer.performance_metrics()` with samples_per_second_per_gpu and communication_overhead_percent.
 
-        The latter is the exposed communication's share of a step's median time. Empty before the first update."""
+        The latter is the exposed communication's share of a step's median time, NaN where it is not known: on GPUs with fsdp. Empty before the
+        first update."""
         metrics = self.trainer.performance_metrics()
         if not metrics:
             return {}
         return metrics | {
             "samples_per_second_per_gpu": metrics["samples_per_second"] / self.world_size,
-            "communication_overhead_percent": 100.0 * metrics["communication_seconds"] / metrics["step_seconds"],
+            "communication_overhead_percent": 100.0 * metrics.get("communication_seconds", math.nan) / metrics["step_seconds"],
         }
 
     def evaluation(self) -> AbstractContextManager[nn.Module]:

@@ -33,7 +33,7 @@ class Update:
     scale: Unscaled  # of losses, from now on; with fp16 it tells how many updates were skipped
     samples: int  # of all ranks
     seconds: float
-    parts: Mapping[str, float]  # STEP_PARTS; they add up to `seconds`
+    parts: Mapping[str, float]  # STEP_PARTS, without communication where it is not known; they add up to `seconds`
     sent: Sent  # by this rank
 
 
@@ -42,7 +42,7 @@ class TrainedBatch:
     """Result of one batch of this rank."""
 
     loss: torch.Tensor  # of this rank's batch alone; on the device, so that reading it may wait
-    parts: Mapping[str, float]  # seconds, STEP_PARTS
+    parts: Mapping[str, float]  # seconds, as those of an update
     update: Update | None  # None: gradients are still being accumulated
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import TracebackType
 
@@ -28,8 +29,8 @@ class DistributedMonitor:
     def log_training_step(self, loss: float, batch_size: int, step_time: float, comm_time: float = 0.0, *, step: int | None = None) -> None:
         """Record one step of this rank: its loss, its samples, and the seconds of the step and of the communication in it.
 
-        `step` counts on by itself if it is not given. Raises InvalidInputError for a batch without samples, for a time that is not positive,
-        for communication that takes longer than its step, and after `close`.
+        `step` counts on by itself if it is not given. A `comm_time` of NaN is not known, and not recorded. Raises InvalidInputError for a
+        batch without samples, for a time that is not positive, for communication that takes longer than its step, and after `close`.
         """
         if self._closed:
             raise InvalidInputError("the monitor is closed, so that nothing would be written; close it after the last step")
@@ -37,14 +38,14 @@ class DistributedMonitor:
             raise InvalidInputError(f"batch_size={batch_size} is less than 1; give the samples of this rank in the step")
         if not step_time > 0:
             raise InvalidInputError(f"step_time={step_time} is not positive; give the seconds that the step took")
-        if not 0 <= comm_time <= step_time:
+        if comm_time < 0 or comm_time > step_time:
             raise InvalidInputError(f"comm_time={comm_time} is not between 0 and step_time={step_time}; give the seconds that ranks waited")
         self._step = self._step + 1 if step is None else step
         values = {
             "loss": float(loss),
             "samples_per_second": batch_size / step_time,
             "step_seconds": step_time,
-            "communication_seconds": comm_time,
+            **({} if math.isnan(comm_time) else {"communication_seconds": comm_time}),
         }
         self._files.record(self._step, values)
         job = job_recorder()

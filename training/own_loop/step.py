@@ -48,7 +48,7 @@ class OwnLoopStepRunner:
     @property
     def parts(self) -> Mapping[str, float]:
         """Seconds of the update under way, by part; empty before its first batch."""
-        return {} if self._clock is None else dict(self._clock.parts)
+        return {} if self._clock is None else self._clock.told_parts(self._group.exposure)
 
     def add(self, batch: Any, criterion: Criterion | None) -> bool:
         """Gradients of one batch; whether it was an update's last one. Only with that do whole models speak to each other."""
@@ -108,7 +108,8 @@ class OwnLoopStepRunner:
         norm = self._apply(optimizer)
         clock.lap("optimizer_seconds")
         self._clock = StepClock()
-        return Update(self.step, loss, norm, rate, self.scale, int(samples), clock.now - clock.started, clock.parts, self._group.sent())
+        parts = clock.told_parts(self._group.exposure)
+        return Update(self.step, loss, norm, rate, self.scale, int(samples), clock.now - clock.started, parts, self._group.sent())
 
     def _apply(self, optimizer: torch.optim.Optimizer) -> float:
         """The norm of the gradients before they are cut."""

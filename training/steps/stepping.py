@@ -59,6 +59,14 @@ class StepClock:
         self.lap(exposure.waits_for)
         self.move(min(exposure.settle(), self.parts["backward_seconds"]), "backward_seconds", "communication_seconds")
 
+    def told_parts(self, exposure: WaitClock) -> Mapping[str, float]:
+        """Return the parts as they are told. Where only some of the waits are known they stay in backward, as the others do, and communication is absent: it
+        would look like next to nothing."""
+        told = dict(self.parts)
+        if not exposure.is_whole:
+            told["backward_seconds"] += told.pop("communication_seconds")
+        return told
+
 
 class StepRunner(ABC):
     """Runs the steps of one generation. The first may be half done: `first` assigns the rest of it; all others are assigned evenly."""
@@ -99,7 +107,7 @@ class StepRunner(ABC):
             first_sample=self.portions.first(partial.step),
             samples=self.training.global_batch_size,
             seconds=clock.now - clock.started,
-            parts=clock.parts,
+            parts=clock.told_parts(self.group.exposure),
             pause=agreed.pause,
             checkpoint=agreed.checkpoint,
             leave=agreed.leave,

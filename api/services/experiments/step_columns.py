@@ -154,20 +154,21 @@ def figures_of(columns: StepColumns) -> SteadyFigures:
         samples_per_second=rate,
         tokens_per_second=_median(typical.column(TOKENS)),
         parts=parts,
-        exposed_communication=parts["communication"] / whole if whole > 0 else None,
+        exposed_communication=parts["communication"] / whole if whole > 0 and "communication" in parts else None,
         bubble=_median(typical.column(BUBBLE)),
     )
 
 
 def parts_of(typical: StepColumns, step_seconds: float) -> dict[str, float]:
-    """The parts of a step by name, without their unit; they add up to `step_seconds`. Empty: they were not told."""
-    first = NAMES.index(STEP_PARTS[0])
-    block = typical.values[:, first : first + len(STEP_PARTS)]
+    """The parts of a step by name, without their unit; they add up to `step_seconds`. Empty: they were not told. Without communication: it is not known."""
+    known = not np.isnan(typical.column(COMMUNICATION)).all()
+    names = [part for part in STEP_PARTS if known or part != COMMUNICATION]
+    block = typical.values[:, [NAMES.index(name) for name in names]]
     sums = block[~np.isnan(block).any(axis=1)].sum(axis=0)
     total = float(sums.sum())
     if not (total > 0 and np.isfinite(total)):
         return {}
-    return {name.removesuffix("_seconds"): float(amount) / total * step_seconds for name, amount in zip(STEP_PARTS, sums, strict=True)}
+    return {name.removesuffix("_seconds"): float(amount) / total * step_seconds for name, amount in zip(names, sums, strict=True)}
 
 
 def series_of(columns: StepColumns, first_step: int) -> StepSeries:

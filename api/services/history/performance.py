@@ -33,14 +33,15 @@ CPU = "cpu"
 async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow) -> Performance:
     spec = required_spec_of(job)
     gang = [(rank, node) for rank, node in await job_rows.ranks_with_nodes(control, job.id, job.generation) if not rank.parked]
-    # An evaluation is a record of its own at its step, so there may be two to a step.
-    rows = await step_records.newest(points, job.id, job.generation, 2 * NEWEST_STEPS)
-    records = [record for record in steps.parse(rows) if record.own][:NEWEST_STEPS]
+    records = await newest_steps(points, job)
+    timed_rank = spec.parallelism.servers if spec.parallelism.has_servers else 0  # a server only waits
+    timed = records if timed_rank == 0 else await newest_steps(points, job, timed_rank)
     memory = await step_records.highest(points, job.id, job.generation, PEAK_MEMORY)
+    devices = [device_of(rank, node) for rank, node in gang]
     sent = await step_records.means(points, job.id, job.generation, SENT_METRICS.values())
     step_seconds = sum(record.seconds for record in records) / len(records) if records else None
     rate = mean_rate(records, "samples_per_second")
-    parts = parts_of(records)
+    parts = parts_of(timed)
     return Performance(
         job_id=job.id,
         generation=job.generation,
@@ -49,14 +50,23 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow) -> Pe
         step_seconds=step_seconds,
         samples_per_second=rate,
         tokens_per_second=mean_rate(records, "tokens_per_second"),
+        timed_rank=timed_rank,
         parts=parts,
         exposed_communication=next((part.share for part in parts if part.name == EXPOSED), None),
-        overlapped_communication=share_of(records, OVERLAPPED),
+        overlapped_communication=share_of(timed, OVERLAPPED),
         traffic=traffic_of(sent, step_seconds),
+        uncounted=["tensor"] if spec.parallelism.tensor > 1 and CPU not in devices else [],
         bubble=bubble_of(spec, mean_rate(records, "pipeline_bubble")),
-        mfu=utilization(spec, [device_of(rank, node) for rank, node in gang], rate, reported_flops(records), mean_rate(records, "mfu")),
+        mfu=utilization(spec, devices, rate, reported_flops(records), mean_rate(records, "mfu")),
         peak_memory=[PeakMemory(rank=rank, bytes=value) for rank, value in memory.items()],
     )
+
+
+async def newest_steps(points: AsyncSession, job: JobRow, rank: int = 0) -> list[StepRecord]:
+    """The newest steps of its generation that a rank has done itself, the newest first."""
+    # An evaluation is a record of its own at its step, so there may be two to a step.
+    rows = await step_records.newest(points, job.id, job.generation, 2 * NEWEST_STEPS, rank=rank)
+    return [record for record in steps.parse(rows) if record.own][:NEWEST_STEPS]
 
 
 def mean_rate(records: Sequence[StepRecord], name: str) -> float | None:
@@ -94,8 +104,10 @@ def bubble_of(spec: JobSpec, measured: float | None) -> Bubble | None:
 
 
 def parts_of(records: Sequence[StepRecord]) -> list[StepTime]:
-    known = [record for record in records if all(part in record.values for part in STEP_PARTS)]
-    sums = {part: sum(float(record.values[part]) for record in known) for part in STEP_PARTS}
+    """The mean parts of these steps; without communication where a rank does not know it, and tells the others alone."""
+    known = [record for record in records if all(part in record.values for part in STEP_PARTS if part != EXPOSED)]
+    told = [part for part in STEP_PARTS if all(part in record.values for record in known)]
+    sums = {part: sum(float(record.values[part]) for record in known) for part in told}
     total = sum(sums.values())
     if total <= 0:
         return []

@@ -7625,7 +7625,7 @@ export interface components {
             bubble: components["schemas"]["Bubble"] | null;
             /**
              * Exposed Communication
-             * @description share of a step in which rank 0 waited for others and computed nothing
+             * @description share of a step in which `timed_rank` waited for others and computed nothing; null: not known, as on GPUs with fsdp or tensor parallelism, where torch starts what is waited for
              */
             exposed_communication: number | null;
             /** Generation */
@@ -7635,12 +7635,12 @@ export interface components {
             mfu: components["schemas"]["Utilization"];
             /**
              * Overlapped Communication
-             * @description share of a step in which something was under way while rank 0 computed; null: not measured, as on GPUs and in pipelines
+             * @description share of a step in which something was under way while `timed_rank` computed; null: not measured, as on GPUs and in pipelines
              */
             overlapped_communication: number | null;
             /**
              * Parts
-             * @description measured on rank 0; they add up to step_seconds
+             * @description they add up to step_seconds; without communication where that is not known, and lies in backward: see exposed_communication
              */
             parts: components["schemas"]["StepTime"][];
             /** Peak Memory */
@@ -7659,6 +7659,11 @@ export interface components {
              * @description newest steps of rank 0 that the means are of; 0: none is done, or it does not tell
              */
             steps: number;
+            /**
+             * Timed Rank
+             * @description that `parts` and the shares of communication are measured on: 0, or the first worker beside parameter servers
+             */
+            timed_rank: number;
             /** Tokens Per Second */
             tokens_per_second: number | null;
             /**
@@ -7666,6 +7671,11 @@ export interface components {
              * @description by axis of the mesh, the outermost first; empty where there is one rank
              */
             traffic: components["schemas"]["AxisTraffic"][];
+            /**
+             * Uncounted
+             * @description axes of the mesh that ranks send along uncounted: on GPUs torch itself sends what tensor parallelism does
+             */
+            uncounted: string[];
         };
         /** Phase */
         Phase: {

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from scripts.bench.figures import Figure, report
+from scripts.bench.figures import Figure, machine, report
 from scripts.steps import ROOT, say
 
 #: The benchmarks by name.
@@ -46,7 +46,7 @@ def main() -> int:
                 broken.append(name)
             else:
                 figures += [Figure(**figure) for figure in json.loads(file.read_text())]
-    print()
+    print(f"\n{machine()}")
     report(figures, given.json)
     if broken:
         print(f"broken: {', '.join(broken)}", file=sys.stderr)

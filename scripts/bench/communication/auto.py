@@ -10,12 +10,11 @@ import statistics
 
 from paceline.training.link import RankPlace
 from scripts.bench.communication.gpt_steps import Run, Section, steps
-from scripts.bench.communication.hosts import run_on_hosts, shaped_hosts
+from scripts.bench.communication.hosts import RATES, run_on_hosts, shaped_hosts
 from scripts.bench.figures import Figure, run_shortened, summarize
 
 GLOBAL_BATCH = 4
 PLACEMENT = (0, 0, 1, 1)
-RATES: tuple[str | None, ...] = ("100mbit", "1gbit", None)
 FIXED: dict[str, Section] = {
     "backend": {},
     "hierarchical": {"algorithm": "hierarchical"},

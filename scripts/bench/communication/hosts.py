@@ -22,10 +22,11 @@ from scripts.faults.network import COMMAND_TIMEOUT_S, Network, NetworkError
 from tests.ranks import PROCESSES, call, end, make_world, receive, store_server
 
 DEVICE = "eth0"
-#: Rates as `tc` writes them; None: as fast as the machine copies.
-RATES: tuple[str | None, ...] = ("100mbit", "1gbit", "10gbit", None)
-#: Bytes that may pass at once. At 1 Gbit/s the kernel looks 250 times a second at the least, and half a megabyte has come by then.
-BURST_BYTES, QUEUE_MS = 1 << 20, 200
+#: Rates as `tc` writes them, with the bytes that may pass at once; None: as fast as the machine copies. The kernel looks 250 times a second at the least:
+#: half a megabyte has come by then at 1 Gbit/s, and five at 10 Gbit/s.
+BURST_BYTES = {"100mbit": 1 << 20, "1gbit": 1 << 20, "10gbit": 8 << 20}
+RATES: tuple[str | None, ...] = (*BURST_BYTES, None)
+QUEUE_MS = 200
 _CLONE_NEWNET = 0x40000000
 
 
@@ -41,7 +42,21 @@ def shaped_hosts(count: int, rate: str | None) -> Iterator[Network]:
 
 
 def shape(network: Network, host: str, rate: str) -> None:
-    command = ["tc", "qdisc", "replace", "dev", DEVICE, "root", "tbf", "rate", rate, "burst", str(BURST_BYTES), "latency", f"{QUEUE_MS}ms"]
+    command = [
+        "tc",
+        "qdisc",
+        "replace",
+        "dev",
+        DEVICE,
+        "root",
+        "tbf",
+        "rate",
+        rate,
+        "burst",
+        str(BURST_BYTES[rate]),
+        "latency",
+        f"{QUEUE_MS}ms",
+    ]
     done = subprocess.run(network.inside(host, command), capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise NetworkError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -23,8 +23,8 @@ from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import GradientBucket, Piece
 from paceline.training.link import RankPlace
-from scripts.bench.communication.hosts import run_on_hosts, shaped_hosts
-from scripts.bench.figures import Figure, report, summarize
+from scripts.bench.communication.hosts import RATES, run_on_hosts, shaped_hosts
+from scripts.bench.figures import Figure, machine, report, summarize
 
 
 class Contest(NamedTuple):
@@ -42,11 +42,11 @@ CONTESTS = (
     Contest("ring_vs_gloo 2x2", (0, 0, 1, 1), "ring", None),
     Contest("ring_vs_round_robin 2x2", (0, 1, 0, 1), "ring", 2.0),
     Contest("hierarchical_vs_good_ring 2x2", (0, 0, 1, 1), "hierarchical", 1.5),
+    Contest("hierarchical_vs_good_ring 2x4", (0,) * 4 + (1,) * 4, "hierarchical", 1.75),
     Contest("hierarchical_vs_round_robin 2x2", (0, 1, 0, 1), "hierarchical", 3.0),
     Contest("hierarchical_vs_round_robin 2x4", (0, 1) * 4, "hierarchical", 7.0),
 )
-RATES = ("100mbit", "1gbit", None)
-MEBIBYTES = {"100mbit": 16, "1gbit": 16, None: 64}
+MEBIBYTES = {"100mbit": 16, "1gbit": 16, "10gbit": 64, None: 64}
 ROUNDS, QUICK_ROUNDS = 6, 2
 
 
@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--rate", choices=[rate or "unshaped" for rate in RATES], help="only this speed of the links")
     given = parser.parse_args()
     rates = [rate for rate in RATES if given.rate in (None, rate or "unshaped")]
+    print(machine())
     figures = measure(QUICK_ROUNDS if given.quick else ROUNDS, rates, given.only)
     print()
     report(figures, given.json)

@@ -60,6 +60,7 @@ PERFORMANCE = {
         {"axis": "pipeline", "rank": 1, "bytes_per_step": 1.5e6, "bytes_per_second": 6e6},
         {"axis": "world", "rank": 0, "bytes_per_step": 240.0},
     ],
+    "uncounted": ["tensor"],
     "bubble": {"measured": 0.15, "formula": 0.111, "text": "1f1b, 8 micro-batches through 2 stages on 2 ranks"},
     "mfu": {
         "text": "not available: no peak FLOP/s is published for this CPU",
@@ -114,12 +115,25 @@ def test_show_tells_the_truth_about_a_failure_first(paceline: Paceline, coordina
     assert "MFU not available: no peak FLOP/s is published for this CPU" in lines
     assert "model FLOP/s 768 kFLOP/s, forward and backward, on all ranks" in lines
     sending = lines.index("exposed comm. 12.5% of a step of 0.250 s waits for other ranks; 3.0% more passes while rank 0 computes")
-    assert lines[sending + 1 : sending + 3] == ["sent pipeline: 1.4 MiB a step from rank 1, 5.7 MiB/s", "world: 240 B a step from rank 0"]
+    assert lines[sending + 1 : sending + 4] == [
+        "sent pipeline: 1.4 MiB a step from rank 1, 5.7 MiB/s",
+        "world: 240 B a step from rank 0",
+        "tensor: not counted, torch itself sends along it",
+    ]
     assert "bubble 15.0% of a step, 11.1% by the formula: 1f1b, 8 micro-batches through 2 stages on 2 ranks" in lines
     assert "peak memory 476.8 MiB, rank 1" in lines
     row = next(line for line in lines if "recovered" in line)
     for part in ("0.31 s", "0 steps, 0.0 s", INCIDENT["what"], INCIDENT["done"]):
         assert part in row
+
+
+def test_show_says_that_exposed_communication_is_not_known(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    parts = [{"name": "backward_seconds", "seconds": 0.25, "share": 1.0}]
+    coordinator.on("GET", ONE, Answer(200, hurt()))
+    for part, answer in (("goodput", GOODPUT), ("incidents", [])):
+        coordinator.on("GET", f"{ONE}/{part}", Answer(200, answer))
+    coordinator.on("GET", f"{ONE}/performance", Answer(200, PERFORMANCE | {"exposed_communication": None, "parts": parts}))
+    assert "not known: with fsdp and tensor parallelism on GPUs" in paceline("show", ID).stdout
 
 
 def test_show_says_what_the_newest_save_cost(paceline: Paceline, coordinator: FakeCoordinator) -> None:

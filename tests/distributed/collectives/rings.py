@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from paceline.distributed.collectives.messages import RingHeader, RingMessage
 from paceline.distributed.collectives.queues import ring_of_queues
 from paceline.distributed.collectives.ring import Ring, Transport
 from paceline.distributed.collectives.sockets import SocketTransport, connect
@@ -57,3 +58,18 @@ def rings(connections: Sequence[Transport], ranks: Sequence[int] | None = None, 
     """Return a ring for each rank, of generation 1."""
     order = tuple(ranks or range(len(connections)))
     return [Ring(order, rank, 1, connection, chunk_bytes, depth) for rank, connection in zip(order, connections, strict=True)]
+
+
+class Meddler:
+    """A transport that sends something else than it is told to, from some message on."""
+
+    def __init__(self, transport: Transport, change: Callable[[RingHeader], RingHeader], at: int) -> None:
+        self._transport, self._change, self._at, self._sent = transport, change, at, 0
+
+    def start(self, outgoing: RingMessage, expected: RingHeader, room: memoryview) -> Callable[[], None]:
+        self._sent += 1
+        header = self._change(outgoing.header) if self._sent == self._at else outgoing.header
+        return self._transport.start(RingMessage(header, outgoing.payload), expected, room)
+
+    def close(self) -> None:
+        self._transport.close()

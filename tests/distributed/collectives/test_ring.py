@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 from array import array
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from paceline.distributed.collectives.arrays import ArrayValues
 from paceline.distributed.collectives.messages import RingHeader, RingMessage, RingPhase
 from paceline.distributed.collectives.queues import QueueTransport, ring_of_queues
 from paceline.distributed.collectives.ring import Ring, Segment, moves
-from tests.distributed.collectives.rings import on_all, results, ring_of_sockets, rings, transports
+from tests.distributed.collectives.rings import Meddler, on_all, results, ring_of_sockets, rings, transports
 
 KINDS = ("queues", "sockets")
 
@@ -84,21 +83,7 @@ def test_every_rank_sends_two_n_minus_one_nths_of_the_vector() -> None:
         assert sum(last - first for first, last in sent) == 2 * 3 / 4 * 1000
 
 
-class Meddler:
-    """A transport that sends something else than it is told to, from some message on."""
-
-    def __init__(self, transport: QueueTransport, change: Callable[[RingHeader], RingHeader], at: int) -> None:
-        self._transport, self._change, self._at, self._sent = transport, change, at, 0
-
-    def start(self, outgoing: RingMessage, expected: RingHeader, room: memoryview) -> Callable[[], None]:
-        self._sent += 1
-        header = self._change(outgoing.header) if self._sent == self._at else outgoing.header
-        return self._transport.start(RingMessage(header, outgoing.payload), expected, room)
-
-    def close(self) -> None:
-        self._transport.close()
-
-
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -112,13 +97,25 @@ class Meddler:
         ({"length": 1}, errors.WrongSizeError),
     ],
 )
-def test_a_message_that_does_not_belong_is_named_and_frees_all_ranks(change: dict[str, Any], error: type[Exception]) -> None:
-    connections: list[Any] = [*ring_of_queues(4, 20.0)]
-    connections[1] = Meddler(connections[1], lambda header: header._replace(**change), at=4)
-    found = rings(connections)
-    ends = on_all(4, lambda position: found[position].all_reduce(ArrayValues(numbers(position, 100)), 1))
+def test_a_message_that_does_not_belong_is_named_and_frees_all_ranks(kind: str, change: dict[str, Any], error: type[Exception]) -> None:
+    with transports(kind, 4) as whole:
+        connections: list[Any] = [*whole]
+        connections[1] = Meddler(connections[1], lambda header: header._replace(**change), at=4)
+        found = rings(connections)
+        ends = on_all(4, lambda position: found[position].all_reduce(ArrayValues(numbers(position, 100)), 1))
     assert isinstance(ends[2].exception(), error)
     assert all(isinstance(each.exception(), errors.PeerLostError) for each in (ends[0], ends[1], ends[3]))
+
+
+def test_bytes_that_are_no_message_are_told_from_one_and_free_all_ranks() -> None:
+    """As from a program that has found the port of a ring: where the first message is due, 80 bytes of something else come."""
+    with ring_of_sockets(3) as connections:
+        found = rings(connections)
+        connections[0]._to_next.sendall(b"GET / HTTP/1.1\r\n" * 5)
+        ends = on_all(3, lambda position: found[position].all_reduce(ArrayValues(numbers(position, 100)), 1))
+    with pytest.raises(errors.ProtocolError, match=r"is no header: expected 10 numbers, the first 0x52490001"):
+        ends[1].result()
+    assert all(isinstance(each.exception(), errors.PeerLostError) for each in (ends[0], ends[2]))
 
 
 def test_vectors_of_two_lengths_or_types_are_told_before_anything_is_sent() -> None:

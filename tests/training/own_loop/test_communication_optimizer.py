@@ -95,6 +95,35 @@ def test_a_hierarchical_mean_is_exact() -> None:
     torch.testing.assert_close(ends[0], mean_of(0)[:, 1:].contiguous())
 
 
+def misplaced(world: RankPlace, nodes: list[list[int]], peers: list[list[int]]) -> str:
+    start(world)
+    within, between = ([dist.new_group(ranks) for ranks in lists] for lists in (nodes, peers))
+    mine = [
+        next(group for group, ranks in zip(*pairs, strict=True) if world.rank in ranks) for pairs in ((within, nodes), (between, peers))
+    ]
+    with pytest.raises(InvalidInputError) as refused:
+        CommunicationOptimizer().hierarchical_all_reduce(torch.ones(10), *mine)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "peers", "told"),
+    [
+        ([[0, 1], [2]], [[0, 2], [1]], "rank 2 has place 0 of 1 on its machine"),  # gloo ended the process
+        ([[0, 1], [2, 3]], [[0, 3], [1, 2]], "rank 3 has place 1 of 2 on its machine"),  # a wrong mean, without a word
+        (
+            [[0, 1], [2, 3]],
+            [[0, 2], [1], [3]],
+            "and inter_node_group=[0, 2] are no hierarchy",
+        ),  # the rank that is alone notices by its neighbour
+    ],
+)
+def test_groups_that_are_no_hierarchy_are_refused_on_every_rank(nodes: list[list[int]], peers: list[list[int]], told: str) -> None:
+    found = run_ranks(misplaced, sum(map(len, nodes)), nodes, peers)
+    assert told in found[0]
+    assert all("are no hierarchy for a gradient of 10 elements" in each for each in found)
+
+
 def wrapped(world: RankPlace, overlap: bool) -> Any:
     start(world)
     torch.manual_seed(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ def test_each_rank_has_its_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     points = read_scalars(tmp_path / "rank-1")
     assert [(point.step, point.value) for point in points["loss"]] == [(1, 0.5), (7, 0.25), (8, 0.125)]
     assert [point.value for point in points["samples_per_second"]] == [128.0, 64.0, 64.0]
+
+
+def test_communication_that_is_not_known_is_not_recorded(tmp_path: Path) -> None:
+    with DistributedMonitor(tmp_path) as monitor:
+        monitor.log_training_step(0.5, 32, 0.25, math.nan)
+    assert read_scalars(tmp_path).keys() == {"loss", "samples_per_second", "step_seconds"}
 
 
 @pytest.mark.parametrize(

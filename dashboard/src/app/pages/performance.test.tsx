@@ -119,7 +119,7 @@ describe("what the ranks of a job send", () => {
       { axis: "tensor", rank: 1, bytes_per_step: 3 * 1024 ** 2, bytes_per_second: 12 * 1024 ** 2 },
       { axis: "world", rank: 0, bytes_per_step: 240, bytes_per_second: null },
     ];
-    mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ traffic })) });
+    mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ traffic, uncounted: ["context"], timed_rank: 2 })) });
     renderApp("/jobs/job1?tab=performance");
     const panel = await screen.findByRole("region", { name: "Performance" });
     const table = await within(panel).findByRole("table", { name: "Traffic by mesh axis" });
@@ -128,7 +128,8 @@ describe("what the ranks of a job send", () => {
         .getAllByRole("row")
         .slice(1)
         .map((row) => row.textContent),
-    ).toEqual(["tensor3.0 MiB12.0 MiB/srank 1", "all ranks240 B–rank 0"]);
+    ).toEqual(["tensor3.0 MiB12.0 MiB/srank 1", "all ranks240 B–rank 0", "contextnot counted––"]);
+    expect(panel).toHaveTextContent("Exposed communication12.5%of a step on rank 2, measured");
     expect(panel).toHaveTextContent("Overlapped communication3.4%");
   });
 
@@ -139,6 +140,12 @@ describe("what the ranks of a job send", () => {
     expect(await within(panel).findByText("Exposed communication")).toBeVisible();
     expect(within(panel).queryByRole("table", { name: "Traffic by mesh axis" })).toBeNull();
     expect(panel).not.toHaveTextContent("Overlapped");
+  });
+
+  it("is said not to be known where only a part of the waits is seen", async () => {
+    mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ exposed_communication: null })) });
+    renderApp("/jobs/job1?tab=performance");
+    expect(await screen.findByText("not known: torch starts it, on GPUs")).toBeVisible();
   });
 });
 

@@ -74,6 +74,14 @@ def test_figures_are_of_typical_steps() -> None:
     assert figures.bubble is None
 
 
+def test_parts_without_a_known_communication_add_up_and_leave_it_open() -> None:
+    found = parsed([record(step, communication_seconds=None, backward_seconds=0.06) for step in range(1, 11)])["a"]
+    figures = step_columns.figures_of(found)
+    assert figures.exposed_communication is None
+    assert sum(figures.parts.values()) == pytest.approx(0.1)
+    assert figures.parts.keys() == {"data", "forward", "backward", "optimizer", "other"}
+
+
 def test_a_script_that_tells_little_has_what_it_tells() -> None:
     rows = [("a", 1, step, float(step), json.dumps({"step_seconds": 0.5, "loss": 2.0})) for step in range(1, 11)]
     found = parsed(rows)["a"]

@@ -56,6 +56,34 @@ async def test_rates_are_of_the_newest_steps_and_parts_add_up(app: FastAPI, serv
     assert found["peak_memory"] == [{"rank": 0, "bytes": 60.0}, {"rank": 1, "bytes": 99.0}]
 
 
+async def test_communication_of_which_ranks_know_a_part_only_is_not_told_as_next_to_nothing(
+    app: FastAPI, services: Services, client: httpx.AsyncClient
+) -> None:
+    job = await running(services, factories.job_spec(**GPT))
+    told = [step(1, 2.0), step(2, 2.0)]
+    for record in told:
+        record.values.pop("communication_seconds")
+    await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=told)])
+    found = await ask(client, job)
+    assert found["exposed_communication"] is None
+    assert [part["name"] for part in found["parts"]] == [part for part in STEP_PARTS if part != "communication_seconds"]
+    assert sum(part["seconds"] for part in found["parts"]) == pytest.approx(2.0)
+
+
+async def test_beside_parameter_servers_times_are_those_of_the_first_worker(
+    app: FastAPI, services: Services, client: httpx.AsyncClient
+) -> None:
+    """Rank 0 is a server, which waits all the time."""
+    served = {"parallelism": {"strategy": "parameter_server", "servers": 2}, "resources": {"slots": 4}}
+    job = await running(services, factories.job_spec(**GPT | served))
+    for rank, waits in enumerate((1.8, 1.8, 0.5, 0.5)):
+        told = [step(1, 2.0, waits=waits, overlapped_communication_seconds=waits / 2)]
+        await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=rank, metrics=told)])
+    found = await ask(client, job)
+    assert (found["timed_rank"], found["exposed_communication"], found["overlapped_communication"]) == (2, 0.25, 0.125)
+    assert found["step_seconds"] == 2.0
+
+
 async def test_bytes_are_those_of_the_rank_that_sends_most(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
     job = await running(services, factories.job_spec(**GPT))
     told = [step(1, 1.0, world_sent_bytes=240.0, tensor_sent_bytes=10.0), step(2, 3.0, world_sent_bytes=240.0, tensor_sent_bytes=30.0)]
@@ -67,6 +95,16 @@ async def test_bytes_are_those_of_the_rank_that_sends_most(app: FastAPI, service
         {"axis": "tensor", "rank": 1, "bytes_per_step": 50.0, "bytes_per_second": 25.0},
         {"axis": "world", "rank": 0, "bytes_per_step": 240.0, "bytes_per_second": 120.0},
     ]
+
+
+@pytest.mark.parametrize(("device", "uncounted"), [("cuda", ["tensor"]), ("cpu", [])])
+async def test_an_axis_that_torch_itself_sends_along_is_said_not_to_be_counted(
+    services: Services, client: httpx.AsyncClient, device: str, uncounted: list[str]
+) -> None:
+    """On a CPU its bytes are counted, and a job without it sends none."""
+    node = {"device": device, "inventory": {"gpus": [H100] if device == "cuda" else []}}
+    split = {"parallelism": {"strategy": "fsdp", "tensor": 2}, "resources": {"slots": 2}}
+    assert (await ask(client, await running(services, factories.job_spec(**GPT | split), **node)))["uncounted"] == uncounted
 
 
 async def test_what_is_overlapped_is_a_share_of_the_steps_that_tell(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:

@@ -144,13 +144,12 @@ function stackedData(parts: readonly Line[][], { smoothing }: DrawSettings): uPl
 }
 
 function newestMeans(store: MetricsStore, rank: number): Part[] {
-  const seconds = STEP_PARTS.map((name) => mean(store.series(name, rank).at(-1)?.mean.slice(-NEWEST) ?? []));
-  const total = seconds.reduce((sum, value) => sum + value, 0);
-  return STEP_PARTS.map((name, index) => ({
-    name,
-    seconds: seconds[index]!,
-    share: total > 0 ? seconds[index]! / total : 0,
-  }));
+  const told = STEP_PARTS.flatMap((name) => {
+    const newest = store.series(name, rank).at(-1);
+    return newest ? [{ name, seconds: mean(newest.mean.slice(-NEWEST)) }] : [];
+  });
+  const total = told.reduce((sum, { seconds }) => sum + seconds, 0);
+  return told.map((part) => ({ ...part, share: total > 0 ? part.seconds / total : 0 }));
 }
 
 function mean(values: readonly number[]): number {

@@ -9,15 +9,21 @@ import { performanceQuery } from "../api/performance";
 import { PeakMemoryTable } from "./PeakMemoryTable";
 import classes from "./Performance.module.css";
 
-type AxisTraffic = Performance["traffic"][number];
+/** The traffic along an axis; without numbers where torch sends by itself. */
+interface AxisTraffic {
+  axis: string;
+  rank: number | null;
+  bytes_per_step: number | null;
+  bytes_per_second: number | null;
+}
 
 const TRAFFIC: readonly Column<AxisTraffic>[] = [
   { id: "axis", header: "Mesh axis", cell: ({ axis }) => AXES[axis] ?? axis, width: 180 },
   {
     id: "step",
     header: "Bytes per step",
-    cell: (row) => bytes(Math.round(row.bytes_per_step)),
-    value: (row) => row.bytes_per_step,
+    cell: ({ bytes_per_step: size }) => (size === null ? "not counted" : bytes(Math.round(size))),
+    value: (row) => row.bytes_per_step ?? -1,
     numeric: true,
   },
   {
@@ -30,13 +36,17 @@ const TRAFFIC: readonly Column<AxisTraffic>[] = [
   {
     id: "rank",
     header: "Busiest sender",
-    cell: ({ rank }) => `rank ${rank}`,
-    value: ({ rank }) => rank,
+    cell: ({ rank }) => (rank === null ? MISSING : `rank ${rank}`),
+    value: ({ rank }) => rank ?? -1,
     numeric: true,
     width: 130,
   },
 ];
 const AXES: Readonly<Record<string, string>> = { world: "all ranks" };
+
+function uncountedAlong(axis: string): AxisTraffic {
+  return { axis, rank: null, bytes_per_step: null, bytes_per_second: null };
+}
 
 /** Throughput, MFU with what it was computed from, what a step waits for, and memory. */
 export function PerformancePanel({ job }: { job: Job }) {
@@ -70,7 +80,7 @@ function Figures({ performance }: { performance: Performance }) {
         {performance.traffic.length > 0 && (
           <DataTable
             label="Traffic by mesh axis"
-            rows={performance.traffic}
+            rows={[...performance.traffic, ...performance.uncounted.map(uncountedAlong)]}
             columns={TRAFFIC}
             rowId={({ axis }) => axis}
           />
@@ -87,6 +97,7 @@ function factsOf({
   step_seconds: step,
   exposed_communication: exposed,
   overlapped_communication: overlapped,
+  timed_rank: rank,
   bubble,
   mfu,
 }: Performance): Fact[] {
@@ -94,11 +105,19 @@ function factsOf({
     { name: "Tokens/s", value: si(tokens) },
     { name: "Samples/s", value: si(samples) },
     { name: "Step", value: shortTime(step) },
-    { name: "Exposed communication", value: percent(exposed, 1), hint: "of a step on rank 0, measured" },
+    {
+      name: "Exposed communication",
+      value: percent(exposed, 1),
+      hint: exposed === null ? "not known: torch starts it, on GPUs" : `of a step on rank ${rank}, measured`,
+    },
     ...(overlapped === null
       ? []
       : [
-          { name: "Overlapped communication", value: percent(overlapped, 1), hint: "of a step, while rank 0 computed" },
+          {
+            name: "Overlapped communication",
+            value: percent(overlapped, 1),
+            hint: `of a step, while rank ${rank} computed`,
+          },
         ]),
     ...(bubble
       ? [
