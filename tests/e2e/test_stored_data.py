@@ -1,4 +1,4 @@
-"""Jobs whose tokens and checkpoints lie in an object store, on two nodes that share nothing, go on after a kill -9; each
+"""Jobs whose tokens and checkpoints lie in an object store, on two nodes that share nothing, go on after a kill -9, with new processes or in place; each
 node fetches a set once, and the store keeps what `keep_last` says."""
 
 from __future__ import annotations
@@ -116,3 +116,26 @@ def test_a_job_reads_and_saves_in_a_store_and_goes_on_after_a_kill(
     wait_until("retention", lambda: folders(store, job_id) == newest, PATIENCE)
     kept = [each for each in empty_stack.get(f"/checkpoints/jobs/{job_id}")["items"] if each["state"] == "committed"]
     assert {Path(each["directory"]).name for each in kept} == newest
+
+
+def test_a_lost_part_is_restored_from_the_store_beside_ranks_that_stay(
+    empty_stack: Stack, nodes: tuple[Path, Path], store: FaultyStore
+) -> None:
+    """FSDP: the survivors keep their processes, and each node fetches the checkpoint once."""
+    job_id = empty_stack.submit(stored_job(store, parallelism={"strategy": "fsdp"}, resources={"nodes": 2, "slots_per_node": 2}))
+    wait_until("a checkpoint, or the job's end", lambda: committed(empty_stack, job_id), PATIENCE)
+    before = {rank["rank"]: rank["pid"] for rank in empty_stack.job(job_id)["ranks"]}
+    store.seen.clear()
+    os.kill(before[3], signal.SIGKILL)
+
+    done = empty_stack.wait_for_state(job_id, "completed", "failed", timeout=PATIENCE)
+    assert (done["state"], done["generation"]) == ("completed", 2), done
+    after = {rank["rank"]: rank["pid"] for rank in done["ranks"]}
+    assert {rank for rank in before if after[rank] == before[rank]} == {0, 1, 2}
+    (incident,) = empty_stack.get(f"/training/jobs/{job_id}/incidents")
+    assert (incident["action"], incident["survivors"], incident["new_size"]) == ("fell_back", [0, 1, 2], 4), incident
+    assert (incident["resumed_step"] >= EVERY, incident["resumed_step"] % EVERY) == (True, 0)
+    asked = fetches(store, f"/runs/{job_id}/step-{incident['resumed_step']}.g1/")
+    parts = {path: count for path, count in asked.items() if path.endswith(".distcp")}
+    assert (len(parts), set(parts.values())) == (4, {2}), asked
+    assert {step for step, _ in empty_stack.raw_curve(job_id)} == set(range(1, STEPS + 1))
