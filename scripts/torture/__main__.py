@@ -1,4 +1,4 @@
-"""Checkpoints under torture: kills, damage, full and failing disks, power cuts. One table; exit 1 if anything was not as promised.
+"""Checkpoints under torture: kills, damage, full and failing disks, power cuts, an object store. One table; exit 1 if anything was not as promised.
 
 python -m scripts.torture                    # in full: a few minutes
 python -m scripts.torture --quick            # what `make test` runs
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -35,10 +36,12 @@ class Amount:
     damages: int
     power_cuts: int
     every_call: bool
+    stored_kills: int  # of all ranks: each takes a rendezvous and an S3 server's time
+    stored_damages: int
 
 
-FULL = Amount(kills=500, damages=1000, power_cuts=100, every_call=True)
-QUICK = Amount(kills=15, damages=60, power_cuts=5, every_call=False)
+FULL = Amount(kills=500, damages=1000, power_cuts=100, every_call=True, stored_kills=200, stored_damages=1000)
+QUICK = Amount(kills=15, damages=60, power_cuts=5, every_call=False, stored_kills=5, stored_damages=20)
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,7 @@ def traced(name: str, every: int, struck: Struck, strike: Callable[[Struck], Non
 def damaged(folder: Path, amount: Amount, seed: int) -> Iterator[Row]:
     spoiler = Spoiler(folder, seed)
     spoiler.try_each(amount.damages)
-    found = ", ".join(f"{count} x {name.replace('_', ' ')}" for name, count in spoiler.tried.most_common())
-    yield Row("damage", spoiler.tried.total(), found, tuple(spoiler.problems))
+    yield spoiled("damage", spoiler)
     spoiler.problems.clear()
     bits = spoiler.flip_every_bit_of_the_manifest()
     yield Row("each bit of a manifest", bits, "all refused" if not spoiler.problems else "", tuple(spoiler.problems))
@@ -104,6 +106,29 @@ def without_power(folder: Path, amount: Amount, seed: int) -> Iterator[Row]:
     yield row("power cut at a random moment", cuts)
 
 
+def stored(folder: Path, amount: Amount, seed: int) -> Iterator[Row]:
+    """Two ranks that save to an object store, at once and behind other work, and damaged objects."""
+    from scripts.torture.stored import SpoilerInStore, StruckInStore  # moto's server takes two seconds to import
+    from tests.object_store import CREDENTIALS, object_store
+    from tests.ranks import store_server
+
+    os.environ.update(CREDENTIALS)
+    with object_store() as store:
+        for name, behind in (("at-once", False), ("behind", True)):
+            with store_server() as rendezvous:
+                struck = StruckInStore(folder / name, seed, store, rendezvous, behind=behind)
+                struck.killed_at_random(amount.stored_kills)
+            yield row(f"kill -9, store{', behind' if behind else ''}", struck)
+        spoiler = SpoilerInStore(folder / "damage", seed, store)
+        spoiler.try_each(amount.stored_damages)
+        yield spoiled("damage, store", spoiler)
+
+
+def spoiled(name: str, spoiler: Spoiler) -> Row:
+    found = ", ".join(f"{count} x {name.replace('_', ' ')}" for name, count in spoiler.tried.most_common())
+    return Row(name, spoiler.tried.total(), found, tuple(spoiler.problems))
+
+
 def row(name: str, struck: Struck) -> Row:
     went = ", ".join(f"{count} {where}" for where, count in struck.summary.most_common())
     return Row(name, len(struck.finds), went, tuple(struck.problems))
@@ -115,6 +140,7 @@ TORTURES: dict[str, Callable[[Path, Amount, int], Iterator[Row]]] = {
     "damage": damaged,
     "disks": on_disks,
     "power": without_power,
+    "store": stored,  # the last: others fork this process, which has threads from here on
 }
 
 
@@ -133,7 +159,7 @@ def main() -> int:
         disks.mount_privately()
     rows = []
     with tempfile.TemporaryDirectory(prefix="paceline-torture-") as folder:
-        for name in arguments.which or TORTURES:
+        for name in (name for name in TORTURES if name in (arguments.which or TORTURES)):
             for each in TORTURES[name](Path(folder) / name, QUICK if arguments.quick else FULL, arguments.seed):
                 show(each)
                 rows.append(each)

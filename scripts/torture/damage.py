@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from paceline.distributed.solo_group import SoloGroup
+from paceline.objects.location import Place
 from paceline.training import restoring
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
 from paceline.training.reporting.telemetry import Telemetry
@@ -101,8 +102,7 @@ def delete_the_folder(chance: random.Random, newest: Path, older: Path) -> None:
     shutil.rmtree(newest)
 
 
-#: With their shares of the trials.
-DAMAGES: dict[Damage, int] = {
+DAMAGES: Mapping[Damage, int] = {
     flip_a_bit: 50,
     truncate: 20,
     empty: 4,
@@ -134,7 +134,9 @@ class Said:
 
 
 class Spoiler:
-    """Two good checkpoints, of which the newer one is spoiled in one way after the other."""
+    """Two good checkpoints, of which the newer one is spoiled in one way after the other: `damages`, with their shares of the trials."""
+
+    damages: Mapping[Damage, int] = DAMAGES
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.chance, self.checkpoints = random.Random(seed), checkpoints_at(folder / "checkpoints", 1)
@@ -150,7 +152,8 @@ class Spoiler:
 
     def try_each(self, count: int) -> None:
         """Damage at random, each kind by its share and at least once."""
-        kinds = list(DAMAGES) + self.chance.choices(list(DAMAGES), list(DAMAGES.values()), k=max(0, count - len(DAMAGES)))
+        names, shares = list(self.damages), list(self.damages.values())
+        kinds = names + self.chance.choices(names, shares, k=max(0, count - len(names)))
         for damage in kinds[:count]:
             damage(self.chance, self.newest, self.older)
             self.tried[damage.__name__] += 1
@@ -192,7 +195,7 @@ class Spoiler:
             problems.append("something of it was loaded")
         return problems
 
-    def restore(self, *candidates: Path) -> tuple[Said, str]:
+    def restore(self, *candidates: Place) -> tuple[Said, str]:
         """Restore from `candidates`; return the lines that were logged, and the digest of the state afterwards."""
         said, state = Said(), state_at(0)
         try:

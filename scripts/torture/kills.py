@@ -140,8 +140,8 @@ class Struck:
             problems.append(f"{what}: the next save did not work (exit code {code}, step {step + 1} not committed)")
         self.finds[-1] = Find(where, tuple(problems))
 
-    def _wait(self) -> None:
-        time.sleep(self.chance.uniform(0, LONGEST_LIFE_SECONDS))
+    def _wait(self, most_seconds: float = LONGEST_LIFE_SECONDS) -> None:
+        time.sleep(self.chance.uniform(0, most_seconds))
 
     def _undisturbed(self, saves: int) -> None:
         saver = self._saver(saves)

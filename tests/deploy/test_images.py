@@ -108,5 +108,10 @@ def test_a_job_trains_on_two_agents_and_outlives_a_coordinator(rig: ComposeRig, 
     assert '"running"' in paceline("show", "composed", "--json")
     paceline("wait", "composed", "--timeout", "50")
     assert '"completed"' in paceline("show", "composed", "--json")
+    (newest, *_) = yaml.safe_load(paceline("checkpoints", "list", "composed", "--json"))
+    downloaded = yaml.safe_load(paceline("checkpoints", "download", newest["id"], "--into", "/tmp/downloaded", "--json"))
+    assert downloaded["step"] == JOB["training"]["steps"]
+    listed = rig.execute("agent-1", "tar", "--list", "--file", downloaded["file"])
+    assert listed.stdout.split()[-1].endswith("/manifest.json"), listed.stderr
     assert rig.is_healthy("coordinator-2")
     assert rig.is_healthy("agent-2")

@@ -1,4 +1,4 @@
-"""The manifest's own programs and rules: how agents join and leave, and what their ranks reach."""
+"""The manifest's own programs and rules: how agents join and leave, what their ranks reach, and what coordinators see of what these save."""
 
 from __future__ import annotations
 
@@ -166,3 +166,17 @@ def test_a_pod_whose_node_was_removed_joins_anew(
 ) -> None:
     """Its volume still had the credential, so that it made no token and was refused for ever."""
     assert join(tmp_path, node_id, **environment) == expected
+
+
+def test_coordinators_read_the_checkpoints_that_they_hand_out_and_never_write_them() -> None:
+    """They did not see the folder in which agents save, in pods as in the compose file: every download was a 409."""
+    services = compose()["services"]
+    saved = {volume for volume in services["agent-1"]["volumes"] if volume.endswith(":/checkpoints")}
+    for name in ("coordinator-1", "coordinator-2"):
+        assert [volume for volume in services[name]["volumes"] if "/checkpoints" in volume] == [f"{volume}:ro" for volume in saved]
+    pods = [agents_pod(), by_kind("Deployment", "paceline-coordinator")["spec"]["template"]["spec"]]
+    written, read = [[each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == "/checkpoints"] for pod in pods]
+    assert read == [{**mount, "readOnly": True} for mount in written]
+    claims = [[each["persistentVolumeClaim"] for each in pod["volumes"] if "persistentVolumeClaim" in each] for pod in pods]
+    assert claims[1] == [{**claim, "readOnly": True} for claim in claims[0]]
+    assert len(saved) == len(written) == len(claims[0]) == 1

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
 
 from paceline.objects import client
@@ -14,7 +21,15 @@ from paceline.objects.errors import ObjectLostError
 from paceline.objects.location import parse
 from tests.object_store import BUCKET, CREDENTIALS, FaultyStore, Request, object_store
 
+ROOT = Path(__file__).parents[3]
 PART = 1 << 20
+#: Of a process of its own: the URL, the endpoint and the file are its arguments.
+UPLOAD = f"""
+import pathlib, sys
+from paceline.objects import client, location
+client.PART_BYTES = {PART}
+client.ObjectClient(location.parse(sys.argv[1]), {{"endpoint": sys.argv[2]}}).upload("weights", pathlib.Path(sys.argv[3]))
+"""
 CONTENT = os.urandom(4 * PART + 7)
 #: Less than the whole object takes of a slow store, and more than a part of it.
 SHORT = Patience(connect_seconds=5.0, request_seconds=1.2, retry_seconds=1.0, retries=2)
@@ -63,3 +78,30 @@ def test_an_empty_object_is_one(store: FaultyStore, tmp_path: Path) -> None:
     store.ask("PUT", "/job/empty", b"")
     objects(store).download("empty", tmp_path / "empty")
     assert (tmp_path / "empty").read_bytes() == b""
+
+
+def test_what_a_killed_upload_leaves_is_no_object_and_goes_by_the_rule_of_the_page(store: FaultyStore, tmp_path: Path) -> None:
+    """Its parts stayed in the bucket for good: no list of objects has them, and the page said that the next start clears what a dead rank left."""
+    path = tmp_path / "weights"
+    path.write_bytes(CONTENT)
+    process = subprocess.Popen([sys.executable, "-c", UPLOAD, f"s3://{BUCKET}/runs/job", store.url, path], cwd=ROOT)
+    store.after = lambda request: process.kill() if "partNumber=" in request.path else None
+    assert process.wait(60) == -signal.SIGKILL
+    store.calm()
+    assert store.names("runs/") == []
+    (key,) = re.findall(r"<Key>([^<]*)</Key>", store.ask("GET", "?uploads").decode())
+    rules = documented_rules()
+    boto3.client("s3", "us-east-1", endpoint_url=store.target).put_bucket_lifecycle_configuration(
+        Bucket=BUCKET, LifecycleConfiguration=rules
+    )
+    taken = store.ask("GET", "?lifecycle").decode()
+    assert key.startswith(re.findall(r"<Prefix>([^<]*)</Prefix>", taken)[0])
+    assert re.findall(r"<DaysAfterInitiation>(\d+)</DaysAfterInitiation>", taken) == ["1"]
+
+
+def documented_rules() -> Any:
+    """The rules of docs/object_stores.md for the directory of its example."""
+    page = (ROOT / "docs" / "object_stores.md").read_text()
+    assert f"directory: s3://{BUCKET}/runs\n" in page
+    rules = page[page.index('    {"Rules"') :].split("\n\n")[0]
+    return json.loads(rules)
