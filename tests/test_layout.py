@@ -28,7 +28,7 @@ COVERS = {
         "api/routes/provisioning api/services/lifecycle/launch_lifecycle "
         "api/schemas/nodes cluster/provisioners/registry db/models/provisioning db/repositories/provisioning"
     ),
-    "e2e/test_ssh_nodes.py": "cluster/provisioners/ssh/host_environments cluster/provisioners/ssh/wheel cli/commands/pools cli/node_launches",
+    "e2e/test_ssh_nodes.py": "cluster/provisioners/ssh/wheel cli/commands/pools cli/node_launches",
     "api/services/lifecycle/test_isolation.py": "api/core/troubles",
     "api/loops/test_storage.py": "db/repositories/aged",
     "api/middleware/test_gate.py": "api/middleware/spec_body",

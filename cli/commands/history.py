@@ -12,7 +12,7 @@ from paceline.cli.api_types import BundleChanges, Comparison, ComparisonReport, 
 from paceline.cli.completion import JobRef, job_references
 from paceline.cli.details import incidents_table
 from paceline.cli.errors import ApiProblemError, UsageProblem
-from paceline.cli.output import table
+from paceline.cli.output import note, table
 from paceline.cli.session import Session, with_session
 from paceline.monitoring.words import plural
 
@@ -97,30 +97,39 @@ def compare(session: Session, jobs: Runs) -> None:
             )
         document = client.get("/training/compare", jobs=",".join(ids))
         report = parsed(document, ComparisonReport)
-        files = [_changed_files(client, each) for each in report.items] if session.for_people else []
-    session.emit(document, lambda: "\n\n".join(map(_comparison, report.items, files)))
+        for item, each in zip(document["items"], report.items, strict=True):
+            item["code_changes"] = _code_changes(client, each)
+    changes = [each["code_changes"] for each in document["items"]]
+    session.emit(document, lambda: "\n\n".join(map(_comparison, report.items, changes)))
     if not all(each.same_run for each in report.items):
         raise typer.Exit(exits.ExitCode.ERROR)
 
 
-def _changed_files(client: RestClient, each: Comparison) -> list[str]:
-    """Which files of their code differ, in lines; none where they have the same code, or one of them has none."""
+def _code_changes(client: RestClient, each: Comparison) -> Any:
+    """The files by which the code of two jobs differs. None where they have the same code, where one of them has none, and where it is not known:
+    a note says why."""
     bundles = next((difference.values for difference in each.spec_differences if difference.path == "environment.code.bundle"), None)
     if bundles is None or "absent" in bundles:
-        return []
+        return None
     before, after = (value.strip('"') for value in bundles)
     try:
-        document = client.get(f"/training/bundles/{after}/changes", since=before)
+        return client.get(f"/training/bundles/{after}/changes", since=before)
     except ApiProblemError as error:
-        return [f"which files of their code differ is not known: {error}"]
+        note(f"which files of their code differ is not known: {error}")
+        return None
+
+
+def _changed_files(document: Any) -> str:
+    """The files by which two bundles differ, a line each."""
     found = parsed(document, BundleChanges)
     marked = [*(("+", path) for path in found.added), *(("-", path) for path in found.removed), *(("~", path) for path in found.changed)]
     left_out = found.count - len(marked[:MOST_FILES_TOLD])
     more = [f"  and {plural(left_out, 'more file')}"] if left_out else []
-    return ["their code differs (+ added, - removed, ~ changed):", *(f"  {mark} {path}" for mark, path in marked[:MOST_FILES_TOLD]), *more]
+    lines = (f"  {mark} {path}" for mark, path in marked[:MOST_FILES_TOLD])
+    return "\n".join(["their code differs (+ added, - removed, ~ changed):", *lines, *more])
 
 
-def _comparison(each: Comparison, files: list[str]) -> str:
+def _comparison(each: Comparison, changes: Any) -> str:
     rows = [
         [metric.name, str(metric.compared), str(metric.equal), formats.significant(metric.largest_relative_difference)]
         for metric in each.metrics
@@ -130,4 +139,4 @@ def _comparison(each: Comparison, files: list[str]) -> str:
         blocks.append(table(["METRIC", "COMPARED", "EQUAL", "LARGEST RELATIVE DIFFERENCE"], rows))
     if each.spec_differences:
         blocks.append("\n".join(["their specs differ:", *(f"  {difference.text}" for difference in each.spec_differences)]))
-    return "\n\n".join([*blocks, *(["\n".join(files)] if files else [])])
+    return "\n\n".join([*blocks, *([] if changes is None else [_changed_files(changes)])])

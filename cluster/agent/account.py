@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paceline.cluster.agent.errors import RunAsError
 from paceline.cluster.agent.processes import PR_SET_DUMPABLE, prctl
@@ -51,6 +52,12 @@ class Account:
         """The agent's variables as this account has them: its own home and shell, and no places of the agent's user."""
         own = {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
         return {name: value for name, value in of_agent.items() if name not in _NOT_ITS_OWN} | own
+
+    def process_options(self, variables: Mapping[str, str]) -> dict[str, Any]:
+        """The options of `subprocess` with which a program runs as this account, as a rank does: in all of its groups, with its own home. `variables`:
+        those of the agent that it may see."""
+        groups = os.getgrouplist(self.name, self.gid)
+        return {"user": self.uid, "group": self.gid, "extra_groups": groups, "cwd": "/", "env": self.environment(variables)}
 
     def own(self, path: Path) -> None:
         """Give a file or folder to this account. A link is not followed."""

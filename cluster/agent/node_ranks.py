@@ -94,7 +94,7 @@ class NodeRanks:
         self._inherited = rank_environment(os.environ, settings.confinement.pass_environment)
         variables = preparation.variables_for_builds(self._inherited, os.environ, self.account)
         self._environments = JobEnvironments(folder.environments, self.account, variables, self._spawners, self._environments_in_use)
-        self._engines = NodeEngines(engines, self.account)
+        self._engines = NodeEngines(engines, self.account, self._inherited)
         self._stores = ServedStores(self._spawners.send, settings.ports)
         self._link = RankLink(folder.agent_socket, self._on_message, self._table.knows)
         self._curves = CurveReaders(settings.confinement, self.account, isolation)

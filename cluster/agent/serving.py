@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import time
 
+from paceline.cluster.agent.account import find_account
+from paceline.cluster.agent.confinement import Confinement, rank_environment
+from paceline.cluster.agent.containers.engines import ContainerEngine
 from paceline.cluster.agent.containers.node_engines import working_engines
 from paceline.cluster.agent.disks import disk_of
 from paceline.cluster.agent.environments.uv import has_uv
@@ -42,7 +46,7 @@ async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer, 
     cutting: asyncio.Task[None] | None = None
     try:
         address = settings.address or await _own_address(settings)
-        engines = await asyncio.to_thread(working_engines)
+        engines = await asyncio.to_thread(_engines_of, settings.confinement)
         store_port = await _start_store(store, address, folder, settings.ports)
         stop, abandon = _events_of_signals(notices)  # before the spawner is handed over, which outlives an exception in between
         context = AgentContext(
@@ -81,6 +85,12 @@ async def _own_address(settings: AgentSettings) -> str:
         except OSError as error:
             log.warning("no way to %s yet: %s", settings.server_host, error)
         await backoff.pause()
+
+
+def _engines_of(confinement: Confinement) -> tuple[ContainerEngine, ...]:
+    """The container engines that work for the user of the ranks."""
+    account = None if confinement.run_as is None else find_account(confinement.run_as)
+    return working_engines(account, rank_environment(os.environ, confinement.pass_environment))
 
 
 async def _start_store(store: StoreServer, address: str, folder: AgentFolder, ports: range | None) -> int:

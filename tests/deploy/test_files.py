@@ -58,6 +58,12 @@ def stages() -> list[str]:
     return re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
 
 
+def test_who_opens_ports_for_gangs_is_told_how_to_open_a_range_of_them() -> None:
+    """The page of the second machine said that any port has to be open."""
+    assert "net.ipv4.ip_local_port_range" in (ROOT / "docs" / "deploy" / "index.md").read_text().partition("\n## What is open where\n")[2]
+    assert "(deploy/index.md#what-is-open-where)" in (ROOT / "docs" / "second_machine.md").read_text()
+
+
 # --- Dockerfile
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,21 @@ def test_an_agent_that_leaves_with_its_machine_is_not_started_before_that_is_bac
     """Two seconds after it had drained for a notice it was ready again, and got ranks just before its machine was taken away."""
     assert dict(settings_of("paceline-agent.service"))["RestartPreventExitStatus"] == str(LEFT_TO_RETURN)
     assert f"RestartPreventExitStatus={LEFT_TO_RETURN}\n" in (ROOT / "docs" / "second_machine.md").read_text()
+
+
+@pytest.mark.parametrize("place", ["deploy/systemd/paceline-agent.service", "docs/second_machine.md"])
+def test_an_agent_that_is_stopped_drains_its_node_and_the_node_keeps_its_place(place: str) -> None:
+    """A reboot and `systemctl stop` ended ranks that had not saved: what they had done since their last checkpoint was lost."""
+    given = dict(re.findall(r"^ *(\w+)=(.*)$", (ROOT / place).read_text(), re.MULTILINE))
+    assert signal.Signals[given["KillSignal"]] == signal.SIGUSR1
+    assert given["TimeoutStopSec"] == "infinity", "the agent ends by itself, and scripts have their own time to save"
+    assert given["SuccessExitStatus"] == str(LEFT_TO_RETURN)
+    assert "--returns" in given["ExecStart"].split()
+
+
+def test_the_coordinator_of_a_machine_ends_after_its_agent() -> None:
+    """It has to move the agent's jobs away: else the agent waits for it in vain."""
+    assert "paceline-coordinator.service" in dict(settings_of("paceline-agent.service"))["After"].split()
 
 
 def test_an_upgraded_agent_is_started_by_its_unit() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -136,6 +141,53 @@ def test_a_pool_grows_for_a_job_that_runs_with_fewer_ranks_and_its_ranks_get_the
         assert grown["name"] not in ready(stack)
         again = [each["type"] for each in stack.get("/events", limit=200)["items"] if each["actor"]["name"] == "autoscaler"]
         assert again.count("launch.requested") == 1, "and none follows"
+
+
+def test_an_agent_is_upgraded_in_place_and_saves_before_its_host_goes_down(empty_stack: Stack, tmp_path: Path) -> None:
+    """By the commands of docs/nodes.md: ranks live on. SIGTERM, by which a host without systemd goes down, ended them without a save."""
+    stack = empty_stack
+    with ssh_server(tmp_path / "one", "127.0.0.2") as one:
+        provider = {"type": "ssh", "hosts": [one.host], "key_file": str(one.key_file), "environment": sys.executable}
+        file = tmp_path / "pools.yaml"
+        file.write_text(yaml.safe_dump({"pools": [{"name": "lab", "provider": provider, "slots": 1}]}))
+        run(stack, "pools", "apply", str(file))
+        run(stack, "nodes", "add", "--pool", "lab")
+        (name,) = wait_until("it is ready", lambda: ready(stack), 120)
+        node = one.home / ".paceline" / "nodes" / name
+        checkpoint = {"directory": str(tmp_path / "checkpoints"), "every_steps": None}
+        job = stack.submit(tiny_gpt("upgraded", 1_000_000, nodes=1) | {"checkpoint": checkpoint})
+        stack.wait_for_step(job, 5, 120)
+
+        old = agent_of(node)
+        upgrade = upgrade_lines().replace("~/.paceline/nodes/NODE", str(node))
+        subprocess.run(["bash", "-euc", upgrade], env={**os.environ, "HOME": str(one.home)}, timeout=120, check=True)
+        wait_until("the new agent runs", lambda: agent_of(node) != old, 60)
+        new = psutil.Process(agent_of(node))
+        try:
+            step = stack.job(job)["progress"]["step"]
+            stack.wait_for_step(job, step + 20, 120)
+            assert (stack.job(job)["state"], stack.job(job)["generation"]) == ("running", 1), "its rank was adopted"
+            assert not stack.get(f"/checkpoints/jobs/{job}")["items"]
+            new.terminate()
+            wait_until("it has saved", lambda: [each["step"] > step for each in stack.get(f"/checkpoints/jobs/{job}")["items"]], 120)
+            new.wait(60)
+        finally:
+            if new.is_running():
+                new.send_signal(signal.SIGINT)
+                new.wait(60)
+        assert stack.job(job)["state"] not in ("running", "failed")
+        stack.cancel(job)
+
+
+def agent_of(node: Path) -> int:
+    """The process of a node's agent, by the folder of the node."""
+    return int(json.loads((node / "status.json").read_text())["pid"])
+
+
+def upgrade_lines() -> str:
+    """The lines of docs/nodes.md for an agent that is a process of its own session."""
+    page = (Path(__file__).parents[2] / "docs" / "nodes.md").read_text()
+    return page.partition("is a process of its own session:\n\n")[2].partition("\n\n")[0]
 
 
 def ranks(stack: Stack, job: str) -> list[dict[str, object]]:

@@ -8,7 +8,9 @@ import logging
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -31,19 +33,28 @@ class NoEngineError(Exception):
     """The job wants a container, and this node cannot run any now."""
 
 
-def known_engines() -> tuple[ContainerEngine, ...]:
-    """All engines, in the order in which they are preferred."""
-    return (Podman(rootless=os.geteuid() != 0), Docker(), Apptainer(), Apptainer("singularity"))
+def known_engines(account: Account | None) -> tuple[ContainerEngine, ...]:
+    """All engines, in the order in which they are preferred. `account`: the one that ranks run as; None: the agent's."""
+    is_root = account is None and os.geteuid() == 0
+    return (Podman(rootless=not is_root), Docker(), Apptainer(), Apptainer("singularity"))
 
 
-def working_engines() -> tuple[ContainerEngine, ...]:
-    """The engines that can run containers for this user now."""
-    return tuple(engine for engine in known_engines() if shutil.which(engine.name) is not None and _works(engine))
+def working_engines(account: Account | None, variables: Mapping[str, str]) -> tuple[ContainerEngine, ...]:
+    """The engines that can run containers for the user of the ranks now. `variables`: what ranks have of the agent's."""
+    options = _options_of(account, variables)
+    return tuple(engine for engine in known_engines(account) if shutil.which(engine.name) is not None and _works(engine, options))
 
 
-def _works(engine: ContainerEngine) -> bool:
+def _options_of(account: Account | None, variables: Mapping[str, str]) -> dict[str, Any]:
+    """The options of `subprocess` for an engine. It is run by the user of the ranks: a user has containers, images and rights of its own."""
+    return {} if account is None else account.process_options(variables)
+
+
+def _works(engine: ContainerEngine, options: Mapping[str, Any]) -> bool:
     try:
-        done = subprocess.run(engine.probe(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+        done = subprocess.run(
+            engine.probe(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False, **options
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("%s is here and does not answer: %s; jobs with environment.image do not use it", engine.name, error)
         return False
@@ -54,10 +65,10 @@ def _works(engine: ContainerEngine) -> bool:
 
 
 class NodeEngines:
-    """Runs ranks in containers. `engines`: those that work, the preferred one first."""
+    """Runs ranks in containers. `engines`: those that work, the preferred one first; `variables`: what ranks have of the agent's."""
 
-    def __init__(self, engines: tuple[ContainerEngine, ...], account: Account | None) -> None:
-        self._engines, self._account = engines, account
+    def __init__(self, engines: tuple[ContainerEngine, ...], account: Account | None, variables: Mapping[str, str]) -> None:
+        self._engines, self._account, self._variables = engines, account, variables
         self._ending: set[asyncio.Task[None]] = set()
 
     def contained(self, spawn: Spawn) -> Spawn:
@@ -88,7 +99,7 @@ class NodeEngines:
             return
         command = self._engines[0].end(_name(order))
         if command is not None:
-            task = asyncio.create_task(_run_quietly(command))
+            task = asyncio.create_task(_run_quietly(command, _options_of(self._account, self._variables)))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
@@ -110,11 +121,10 @@ def _mounts(order: RankOrder, named: tuple[str, ...]) -> tuple[ContainerMount, .
     return (*(ContainerMount(path, path) for path in dict.fromkeys(paths)), *map(ContainerMount.parse, named))
 
 
-async def _run_quietly(command: tuple[str, ...]) -> None:
+async def _run_quietly(command: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    nothing = asyncio.subprocess.DEVNULL
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-        )
+        process = await asyncio.create_subprocess_exec(*command, stdin=nothing, stdout=nothing, stderr=nothing, **options)
     except OSError as error:
         log.warning("%s cannot be run: %s", command[0], error)
         return

@@ -21,6 +21,8 @@ from pathlib import Path
 from paceline.cluster.provisioners.ssh.host_environments import Order, environment_folder, folder_of, has_environment, install, with_lock
 
 STOP_SECONDS = 45
+#: The agent's exit code after a notice, where its machine comes back (`cluster.agent.main`).
+LEFT_TO_RETURN = 3
 #: A new node waits so long for the one of its name to be cleared away; then the coordinator asks again.
 CLEARED_SECONDS = 30
 TOKEN = "PACELINE_JOIN_TOKEN"
@@ -170,6 +172,11 @@ def user_systemd(*words: str) -> bool:
     return done.returncode == 0
 
 
+def has_notices(order: Order) -> bool:
+    """Whether the machine says by itself that it will be taken away. Then it does not come back."""
+    return not {"--notice-command", "--notice-file"}.isdisjoint(order["arguments"])
+
+
 def start_by_systemd(order: Order, command: list[str]) -> bool:
     """Start the unit of a node. Returns False where this user has no systemd."""
     if not user_systemd("show-environment"):
@@ -177,9 +184,12 @@ def start_by_systemd(order: Order, command: list[str]) -> bool:
     unit, folder = unit_of(order["name"]), node_folder(order)
     units = Path(os.path.expanduser("~/.config/systemd/user"))
     units.mkdir(parents=True, exist_ok=True)
-    quoted = " ".join('"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"' for word in command)
+    returns = [] if has_notices(order) else ["--returns"]
+    quoted = " ".join('"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"' for word in [*command, *returns])
     lines = ["[Unit]", f"Description=Paceline agent {order['name']}", "[Service]", f"ExecStart={quoted}"]
-    lines += ["Restart=on-failure", "RestartSec=5", f"TimeoutStopSec={STOP_SECONDS}"]
+    lines += ["Restart=on-failure", "RestartSec=5", "TimeoutStopSec=infinity"]  # an agent ends by itself once its time to drain is over
+    if returns:  # a machine that is restarted drains first, and its node keeps its place
+        lines += ["KillSignal=SIGUSR1", f"SuccessExitStatus={LEFT_TO_RETURN}", f"RestartPreventExitStatus={LEFT_TO_RETURN}"]
     lines += ["KillMode=process", "OOMPolicy=continue"]  # ranks outlive an agent that died, and another rank that ran out of memory
     lines += [f"StandardOutput=append:{folder}/agent.log", f"StandardError=append:{folder}/agent.log"]
     lines += ["[Install]", "WantedBy=default.target", ""]
@@ -203,9 +213,16 @@ def look(folder: str, names: list[str]) -> Order:
             found[name] = {"phase": "ended", "reason": "it is not on this machine any more"}
         elif status["phase"] == "ended" or is_alive(status):
             found[name] = {"phase": status["phase"], "reason": status["reason"]}
+        elif is_started_again(place):
+            found[name] = {"phase": "running", "reason": "its agent has ended, and systemd starts it again, at the latest with the machine"}
         else:
             found[name] = {"phase": "ended", "reason": f"its agent has ended: {last_line(place / 'agent.log')}"}
     return found
+
+
+def is_started_again(place: Path) -> bool:
+    """Whether systemd starts a node's agent that runs no more. Where the node is gone for good, its agent has deleted its credential."""
+    return read(place / "how.json").get("how") == "systemd" and (place / "data" / "credential.json").exists()
 
 
 def last_line(path: Path) -> str:
@@ -244,13 +261,14 @@ def end(folder: str, name: str, launch: str = "") -> Order:
 def stop(place: Path, name: str) -> None:
     """Stop a node's agent, by force when it takes too long, and remove its folder."""
     has_unit = read(place / "how.json").get("how") == "systemd"
-    if has_unit:
-        user_systemd("disable", "--now", unit_of(name))
     status = read(place / "status.json")
     deadline = time.monotonic() + STOP_SECONDS
     with contextlib.suppress(ProcessLookupError):  # an agent whose node was drained ends by itself at about this time
         if is_alive(status):
-            os.kill(status["pid"], signal.SIGTERM)
+            os.kill(status["pid"], signal.SIGINT)  # SIGTERM, and the signal of the unit, would drain the node first
+    if has_unit:
+        user_systemd("disable", "--now", unit_of(name))
+    with contextlib.suppress(ProcessLookupError):
         while is_alive(status) and time.monotonic() < deadline:
             time.sleep(0.1)
         if is_alive(status):
@@ -296,8 +314,8 @@ def read_variables(path: str) -> Order:
     return found
 
 
-def run_node(folder: str) -> None:
-    """Install what is needed, then become the agent. What goes wrong is the node's status."""
+def run_node(folder: str, *options: str) -> None:
+    """Install what is needed, then become the agent, with the options of the order and these. What goes wrong is the node's status."""
     order = read(Path(folder) / "order.json")
     try:
         if not has_environment(order):
@@ -312,7 +330,7 @@ def run_node(folder: str) -> None:
     data = Path(folder) / "data"
     environment.update({TOKEN: order["token"]} if not (data / "credential.json").exists() else {})
     note(order, "running")
-    command = [python, "-m", "paceline.cluster.agent.main", *order["arguments"], "--data", str(data)]
+    command = [python, "-m", "paceline.cluster.agent.main", *order["arguments"], *options, "--data", str(data)]
     try:
         os.execve(python, command, environment)
     except OSError as error:

@@ -27,8 +27,8 @@ def call_program(function: str, arguments: Sequence[Any]) -> str:
 
 
 def node_program() -> str:
-    """Return the program that becomes a node's agent. Its one argument is the folder of the node."""
-    return f"{_loading('run_node')}run_node(sys.argv[1])\n"
+    """Return the program that becomes a node's agent. Its first argument is the folder of the node, the others are options of the agent."""
+    return f"{_loading('run_node')}run_node(*sys.argv[1:])\n"
 
 
 def _loading(function: str) -> str:

@@ -152,6 +152,7 @@ def agent_arguments(settings: SshSettings, host: SshHost, request: WantedNode) -
         ("--checkpoints", settings.checkpoints),
         ("--gpus", settings.gpus),
         ("--drain-seconds", settings.drain_seconds),
+        ("--drain-on-term", settings.drain_seconds),  # where there is no systemd, a machine that is restarted says no more than this
     ):
         arguments += [flag, str(value)] if value is not None else []
     arguments += [*pass_env_words(settings.pass_env), *settings.agent_words]

@@ -27,6 +27,7 @@ export const keys = {
   stacks: (jobId: string) => ["stacks", jobId] as const,
   samples: (jobId: string) => ["samples", jobId] as const,
   comparison: (jobs: readonly string[]) => ["comparison", jobs] as const,
+  codeChanges: (since: string, bundle: string) => ["code-changes", since, bundle] as const,
   metrics: (jobId: string, request: object) => ["metrics", jobId, request] as const,
   heatmap: (jobId: string, request: object) => ["metrics", jobId, "heatmap", request] as const,
   nodeMetrics: (nodeId: string, window: string) => ["cluster", "metrics", nodeId, window] as const,

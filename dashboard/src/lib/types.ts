@@ -93,6 +93,7 @@ export type IdleCard = Schemas["IdleCard"];
 export type JobUsage = Schemas["JobUsage"];
 export type Storage = Schemas["Storage"];
 export type StoredJob = Schemas["StoredJob"];
+export type BundleChanges = Schemas["BundleChanges"];
 export type NotificationChannel = Schemas["NotificationChannel"];
 export type NotificationRule = Schemas["NotificationRule"];
 export type NotificationEvent = Schemas["NotificationEvent"];

@@ -253,9 +253,11 @@ def test_compare_lists_the_files_by_which_the_code_differs(paceline: Paceline, c
     assert "  + new.py\n  - old.py\n  ~ 000.py\n" in done.stdout
     assert done.stdout.endswith("  ~ 037.py\n  and 22 more files\n")
     told = paceline("compare", ID, OTHER, "--json")
-    assert json.loads(told.stdout) == {"items": [other]}
+    assert json.loads(told.stdout) == {"items": [other | {"code_changes": changes}]}, "programs were told two digests"
     coordinator.on("GET", f"/training/bundles/{after}/changes", Answer(404, {"detail": "bundle a is not here", "code": "not_found"}))
-    assert "which files of their code differ is not known: bundle a is not here" in paceline("compare", ID, OTHER).stdout
+    told = paceline("compare", ID, OTHER, "--json")
+    assert "which files of their code differ is not known: bundle a is not here" in told.stderr
+    assert json.loads(told.stdout)["items"][0]["code_changes"] is None
 
 
 def test_two_names_of_one_job_are_refused_in_words_of_the_command(paceline: Paceline, coordinator: FakeCoordinator) -> None:

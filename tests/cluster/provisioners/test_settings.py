@@ -164,6 +164,12 @@ def test_the_agents_of_a_pool_are_told_their_ports_their_authority_and_where_a_n
     assert {name: words[words.index(OPTIONS[name]) + 1] for name in fields} == fields
 
 
+def test_a_host_with_ssh_that_is_restarted_moves_its_jobs_away_first() -> None:
+    """SIGTERM, which is all that a machine without systemd says, ended its ranks without a save."""
+    words = agent_arguments(ssh("a", drain_seconds=300), SSH.hosts[0], REQUEST)
+    assert words[words.index("--drain-on-term") + 1] == "300"
+
+
 def test_a_command_that_no_agent_would_take_is_refused_with_the_pool() -> None:
     with pytest.raises(ValidationError, match="is no command line"):
         ssh("a", notice_command="echo 'half")

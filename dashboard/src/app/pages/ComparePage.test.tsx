@@ -64,6 +64,39 @@ describe("the comparison of runs", () => {
     expect(within(panel).getByRole("table", { name: "Spec differences" })).toHaveTextContent("training.seed78yes");
   });
 
+  it("lists the files by which the code differs, in place of two digests alone", async () => {
+    const [before, after] = ["a".repeat(64), "b".repeat(64)];
+    const code = {
+      path: "environment.code.bundle",
+      values: [`"${before}"`, `"${after}"`],
+      changes_numbers: true,
+      text: "",
+    };
+    const changes = { since: before, added: ["new.py"], removed: ["old.py"], changed: ["train.py"], count: 205 };
+    const seen = twoJobs(() => ok({ items: [comparison({ spec_differences: [code] })] }), {
+      [`GET /api/v1/training/bundles/${after}/changes`]: () => ok(changes),
+    });
+    renderApp("/compare?jobs=job1,job2");
+    const files = await screen.findByRole("table", { name: "Files that differ" });
+    expect(files).toHaveTextContent("new.pyaddedold.pyremovedtrain.pychanged");
+    expect(await panelOf("gpt-stdlib and gpt-killed")).toHaveTextContent("And 202 more files.");
+    const asked = seen.find(({ path }) => path.endsWith("/changes"))!;
+    expect(asked.url.searchParams.get("since")).toBe(before);
+  });
+
+  it("asks for no files where one of two jobs has no code of its own", async () => {
+    const code = {
+      path: "environment.code.bundle",
+      values: ["absent", `"${"b".repeat(64)}"`],
+      changes_numbers: true,
+      text: "",
+    };
+    twoJobs(() => ok({ items: [comparison({ spec_differences: [code] })] }));
+    renderApp("/compare?jobs=job1,job2");
+    const panel = await panelOf("gpt-stdlib and gpt-killed");
+    expect(within(panel).queryByRole("heading", { name: "Code" })).toBeNull();
+  });
+
   it("begins with the curves of all of them, a repeated step by its newest generation", async () => {
     const seen = twoJobs(() => ok({ items: [comparison()] }));
     renderApp("/compare?jobs=job1,job2");

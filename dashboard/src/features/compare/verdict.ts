@@ -1,7 +1,7 @@
 /** The words for a comparison. Pure; the verdict itself, and the sentence to quote, are the coordinator's. */
 import type { Tone } from "@/components/ui/StateBadge";
 import { count } from "@/lib/format";
-import type { AnyFloat, Comparison, MetricComparison } from "@/lib/types";
+import type { AnyFloat, BundleChanges, Comparison, MetricComparison, SpecDifference } from "@/lib/types";
 
 const TONES: Partial<Record<Comparison["verdict"], Tone>> = {
   same: "good",
@@ -15,6 +15,8 @@ export function seen({ verdict, same_run: same }: Comparison): { tone: Tone; sam
 }
 
 const MOST_DIGITS = 17;
+/** The value of a field that a spec has not. */
+const ABSENT = "absent";
 
 /** Values that differ, with the digits that tell them apart. */
 export function apart(values: readonly AnyFloat[]): string {
@@ -39,4 +41,23 @@ export function worldsOf(sizes: readonly number[]): string {
 /** A hash, short enough for a line. */
 export function shortHash(hash: string): string {
   return hash.slice(0, 12);
+}
+
+/** The bundles of two jobs whose code differs; null where it is the same, or one of them has none. */
+export function bundlesOf(differences: readonly SpecDifference[]): { since: string; bundle: string } | null {
+  const values = differences.find(({ path }) => path === "environment.code.bundle")?.values;
+  const [since, bundle] = values?.map((value) => value.replaceAll('"', "")) ?? [];
+  return since && bundle && since !== ABSENT && bundle !== ABSENT ? { since, bundle } : null;
+}
+
+export interface ChangedFile {
+  path: string;
+  how: "added" | "removed" | "changed";
+}
+
+/** The files of all three lists, by their paths. */
+export function changedFiles(changes: BundleChanges): ChangedFile[] {
+  const kinds = ["added", "removed", "changed"] as const;
+  const files = kinds.flatMap((how) => changes[how].map((path) => ({ path, how })));
+  return files.sort((one, other) => (one.path < other.path ? -1 : 1));
 }

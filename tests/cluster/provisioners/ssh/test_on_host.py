@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,9 @@ class UserSystemd:
         monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
         monkeypatch.setenv("HOME", str(self.home))
 
-    def start(self) -> Path:
-        """Start the unit of a node. Returns the node's folder."""
-        order = {"folder": "~/.paceline", "name": "lab-gpu1", "program": "raise SystemExit", "key": "k"}
+    def start(self, *arguments: str) -> Path:
+        """Start the unit of a node, whose agent has these options. Returns the node's folder."""
+        order = {"folder": "~/.paceline", "name": "lab-gpu1", "program": "raise SystemExit", "key": "k", "arguments": arguments}
         assert on_host.start(order) == {"state": "started", "how": "systemd"}
         return on_host.node_folder(order)
 
@@ -75,6 +76,52 @@ def test_ranks_outlive_their_agent_under_systemd_and_one_rank_out_of_memory_ends
     systemd.start()
     settings = systemd.unit.read_text().splitlines()
     assert [each for each in settings if each.startswith(("KillMode=", "OOMPolicy="))] == ["KillMode=process", "OOMPolicy=continue"]
+
+
+def test_a_machine_that_is_restarted_drains_its_node_first_and_the_node_keeps_its_place(systemd: UserSystemd) -> None:
+    """Its ranks were ended at once, without a save."""
+    systemd.start()
+    settings = systemd.unit.read_text().splitlines()
+    assert {"KillSignal=SIGUSR1", "TimeoutStopSec=infinity", "SuccessExitStatus=3", "RestartPreventExitStatus=3"} < set(settings)
+    assert next(each for each in settings if each.startswith("ExecStart=")).endswith(' "--returns"')
+
+
+@pytest.mark.parametrize("option", ["--notice-command", "--notice-file"])
+def test_a_machine_that_says_its_end_itself_does_not_come_back(systemd: UserSystemd, option: str) -> None:
+    systemd.start(option, "/run/notice")
+    assert "SIGUSR1" not in systemd.unit.read_text()
+    assert "--returns" not in systemd.unit.read_text()
+
+
+def test_a_node_that_comes_back_with_its_machine_has_not_ended(systemd: UserSystemd) -> None:
+    """Looked at while its machine went down or came up, a node was drained and removed for good."""
+    folder = systemd.start()
+    with subprocess.Popen(["true"]) as agent:
+        agent.wait(10.0)
+    on_host.write(folder / "status.json", {"phase": "running", "reason": "", "pid": agent.pid, "started": "1"})
+    (folder / "data").mkdir()
+    (folder / "data" / "credential.json").touch()
+    assert on_host.look("~/.paceline", ["lab-gpu1"])["lab-gpu1"]["phase"] == "running"
+    (folder / "data" / "credential.json").unlink()  # the coordinator has removed the node
+    assert on_host.look("~/.paceline", ["lab-gpu1"])["lab-gpu1"]["phase"] == "ended"
+
+
+#: Takes SIGTERM, and the signal of its unit, for a notice, as an agent does.
+DRAINS = "import signal\nfor each in (signal.SIGTERM, signal.SIGUSR1):\n    signal.signal(each, lambda *_: None)\nprint(flush=True)\nwhile True:\n    signal.pause()\n"
+
+
+def test_a_node_that_is_ended_is_not_drained_first(tmp_path: Path) -> None:
+    """The coordinator has drained it, or nobody wants it: it was waited for, and killed with what it had not cleared away."""
+    folder = tmp_path / "nodes" / "gpu1"
+    folder.mkdir(parents=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", DRAINS], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as agent:
+        assert agent.stdout is not None
+        agent.stdout.readline()
+        on_host.write(folder / "status.json", {"phase": "running", "pid": agent.pid, "started": on_host.started_at(agent.pid)})
+        on_host.stop(folder, "gpu1")
+        assert agent.wait(10.0) == -signal.SIGINT
 
 
 def test_the_unit_of_a_node_is_valid(systemd: UserSystemd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +187,7 @@ def test_nobody_else_reads_the_log_of_a_node_that_has_ended(systemd: UserSystemd
     if how == "setsid":
         monkeypatch.setattr(on_host, "start_by_systemd", lambda order, command: False)
         monkeypatch.setattr(subprocess, "Popen", lambda *words, **options: agents.append(popen(*words, **options)) or agents[-1])
-    order = {"folder": "~/.paceline", "name": "lab-gpu1", "program": "print('started')", "key": "k"}
+    order = {"folder": "~/.paceline", "name": "lab-gpu1", "program": "print('started')", "key": "k", "arguments": []}
     assert on_host.start(order)["how"] == how
     folder, kept = on_host.node_folder(order), systemd.home / ".paceline/logs"
     log = folder / "agent.log"

@@ -14,3 +14,18 @@ export function comparisonQuery(jobs: readonly string[], live: boolean) {
     refetchInterval: live && LIVE_INTERVAL_MS,
   });
 }
+
+/** The files by which a bundle of code differs from another one; neither ever changes. */
+export function codeChangesQuery({ since, bundle }: { since: string; bundle: string }) {
+  return queryOptions({
+    queryKey: keys.codeChanges(since, bundle),
+    queryFn: ({ signal }) =>
+      unwrap(
+        api.GET("/api/v1/training/bundles/{digest}/changes", {
+          params: { path: { digest: bundle }, query: { since } },
+          signal,
+        }),
+      ),
+    staleTime: Infinity,
+  });
+}

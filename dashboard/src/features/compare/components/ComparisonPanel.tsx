@@ -6,13 +6,15 @@ import { Panel } from "@/components/ui/Panel";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { count, measured, MISSING, sentence } from "@/lib/format";
 import type { ComparedJob, Comparison, MetricComparison, ParameterComparison, SpecDifference } from "@/lib/types";
-import { firstDifference, seen, shortHash, worldsOf } from "../verdict";
+import { bundlesOf, firstDifference, seen, shortHash, worldsOf } from "../verdict";
+import { CodeChanges } from "./CodeChanges";
 import classes from "./Compare.module.css";
 
 /** Two runs: the verdict in words to quote, and the facts that it stands on. */
 export function ComparisonPanel({ comparison }: { comparison: Comparison }) {
   const { jobs, text, metrics, parameters, spec_differences: differences } = comparison;
   const { tone, same } = seen(comparison);
+  const bundles = bundlesOf(differences);
   const Icon = same ? IconEqual : IconArrowsSplit2;
   const both = jobs.map(({ name }) => name).join(" and ");
   return (
@@ -42,6 +44,11 @@ export function ComparisonPanel({ comparison }: { comparison: Comparison }) {
           <p className={classes.none}>None.</p>
         )}
       </Section>
+      {bundles && (
+        <Section title="Code">
+          <CodeChanges bundles={bundles} />
+        </Section>
+      )}
     </Panel>
   );
 }

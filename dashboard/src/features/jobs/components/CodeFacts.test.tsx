@@ -20,12 +20,24 @@ describe("the code of a job", () => {
     expect(link.getAttribute("href")).toBe(`/api/v1/training/bundles/${BUNDLE}/content`);
   });
 
-  it("may come from no repository", () => {
+  const told = (name: string) => screen.getByText(name).nextElementSibling;
+
+  it("claims nothing that git has not said: a browser's folder may be a checkout with changes", () => {
     render(
       <MantineProvider>
-        <CodeFacts code={{ bundle: BUNDLE, folder: null, commit: null, branch: null, uncommitted: [] }} />
+        <CodeFacts code={{ bundle: BUNDLE, folder: "proj", commit: null, branch: null, uncommitted: [] }} />
       </MantineProvider>,
     );
-    expect(screen.getByText("no git repository")).toBeTruthy();
+    for (const name of ["Commit", "Branch", "Uncommitted"]) expect(told(name)).toHaveTextContent("not known");
+  });
+
+  it("may come from a repository without a commit", () => {
+    render(
+      <MantineProvider>
+        <CodeFacts code={{ bundle: BUNDLE, folder: "proj", commit: null, branch: "main", uncommitted: [] }} />
+      </MantineProvider>,
+    );
+    expect(told("Commit")).toHaveTextContent("none yet");
+    expect(told("Uncommitted")).toHaveTextContent("no files");
   });
 });

@@ -7,6 +7,8 @@ import type { JobSpec } from "@/lib/types";
 
 type Code = NonNullable<NonNullable<NonNullable<JobSpec>["environment"]>["code"]>;
 
+/** Of a folder that a browser has sent, that lies in no git repository, or of which git did not answer: the spec does not say which. */
+const NOT_KNOWN = "not known";
 const MOST_NAMED = 5;
 /** A job spec lists no more files than these, however many differ. */
 const MOST_LISTED = 100;
@@ -14,16 +16,14 @@ const MOST_LISTED = 100;
 /** The code that was sent along with a job: where it came from, and the way to get it back. */
 export function CodeFacts({ code }: { code: Code }) {
   const changed = code.uncommitted ?? [];
+  const isOfGit = Boolean(code.commit ?? code.branch);
   const facts = [
-    { name: "Folder", value: code.folder ?? "not known" },
-    { name: "Commit", value: code.commit?.slice(0, 12) ?? "no git repository" },
-    { name: "Branch", value: code.branch ?? "none" },
+    { name: "Folder", value: code.folder ?? NOT_KNOWN },
+    { name: "Commit", value: code.commit?.slice(0, 12) ?? (isOfGit ? "none yet" : NOT_KNOWN) },
+    { name: "Branch", value: code.branch ?? (isOfGit ? "none" : NOT_KNOWN) },
     {
       name: "Uncommitted",
-      value:
-        changed.length === 0
-          ? "no files"
-          : `${plural(changed.length, "file")}${changed.length < MOST_LISTED ? "" : " or more"}`,
+      value: isOfGit ? differing(changed.length) : NOT_KNOWN,
       hint: changed.length > 0 ? named(changed) : undefined,
     },
   ];
@@ -46,6 +46,11 @@ export function CodeFacts({ code }: { code: Code }) {
       <Facts facts={facts} size="sm" />
     </Panel>
   );
+}
+
+function differing(files: number): string {
+  if (files === 0) return "no files";
+  return `${plural(files, "file")}${files < MOST_LISTED ? "" : " or more"}`;
 }
 
 function named(files: readonly string[]): string {
