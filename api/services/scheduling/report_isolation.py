@@ -24,12 +24,12 @@ Commit = Callable[[Observed, Sequence[RankKey]], Awaitable[bool]]
 async def apply_apart(services: Services, observed: Observed, came_at: datetime, ranks: Sequence[RankKey], commit: Commit) -> bool:
     """Apply a report to these ranks, all open ones of its node. Returns whether its channel still speaks. Raises DatabaseBusyError."""
     if ranks:
-        await _Isolation(services, observed, came_at, commit).apply(ranks)
+        await _ReportParts(services, observed, came_at, commit).apply(ranks)
     return await commit(observed, ())
 
 
 @dataclass(frozen=True)
-class _Isolation:
+class _ReportParts:
     services: Services
     observed: Observed
     came_at: datetime

@@ -223,7 +223,7 @@ async def test_heartbeats_go_on_after_one_that_was_not_sent_in_time(tmp_path: Pa
     vitals.close()
 
 
-class Recorded:
+class ReportsOnly:
     """A connection that keeps what is sent."""
 
     is_connected = True
@@ -241,7 +241,7 @@ async def test_a_rank_that_stalls_in_ever_new_ways_does_not_have_its_node_report
     """Each was a transaction of the coordinator's, and a turn of its scheduler."""
     vitals = RankHeartbeats(HostSampler(tmp_path, 0.0), None, "no GPU")
     agent = make_agent(tmp_path, StoreServer(), vitals)
-    channel = Recorded()
+    channel = ReportsOnly()
     agent._channel = channel  # type: ignore[assignment]
     place = world("job")
     table = agent._ranks._table
