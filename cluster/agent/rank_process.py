@@ -28,7 +28,7 @@ from paceline.location import PACKAGE, ROOT
 from paceline.monitoring.files import UnfitFileError, open_to_append, write_durably
 from paceline.training.link import FailureReport, RankOrder, Result, encode_order
 from paceline.training.rank_folder import RankFolder
-from paceline.training.warm_start import is_installed, leave, leave_checkout
+from paceline.training.warm_start import clash_of, is_installed, leave, leave_checkout
 
 
 class TrainerModule(Protocol):
@@ -124,6 +124,8 @@ def _work(spawn: Spawn, trainer: TrainerModule) -> int:
         os.environ |= env.visible_devices(spawn.visible_devices)
     leave_checkout()
     refusal = _enter_directory(spawn) or _why_not(spawn)
+    if refusal is None and not spawn.container and spawn.order.world.local_rank == 0 and (clash := clash_of(spawn.program)):
+        print(f"WARNING {clash}", flush=True)
     if refusal is None and not spawn.fresh:
         code = trainer.run_script(spawn.order, spawn.program) if spawn.program else trainer.run_rank(spawn.order)
         if code is not None:
