@@ -9,25 +9,28 @@ from paceline.monitoring.points import MAX_NAME_CHARACTERS, RESERVED_NAMES
 _LOSS = "loss train/loss train_loss train_loss_step training_loss training/loss loss/train loss/train_step"
 _RATE = "learning_rate lr train/learning_rate train/lr train_lr"
 _NORM = "gradient_norm grad_norm train/grad_norm train/gradient_norm train_grad_norm"
-_SAMPLES = (
-    "samples_per_second samples_per_sec samples/s samples/sec train/samples_per_second train/samples_per_sec "
-    "throughput/samples_per_second throughput/samples_per_sec"
-)
+_SAMPLES = "samples_per_second samples_per_sec samples/s samples/sec"
 _TOKENS = (
-    "tokens_per_second tokens_per_sec tokens/s tokens/sec train/tokens_per_second train/tokens_per_sec "
-    "throughput/tokens_per_second throughput/tokens_per_sec"
+    "tokens_per_second tokens_per_sec tokens/s tokens/sec tok_per_sec tok/s tok/sec"  # not tps, which torchtitan counts for each device
 )
+_EVERYWHERE = ("", "train/", "throughput/", "train_", "train/train_")  # `train_` is transformers', whose event files have `train/train_`
 _EVAL_LOSS = (
     "eval_loss eval/loss val_loss val/loss valid_loss valid/loss validation_loss validation/loss loss/val loss/eval loss/validation"
 )
+
+
+def _throughput(aliases: str) -> str:
+    return " ".join(f"{part}{alias}" for part in _EVERYWHERE for alias in aliases.split())
+
+
 _OURS = {
     alias: ours
     for ours, aliases in {
         "loss": _LOSS,
         "learning_rate": _RATE,
         "gradient_norm": _NORM,
-        "samples_per_second": _SAMPLES,
-        "tokens_per_second": _TOKENS,
+        "samples_per_second": _throughput(_SAMPLES),
+        "tokens_per_second": _throughput(_TOKENS),
         "eval_loss": _EVAL_LOSS,
     }.items()
     for alias in aliases.split()

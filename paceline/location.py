@@ -10,8 +10,13 @@ ROOT = PACKAGE.parent
 #: In a checkout these are links; a wheel carries their files.
 DASHBOARD = PACKAGE / "dashboard"
 EXAMPLES = PACKAGE / "examples"
+#: The folder of a rank that may hold a link to PACKAGE (`cluster.agent.rank_process`). Hidden, so that no files of the job are sought there.
+LINKED = ".package"
 
 
 def is_ours(file: str) -> bool:
     """Return whether the source file with this path belongs to Paceline. Its examples do not: they are programs as users write them."""
+    _, linked, below = file.partition(f"/{LINKED}/{PACKAGE.name}/")
+    if linked:
+        file = str(PACKAGE / below)
     return file.startswith(f"{PACKAGE}/") and not file.startswith(f"{EXAMPLES}/")

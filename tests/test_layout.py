@@ -131,7 +131,7 @@ COVERS = {
     "cluster/agent/test_main.py": "cluster/agent/actions cluster/agent/client cluster/agent/loop cluster/agent/serving",
     "cluster/agent/test_served_stores.py": "cluster/agent/store_processes",
     "cluster/agent/test_spawner.py": (
-        "cluster/agent/rank_process cluster/agent/ranks/live_rank cluster/agent/ranks/reaped_ranks cluster/agent/spawner_link cluster/agent/supervisor"
+        "cluster/agent/ranks/live_rank cluster/agent/ranks/reaped_ranks cluster/agent/spawner_link cluster/agent/supervisor"
     ),
     "cluster/agent/test_stacks.py": "cluster/agent/processes",
     "cluster/agent/upload/test_spool.py": "cluster/agent/upload/parcel",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from paceline.location import LINKED
+
 #: The folder of a job with what its ranks leave in PACELINE_ARTIFACTS.
 FILES = "files"
 
@@ -54,6 +56,10 @@ class RankFolder:
         self,
     ) -> Path:  # exists while the node prepares the rank's packages: its output is the build's, and no process has started
         return self.path / "preparing"
+
+    @property
+    def package(self) -> Path:  # on the PYTHONPATH of a program that would not find Paceline otherwise
+        return self.path / LINKED
 
     @property
     def launch(self) -> Path:  # the variables and the directory that a script was started with: cluster.agent.exec_sessions.surroundings

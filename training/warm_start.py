@@ -32,7 +32,7 @@ from types import ModuleType, TracebackType
 from paceline.distributed import env
 from paceline.distributed.kept_groups import keep_destroyed_groups
 from paceline.location import PACKAGE, ROOT
-from paceline.training.spec.clashes import importable
+from paceline.training.spec.clashes import importable, why_yours_wins
 
 INTERRUPTED_EXIT_CODE = 130
 #: The spawner's working directory, which `python -m` has put first on its path.
@@ -104,6 +104,14 @@ def why_not_warm(program: UserProgram) -> str | None:
         shadowed = loaded & importable(Path(folder))
         if shadowed:
             return f"{folder} has a {min(shadowed)} of its own"
+    return None
+
+
+def clash_of(command: Sequence[str]) -> str | None:
+    """Why a Python program with this command line, started here, would import a `paceline` of the user's; None where it would not."""
+    with contextlib.suppress(ValueError):
+        first = UserProgram.parse(command).first_on_path
+        return None if _is_checkout(first) else why_yours_wins(first)
     return None
 
 

@@ -24,11 +24,11 @@ from paceline.cluster.agent.children import FAILED_EXIT_CODE, detach, die_with
 from paceline.cluster.agent.processes import allow_tracing, offer_to_memory_killer
 from paceline.cluster.agent.spawner_link import Spawn
 from paceline.distributed import env
-from paceline.location import ROOT
+from paceline.location import PACKAGE, ROOT
 from paceline.monitoring.files import UnfitFileError, open_to_append, write_durably
 from paceline.training.link import FailureReport, RankOrder, Result, encode_order
 from paceline.training.rank_folder import RankFolder
-from paceline.training.warm_start import is_installed, leave, leave_checkout
+from paceline.training.warm_start import clash_of, is_installed, leave, leave_checkout
 
 
 class TrainerModule(Protocol):
@@ -124,13 +124,15 @@ def _work(spawn: Spawn, trainer: TrainerModule) -> int:
         os.environ |= env.visible_devices(spawn.visible_devices)
     leave_checkout()
     refusal = _enter_directory(spawn) or _why_not(spawn)
+    if refusal is None and not spawn.container and spawn.order.world.local_rank == 0 and (clash := clash_of(spawn.program)):
+        print(f"WARNING {clash}", flush=True)
     if refusal is None and not spawn.fresh:
         code = trainer.run_script(spawn.order, spawn.program) if spawn.program else trainer.run_rank(spawn.order)
         if code is not None:
             return code
     if refusal is None and not spawn.program:
         _hand_over(spawn.order)
-    return _refuse(spawn.order, refusal or _execute(spawn.program or _trainer_command(trainer, spawn.order)))
+    return _refuse(spawn.order, refusal or _execute(spawn.program or _trainer_command(trainer, spawn.order), Path(spawn.order.folder)))
 
 
 def _enter_directory(spawn: Spawn) -> str | None:
@@ -182,16 +184,25 @@ def _hand_over(order: RankOrder) -> None:
     os.close(file)
 
 
-def _execute(program: tuple[str, ...]) -> str:
-    """Replace this process by a program; returns only with the reason why that failed."""
+def _execute(program: tuple[str, ...], folder: Path) -> str:
+    """Replace this process, of the rank with this folder, by a program; returns only with the reason why that failed."""
     for number in (signal.SIGPIPE, signal.SIGINT):  # Python ignores the one, and exec would pass that on
         signal.signal(number, signal.SIG_DFL)
-    if not is_installed():
-        env.append_python_path(ROOT)
     try:
+        if not is_installed():
+            env.append_python_path(_folder_of_package(RankFolder.at(folder).package))
         os.execvp(program[0], program)
     except OSError as error:
         return f"cannot execute {program[0]}: {error.strerror}"
+
+
+def _folder_of_package(folder: Path) -> Path:
+    """Make a folder that holds nothing but a link to this package, and return it. A checkout also has packages such as `distributed`, which would
+    hide those that are installed under the same names."""
+    folder.mkdir(exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (folder / PACKAGE.name).symlink_to(PACKAGE)
+    return folder
 
 
 def _refuse(order: RankOrder, message: str) -> int:

@@ -21,6 +21,10 @@ except ModuleNotFoundError:  # the same library under its older name
     from pytorch_lightning.utilities import rank_zero_only
 
 
+#: What ThroughputMonitor logs of several ranks together, and of rank 0 alone.
+_OF_ALL, _OF_ONE = "train/samples_per_sec", "train/device/samples_per_sec"
+
+
 class PacelineLogger(Logger):
     """Records the metrics of Lightning on world rank 0 as curves of the job, at Lightning's step, which counts the optimizer's.
 
@@ -61,6 +65,8 @@ class PacelineLogger(Logger):
         """Record `metrics` at `step`. Without one, as Fabric may call it, calls are counted from 0."""
         if step is None:
             self._metrics.note_counted()
+        if _OF_ONE in metrics and _OF_ALL not in metrics:  # the only rank
+            metrics = {_OF_ALL if name == _OF_ONE else name: value for name, value in metrics.items()}
         self._metrics.record(self._step if step is None else step, metrics)
         self._step = (self._step if step is None else step) + 1
 

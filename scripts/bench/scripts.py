@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ PAIRS = 5
 RANKS = 2
 #: What torchrun gives each of several ranks. One rank then leaves a core to whatever watches over it.
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+NO_RESTART = {"max_restarts": 0}
 TIMEOUT_S = 120.0
 #: Seldom: each question costs the coordinator some milliseconds of the two cores on which the ranks compute. Programs print their own times.
 POLL_S = 1.0
@@ -42,8 +43,8 @@ AWAY_S = 14.0
 Launch = Callable[..., str]
 
 
-def under_torchrun(*arguments: str, restarts: int = 0, ranks: int = RANKS, program: Path = PROGRAM) -> str:
-    """Run torchrun to its end and return everything it printed. Raises RuntimeError if it has not ended after TIMEOUT_S."""
+def under_torchrun(*arguments: str, restarts: int = 0, ranks: int = RANKS, program: Path = PROGRAM, timeout_s: float = TIMEOUT_S) -> str:
+    """Run torchrun to its end and return everything it printed. Raises RuntimeError if it has not ended after `timeout_s`."""
     command = torchrun_command(str(program), *arguments, ranks=ranks, restarts=restarts)
     with subprocess.Popen(
         command,
@@ -55,10 +56,10 @@ def under_torchrun(*arguments: str, restarts: int = 0, ranks: int = RANKS, progr
         start_new_session=True,
     ) as process:
         try:
-            return process.communicate(timeout=TIMEOUT_S)[0]
+            return process.communicate(timeout=timeout_s)[0]
         except subprocess.TimeoutExpired:
             kill_tree(process.pid)
-            raise RuntimeError(f"torchrun has not ended after {TIMEOUT_S:g} s") from None
+            raise RuntimeError(f"torchrun has not ended after {timeout_s:g} s") from None
 
 
 def kill_tree(root: int) -> None:
@@ -96,17 +97,23 @@ def on_a_node_alone(client: RestClient, *arguments: str) -> str:
     return printed(client, wait_for_end(client, job_id))
 
 
-def ended(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ranks: int = RANKS, program: Path = PROGRAM) -> Job:
-    return wait_for_end(client, submitted(client, arguments, restarts, ranks, program))
+def ended(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ranks: int = RANKS) -> Job:
+    return wait_for_end(client, submitted(client, arguments, {"max_restarts": restarts}, ranks))
 
 
-def submitted(client: RestClient, arguments: tuple[str, ...], restarts: int = 0, ranks: int = RANKS, program: Path = PROGRAM) -> str:
+def submitted(
+    client: RestClient,
+    arguments: tuple[str, ...],
+    fault_tolerance: Mapping[str, Any] = NO_RESTART,
+    ranks: int = RANKS,
+    program: Path = PROGRAM,
+) -> str:
     spec: dict[str, Any] = {
         "name": "bench",
         "script": {"path": str(program), "args": list(arguments)},
         "environment": {"variables": ONE_THREAD},
         "resources": {"nodes": ranks},
-        "fault_tolerance": {"max_restarts": restarts},
+        "fault_tolerance": dict(fault_tolerance),
     }
     return str(client.create("/training/jobs", spec)["id"])
 

@@ -33,6 +33,8 @@ ALWAYS = [
     pytest.param("accelerate_loop.py", [PAUSE_SECONDS], True, id="Accelerate"),
 ]
 FURTHER = [
+    pytest.param("accelerate_accumulating.py", [PAUSE_SECONDS], True, id="Accelerate with accumulation", marks=pytest.mark.release),
+    pytest.param("own_trainer.py", [PAUSE_SECONDS], True, id="paceline.Trainer", marks=pytest.mark.release),
     pytest.param("fabric_loop.py", [PAUSE_SECONDS], True, id="Fabric", marks=pytest.mark.release),
     pytest.param("lightning_trainer.py", [PAUSE_SECONDS], True, id="Lightning's Trainer", marks=pytest.mark.release),
     pytest.param("transformers_trainer.py", [PAUSE_SECONDS], True, id="the Trainer of transformers", marks=pytest.mark.release),

@@ -19,6 +19,17 @@ from paceline.monitoring.names import Names, transformers_tag
         ("train/grad_norm", "gradient_norm"),
         ("val_loss", "eval_loss"),
         ("train/train_loss", "train/train_loss"),
+        ("samples_per_second", "samples_per_second"),
+        ("Throughput/samples_per_sec", "samples_per_second"),
+        ("train/samples_per_sec", "samples_per_second"),  # Lightning's ThroughputMonitor, over all ranks
+        ("train/device/samples_per_sec", "train/device/samples_per_sec"),
+        ("train_samples_per_second", "samples_per_second"),  # transformers
+        ("train/train_tokens_per_second", "tokens_per_second"),
+        ("eval/samples_per_second", "eval/samples_per_second"),
+        ("tokens/s", "tokens_per_second"),
+        ("tok/sec", "tokens_per_second"),
+        ("train/tok_per_sec", "tokens_per_second"),
+        ("tps", "tps"),
         ("samples", "own/samples"),
         (" a\nb ", "a b"),
         ("x" * 201, None),

@@ -174,6 +174,18 @@ def test_paceline_can_be_imported_and_comes_last_on_the_path(programs: Programs)
     assert str(ROOT) not in path[:-1]
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_paceline_of_the_users_is_told_of_as_the_program_starts(programs: Programs, fresh: bool) -> None:
+    """Only the coordinator told of it, where it saw the folder: not of code that was sent along."""
+    programs.write("src/paceline.py", "mine = True")
+    programs.write("src/use.py", "import json, paceline; print(json.dumps(paceline.mine))")
+    ran = programs.run("src/use.py", fresh=fresh)
+    assert ran.told is True
+    warning = f"WARNING {programs.folder}/src/paceline.py has Paceline's name: the script imports yours"
+    assert ran.output.startswith(warning)
+    assert warning not in programs.run("src/use.py", fresh=fresh, rank=1).output
+
+
 def test_a_file_with_the_name_of_a_loaded_module_gets_a_new_interpreter(programs: Programs) -> None:
     programs.write("tqdm.py", "mine = True")
     programs.write("use.py", "import json, sys; early = 'torch' in sys.modules; import tqdm; print(json.dumps([early, tqdm.mine]))")

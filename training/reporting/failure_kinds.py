@@ -12,9 +12,16 @@ from paceline.training.reporting.users_code import raised_in
 #: gloo's words for a call that was wrong from the start.
 _MISUSE = re.compile(r"enforce fail", re.IGNORECASE)
 _KILLED_WORKER = "is killed by signal: Killed"
+#: /dev/shm is full, through which processes of one machine share tensors.
+_OUT_OF_SHARED = r"unable to (?:allocate shared memory\(shm\)|write to file </torch_)|out of shared memory"
+_OUT_OF_SHARED_MEMORY = re.compile(_OUT_OF_SHARED, re.IGNORECASE)
+#: The last but one: of cuBLAS, cuDNN and their like.
 OUT_OF_MEMORY = re.compile(
-    rf"can't allocate memory|out of memory|Cannot allocate memory|DataLoader worker.* {_KILLED_WORKER}", re.IGNORECASE
+    rf"can't allocate memory|out of memory|Cannot allocate memory|DataLoader worker.* {_KILLED_WORKER}|_STATUS_ALLOC_FAILED|{_OUT_OF_SHARED}",
+    re.IGNORECASE,
 )
+#: The classes by which torch says so; NCCL's on a full card is a DistBackendError.
+_OF_TORCH = re.compile(r"RuntimeError|AcceleratorError|Dist(Backend|Network|Store)?Error")
 #: What torch raises after that, which no longer says how the worker ended.
 _LOST_WORKER = re.compile(r"DataLoader worker .* exited unexpectedly")
 
@@ -44,9 +51,11 @@ def _is_of_memory(name: str, message: str, traceback: str) -> bool:
         return True
     if name == "OSError":
         return f"[Errno {errno.ENOMEM}]" in message
-    if name not in ("RuntimeError", "AcceleratorError"):
+    if not _OF_TORCH.fullmatch(name):
         return False
-    return OUT_OF_MEMORY.search(message) is not None or (_LOST_WORKER.search(message) is not None and _KILLED_WORKER in traceback)
+    if _LOST_WORKER.search(message):
+        return _KILLED_WORKER in traceback or _OUT_OF_SHARED_MEMORY.search(traceback) is not None
+    return OUT_OF_MEMORY.search(message) is not None
 
 
 def in_words(kind: str, message: str) -> str:
@@ -55,7 +64,10 @@ def in_words(kind: str, message: str) -> str:
     if kind == "peer_lost":
         return f"lost the connection to another rank: {first}"
     if kind == "out_of_memory":
-        return f"out of memory: {first}; use a smaller micro-batch or model"
+        way_out = "use a smaller micro-batch or model"
+        if _OUT_OF_SHARED_MEMORY.search(message):
+            way_out = "make /dev/shm larger (docker run --shm-size), or use fewer DataLoader workers"
+        return f"out of memory: {first}; {way_out}"
     return message
 
 

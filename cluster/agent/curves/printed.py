@@ -17,11 +17,23 @@ LONGEST_LINE = 500  # characters
 MOST_VALUES = 20  # of one line
 _NUMBER = r"[-+]?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][-+]?[0-9]{1,3})?|[-+]?(?:nan|inf)(?![a-z])"
 _PART = r"train|training|val|valid|validation|eval|evaluation|test"
+#: What colours a text on a terminal.
+_COLOUR = re.compile(r"\x1b\[[0-9;:]{0,40}m")
+_CLOCK = r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
+_TIME = rf"(?:(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|[0-9]{{2}}/[0-9]{{2}}/[0-9]{{4}})[ T])?{_CLOCK}"
+_LEVEL = r"(?:INFO|DEBUG)"
+#: A logger, module, function or file. One of an evaluation prints the loss of that.
+_PLACE = r"(?!(?i:[\w.<>]{0,80}(?:eval|valid|test)))[\w.<>]{1,80}"
+#: One that is no word of the message, such as `Resumed: step 20 loss 0.5`.
+_LOGGER = rf"(?:root|main|__main__|train|trainer|(?=\w+\.\w){_PLACE})"
 #: What loggers put before a message: a rank, a time, a logger's name and a level.
 _PREFIX = re.compile(
-    r"\s*(?:\[(?i:rank|gpu) ?0\]:?\s*)?"
-    r"(?:\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?\]?[ ]?)?"
-    r"(?:- )?(?:[\w.]{1,80} - )?(?:\[?(?:INFO|DEBUG)\]?(?::[\w.]{1,80}:| - [\w.]{1,80} - |[ ]?[-:|] ?| ))?(?:- )?"
+    r"\s*(?:\[(?i:rank|gpu) ?0\]:?\s*)?(?:\[titan\] )?"
+    rf"(?:\[{_TIME}\]\[{_PLACE}\]\[{_LEVEL}\] - "  # hydra
+    rf"|{_TIME} \| {_LEVEL} *\| {_PLACE}:{_PLACE}:[0-9]{{1,6}} - "  # loguru
+    rf"|I(?:[0-9]{{4}})?[0-9]{{4}} {_CLOCK} +[0-9]{{1,16}} {_PLACE}:[0-9]{{1,6}}\] "  # glog, absl
+    rf"|(?:{_TIME} )?{_LEVEL} +{_LOGGER}: "
+    rf"|(?:\[?{_TIME}\]?[ ]?)?(?:- )?(?:(?!{_LEVEL} ){_PLACE} - )?(?:\[?{_LEVEL}\]?(?::{_PLACE}:| - {_PLACE} - |[ ]?[-:|] ?| ))?(?:- )?)"
 )
 _BETWEEN = re.compile(r"[\s,;|\[\]()-]*")
 _STEP = re.compile(
@@ -30,7 +42,11 @@ _STEP = re.compile(
 )
 _GOES_ON = re.compile(r"[\w.%]")
 _EPOCH = re.compile(rf"epoch\b[\s:=#]*\[?({_NUMBER})(?:/[0-9]{{1,16}})?(?![\w%/])\]?(?:\s*:)?", re.I)
-_VALUE = re.compile(rf"((?:(?:{_PART}) )?[a-z][\w./]{{0,80}})(\s*[:=]\s*|\s+)([0-9]{{1,6}}(?::[0-9]{{2}}){{1,2}}|{_NUMBER})", re.I)
+#: A comma and three digits may be decimals: the value of a loss is not read so.
+_THOUSANDS = r"[1-9][0-9]{0,2}(?:,[0-9]{3}){1,6}(?:\.[0-9]{1,20})?(?![,\w])"
+_VALUE = re.compile(
+    rf"((?:(?:{_PART}) )?[a-z][\w./]{{0,80}})(\s*[:=]\s*|\s+)([0-9]{{1,6}}(?::[0-9]{{2}}){{1,2}}|{_THOUSANDS}|{_NUMBER})", re.I
+)
 #: Names that need neither ':' nor '=' before their number: `step 5 loss 2.0 lr 1e-4`.
 _WELL_KNOWN = re.compile(
     rf"(?:(?:{_PART})[ _/])?(?:loss|acc|accuracy|(?:grad_?|gradient_)?norm|lr|learning_rate|ppl|perplexity|mfu|time|dt|eta)", re.I
@@ -93,7 +109,7 @@ class PrintedStep:
 
 def read_line(line: str) -> PrintedStep | None:
     """The numbers of one step in a printed line; None where the line does not give them for certain."""
-    text = line.strip()
+    text = _COLOUR.sub("", line).strip()
     if not text or len(text) > LONGEST_LINE or "loss" not in text.lower():
         return None
     message = text[_prefix(text) :]
@@ -162,9 +178,11 @@ class _Line:
                 return None
             self.epoch = float(found[1])
         elif (found := _VALUE.match(message, place)) and self._is_named(found[1], found[2]):
+            if "," in found[3] and "loss" in found[1].lower():
+                return None
             unit = _UNIT.match(message, found.end())
             if unit is None and ":" not in found[3]:
-                self.values.append((found[1], float(found[3])))
+                self.values.append((found[1], float(found[3].replace(",", ""))))
             found = unit or found
         elif not (found := _MEASURE.match(message, place)):
             return None

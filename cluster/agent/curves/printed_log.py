@@ -3,6 +3,7 @@ proven themselves."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from paceline.cluster.agent.curves.printed_steps import GoesBackError, StepCount
 from paceline.cluster.agent.curves.rank_curves import RankCurves
 from paceline.monitoring.event_reader import Scalars
 from paceline.monitoring.files import open_file
+from paceline.monitoring.names import our_name
 
 READ_BYTES = 256 << 10  # in one poll
 #: Further behind than this the reader leaves out what is between.
@@ -20,7 +22,7 @@ MOST_BEHIND = 8 << 20
 #: Lines with growing steps before the first is believed, and how long event files and `paceline.log` have to speak first.
 LEAST_LINES = 3
 SETTLE_SECONDS = 10.0
-#: Steps that wait to be believed, that are told in one poll, and of one generation in all.
+#: Steps that wait to be believed (of more, every second one is left out), that are told in one poll, and of one generation in all.
 MOST_HELD, MOST_OF_A_POLL, MOST_TOLD = 2_000, 200, 200_000
 #: Lines whose step is before that of an earlier line, before all of them are doubted.
 MOST_BACKWARDS = 3
@@ -111,15 +113,27 @@ class PrintedCurves:
                 continue
             self._held.append((now, step, found))
         if len(self._held) > MOST_HELD:
-            self._end()
+            del self._held[1::2]
+            why = (
+                f"over {MOST_HELD} of them before their steps were certain: print 'Step [20/600]' beside 'Epoch [1/5]', or use paceline.log"
+            )
+            self._curves.warn("printed numbers", why, f"step {self._counter.newest}")
         return None
 
     def _is_proven(self, now: float, ended: bool) -> bool:
-        """Whether enough lines were read to trust their steps. Steps that begin again in each epoch show that only at the next epoch."""
-        if len({step for _, step, _ in self._held}) < LEAST_LINES:
+        """Whether enough lines were read to trust their steps. A loss that is NaN or infinite is told before the first epoch has ended."""
+        if not self._has_enough:
             return False
-        epochs = {found.epoch for _, _, found in self._held}
-        return ended or (now - self._held[0][0] >= SETTLE_SECONDS and (epochs == {None} or len(epochs) > 1))
+        is_settled = now - self._held[0][0] >= SETTLE_SECONDS
+        return ended or (is_settled and (self._counter.is_certain or (self._counter.is_from_start and self._has_bad_loss)))
+
+    @property
+    def _has_enough(self) -> bool:
+        return len({step for _, step, _ in self._held}) >= LEAST_LINES
+
+    @property
+    def _has_bad_loss(self) -> bool:
+        return any(our_name(name) == "loss" and not math.isfinite(value) for _, _, found in self._held for name, value in found.values)
 
     def _report_step(self) -> None:
         self._curves.add(Scalars(step, moment, list(found.values)) for moment, step, found in self._held)
@@ -129,8 +143,8 @@ class PrintedCurves:
             self._end(f"over {MOST_TOLD} of them: use paceline.log")
 
     def _end(self, why: str = "") -> None:
-        """Stop reading. `why` goes into the job's history where some of the lines were reported already."""
-        if why and self._is_telling:
+        """Stop reading. `why` goes into the job's history where some of the lines were reported, or would have been."""
+        if why and (self._is_telling or self._has_enough):
             self._curves.warn("printed numbers", why, f"step {self._counter.newest}")
         self.is_over = True
         if not self._is_telling:

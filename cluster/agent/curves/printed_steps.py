@@ -29,6 +29,21 @@ class StepCounter:
     def counts_epochs(self) -> bool:
         return self._first is not None and self._first.step is None
 
+    @property
+    def is_from_start(self) -> bool:
+        """Whether the lines begin in the run's first epoch, whose steps are those of the run."""
+        return self._first is not None and self._first.epoch in (0, 1)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the steps so far are known to be those of the whole run: no epoch is named, a second one has begun, or the lines of the
+        first one say of how many steps it has. Else they may begin anew in the next epoch, which only shows there."""
+        first, before = self._first, self._before
+        if first is None or before is None:
+            return False
+        says_length = first.of is not None and before.of is not None
+        return before.epoch is None or before.epoch != first.epoch or (self.is_from_start and says_length)
+
     def step_of(self, line: PrintedStep) -> int | None:
         """Return the step of the whole run; None for a line without a step beside others with one, or the other way round. Raises
         GoesBackError."""

@@ -92,6 +92,20 @@ print("LOGGED " + json.dumps([Kept.told, found, trainer.checkpoint_callback.dirp
 """
 
 
+@pytest.mark.parametrize(("ranks", "names"), [(1, {"samples_per_second"}), (2, {"samples_per_second", "train/device/samples_per_sec"})])
+def test_throughput_is_that_of_all_ranks(tmp_path: Path, ranks: int, names: set[str]) -> None:
+    """Of a single rank Lightning logs it under the name of a device alone."""
+    monitored = f"""{MODULE}
+from lightning.pytorch.callbacks import ThroughputMonitor
+from paceline.integrations.lightning import PacelineLogger
+monitor = ThroughputMonitor(lambda batch: len(batch[0]), window_size=2)
+trainer = L.Trainer(devices={ranks}, strategy="ddp", logger=PacelineLogger(), callbacks=[monitor], **settings)
+trainer.fit(Line(), data)
+"""
+    leader = run_job(tmp_path, monitored, world_size=ranks)[0]
+    assert {name for _, values in leader.points for name in values if "samples_per" in name} == names
+
+
 def test_in_a_job_a_trainer_that_logs_has_it_by_itself(tmp_path: Path) -> None:
     """The entry point of the installed package adds it, in a program that does not know of Paceline."""
     (left,) = run_job(tmp_path, BY_ITSELF)

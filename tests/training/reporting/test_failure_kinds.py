@@ -6,7 +6,7 @@ import pytest
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, Dataset
 
-from paceline.training.reporting.failure_kinds import first_line, original
+from paceline.training.reporting.failure_kinds import first_line, in_words, original
 from paceline.training.reporting.failures import describe_script
 
 
@@ -66,3 +66,8 @@ def test_other_messages_stay_as_they_are() -> None:
 @pytest.mark.parametrize(("text", "line"), [("", ""), ("one", "one"), ("one\n", "one"), ("one\ntwo\nthree", "one …")])
 def test_one_line_of_a_text(text: str, line: str) -> None:
     assert first_line(text) == line
+
+
+def test_a_full_shared_memory_is_not_cured_by_a_smaller_model() -> None:
+    assert in_words("out_of_memory", "CUDA out of memory") == "out of memory: CUDA out of memory; use a smaller micro-batch or model"
+    assert "--shm-size" in in_words("out_of_memory", "unable to allocate shared memory(shm) for file </torch_7_1_0>: Success (0)")

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paceline.training.reporting.users_code import folded, innermost
+from paceline.location import EXAMPLES, PACKAGE
+from paceline.training.reporting.users_code import folded, innermost, is_users
 
 
 def loss(_: torch.Tensor) -> torch.Tensor:
@@ -69,3 +70,10 @@ def test_a_traceback_without_a_frame_of_the_users_is_left_to_the_whole_one() -> 
     text = text_of(frames_of_json)
     only_library = "\n".join(line for line in text.splitlines() if "test_users_code" not in line)
     assert folded(only_library) == ""
+
+
+def test_paceline_is_no_code_of_the_users_however_it_is_reached() -> None:
+    """A program in a new interpreter may have it through a link in the rank's folder."""
+    linked = "/srv/data/jobs/j/g1/rank0/.package/paceline"
+    assert not any(map(is_users, (f"{PACKAGE}/training/task.py", f"{linked}/training/task.py")))
+    assert all(map(is_users, (f"{EXAMPLES}/own.py", f"{linked}/examples/own.py", "/home/me/paceline/train.py")))

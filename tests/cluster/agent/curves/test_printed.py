@@ -42,7 +42,22 @@ from paceline.cluster.agent.curves.printed import LONGEST_LINE, read_line
         ("{'step': '10', 'loss': '0.53'}", 10, {"loss": 0.53}),  # transformers 5 writes its numbers so
         ('{"step": 10, "train/loss": 0.53, "time": 1.5}', 10, {"train/loss": 0.53}),
         ("2026-11-24 05:43:09,123 - train - INFO - step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("2026-11-24 05:43:09,123 - INFO - step 120 loss 2.31", 120, {"loss": 2.31}),
         ("[2026-11-24 05:43:09] step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("2026-11-24 05:43:09,123 INFO root: step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("05:43:09 INFO step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("11/24/2026 05:43:09 - INFO - __main__ - step 120 loss 2.31", 120, {"loss": 2.31}),  # Accelerate's examples
+        ("INFO     my_project.train: step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("2026-11-24 05:43:09.123 | INFO     | __main__:<module>:12 - step 120 loss 2.31", 120, {"loss": 2.31}),  # loguru
+        ("[2026-11-24 05:43:09,123][__main__][INFO] - step 120 loss 2.31", 120, {"loss": 2.31}),  # hydra
+        ("I1124 05:43:09.123456 139772 train.py:42] step 120 loss 2.31", 120, {"loss": 2.31}),  # glog, absl
+        ("\033[32mstep 120\033[0m \033[1;31mloss 2.31\033[0m", 120, {"loss": 2.31}),
+        (
+            "[rank0]:[titan] 2026-11-24 05:43:09,123 - root - INFO - \033[31mstep:  1  \033[32mloss: 12.27215  \033[38;2;180;60;0mgrad_norm:  1.5  "
+            "\033[36mmemory: 1.29GiB(1.36%)  \033[34mtps: 11,234  \033[36mtflops: 1,012.50  \033[35mmfu: 41.20%\033[39m",
+            1,
+            {"loss": 12.27215, "grad_norm": 1.5, "tps": 11_234.0, "tflops": 1_012.5},
+        ),  # torchtitan
         ("INFO:root:step 120 loss 2.31", 120, {"loss": 2.31}),
         ("[rank0]: step 120 loss 2.31", 120, {"loss": 2.31}),
         ("[rank 0] step 120 loss 2.31", 120, {"loss": 2.31}),
@@ -88,6 +103,17 @@ def test_true_friends(line: str, step: int, values: dict[str, float]) -> None:
         "step 120 loss 12ms",
         "step 120 loss 1:23",
         "Validation: step 20 loss 0.5",
+        "Validation - step 20 loss 0.5",
+        "05:43:09 INFO Validation: step 20 loss 0.5",
+        "05:43:09 INFO Resumed: step 20 loss 0.5",
+        "05:43:09 ERROR root: step 20 loss 0.5",
+        "2026-11-24 05:43:09.123 | WARNING  | __main__:train:12 - step 20 loss 0.5",
+        "2026-11-24 05:43:09.123 | INFO     | __main__:evaluate:12 - step 20 loss 0.5",
+        "[2026-11-24 05:43:09,123][project.evaluation][INFO] - step 20 loss 0.5",
+        "W1124 05:43:09.123456 139772 train.py:42] step 20 loss 0.5",
+        "[rank1]:[titan] 2026-11-24 05:43:09,123 - root - INFO - step: 1 loss: 2.0",
+        "step 20 loss: 1,234",  # a decimal comma, perhaps
+        "step 20 loss 0.5 shape 1,234,5",
         "val step 20 loss 0.5",
         "eval step 20: loss 0.5",
         "[rank1]: step 120 loss 2.31",
@@ -132,6 +158,13 @@ def test_no_line_takes_long_or_raises() -> None:
         "{" + "'loss':" * 60,
     ]
     lines += ["step 1 loss 1 " + "a." * 200, "[" * 400 + "loss", "2026-11-24 05:43:09" + " - a" * 100 + " loss", "train " * 80 + "loss"]
+    lines += [
+        "\033[" * 200 + "loss",
+        "\033[" + "1;" * 200 + "loss",
+        "I1124 05:43:09 1 " + "a." * 200 + "loss",
+        "INFO " + "a.a" * 150 + "loss",
+    ]
+    lines += ["step 1 loss 1 tps: 1" + ",234" * 100]
     began = time.process_time()
     for line in lines:
         read_line(line)

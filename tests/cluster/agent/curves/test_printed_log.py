@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,8 @@ def test_steps_that_begin_anew_in_each_epoch_are_no_curve(job: Printing) -> None
     job.prints(*steps(10, 90))
     job.poll(LATER + 100, ended=True)
     assert (job.printed.is_over, job.events("curves_found"), job.rank.metrics.exists()) == (True, [], False)
+    (dropped,) = job.events("data_dropped")
+    assert "their steps go back" in str(dropped["reason"])
 
 
 def test_steps_that_go_on_over_epochs_are(job: Printing) -> None:
@@ -105,6 +108,51 @@ def test_steps_of_an_epoch_that_say_of_how_many_are_those_of_the_run(job: Printi
         job.prints(*steps(1, 9, form.format(epoch=epoch)))
         job.poll(LATER * epoch)
     assert [step for step, _ in job.curve()] == list(range(1, 28))
+
+
+OF_HOW_MANY = "Epoch [1/3], Step [{}/10000], Loss: {}"
+
+
+def test_a_long_first_epoch_that_says_of_how_many_is_told_at_once(job: Printing) -> None:
+    """It waited for the second epoch, and after 2,000 lines was never read again."""
+    job.prints(*steps(1, 9, OF_HOW_MANY))
+    job.poll(NOW)
+    job.prints(*steps(10, 20, OF_HOW_MANY))
+    job.poll(LATER)
+    assert [step for step, _ in job.curve()] == list(range(1, 21))
+
+
+def test_the_first_epoch_of_a_run_that_was_resumed_is_not(job: Printing) -> None:
+    job.prints(*steps(1, 9, "Epoch [2/3], Step [{}/10000], Loss: {}"))
+    job.poll(NOW)
+    job.poll(LATER)
+    assert job.curve() == []
+
+
+def test_of_more_lines_than_can_wait_every_second_is_left_out(job: Printing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader ended for good, and said nothing."""
+    monkeypatch.setattr(printed_log, "MOST_HELD", 20)
+    for first in (1, 11, 21, 31):
+        job.prints(*steps(first, first + 9, "Epoch 1 Step {} Loss {}"))
+        job.poll(NOW)
+    job.prints("Epoch 2 Step 41 Loss 4.1")
+    job.poll(LATER)
+    found = [step for step, _ in job.curve()]
+    assert (found[0], found[-1], len(found) <= 21) == (1, 41, True)
+    assert max(after - before for before, after in pairwise(found)) <= 4
+    (dropped,) = job.events("data_dropped")
+    assert "before their steps were certain" in str(dropped["reason"])
+
+
+def test_a_loss_that_is_not_finite_does_not_wait_for_the_second_epoch(job: Printing) -> None:
+    """A run of one epoch could not be stopped at NaN."""
+    job.prints(*steps(1, 4, "Epoch 1 Step {} Loss {}"))
+    job.poll(NOW)
+    job.poll(LATER)
+    assert job.curve() == []
+    job.prints("Epoch 1 Step 5 Loss nan")
+    job.poll(LATER + 1)
+    assert [step for step, _ in job.curve()] == [1, 2, 3, 4, 5]
 
 
 def test_epochs_are_steps_where_no_line_has_one(job: Printing) -> None:

@@ -105,6 +105,11 @@ def test_an_exception_in_a_process_group_is_told_by_name_and_line() -> None:
         ("RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried", "out_of_memory"),
         ("MemoryError", "out_of_memory"),
         ("torch.AcceleratorError: CUDA error: out of memory", "out_of_memory"),
+        ("torch.distributed.DistBackendError: NCCL error, unhandled cuda error: Cuda failure 2 'out of memory'", "out_of_memory"),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "out_of_memory"),
+        ("RuntimeError: unable to allocate shared memory(shm) for file </torch_7_1_0>: Success (0)", "out_of_memory"),
+        ("RuntimeError: unable to write to file </torch_7_1_0>: No space left on device (28)", "out_of_memory"),
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. They may be out of shared memory.", "out_of_memory"),
         ("torch.AcceleratorError: CUDA error: device-side assert triggered", "exception"),
         ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 4.00 GiB for an array", "out_of_memory"),
         ("OSError: [Errno 12] Cannot allocate memory", "out_of_memory"),
@@ -163,8 +168,9 @@ def test_an_exception_is_told_when_torch_aborts_the_interpreter_that_ends_becaus
     assert script_failure(status(signal="SIGABRT"), (*raised, "step 8", *aborted, *in_code)).message == "killed by SIGABRT"
 
 
-def test_the_end_of_a_dataloaders_worker_is_told_by_what_came_before() -> None:
-    killed = (*TRACEBACK, "RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed. ", "", "The above exception was the", "")
+@pytest.mark.parametrize("how", ["Killed. ", "Bus error. It is possible that dataloader's workers are out of shared memory."])
+def test_the_end_of_a_dataloaders_worker_is_told_by_what_came_before(how: str) -> None:
+    killed = (*TRACEBACK, f"RuntimeError: DataLoader worker (pid 12) is killed by signal: {how}", "", "The above exception was the", "")
     lines = (*killed, *TRACEBACK, "RuntimeError: DataLoader worker (pid(s) 12) exited unexpectedly")
     assert script_failure(status(1), lines).kind == "out_of_memory"
     assert script_failure(status(1), lines[len(killed) :]).kind == "exception"
