@@ -38,7 +38,7 @@ class RankCoordinates(Protocol):
 
     @property
     def node_rank(self) -> int:
-        """Its node among those of the world, from 0."""
+        """The node among those of the world, from 0."""
 
     @property
     def node_count(self) -> int:

@@ -22,8 +22,8 @@ _ROWS = MetricRecordRow
 
 
 @dataclass(frozen=True)
-class RecordedSteps:
-    """What rank 0 recorded in one generation."""
+class GenerationSteps:
+    """The last step that rank 0 recorded in one generation, and how many it did."""
 
     last: int  # step
     records: int  # of the value that has most of them
@@ -113,13 +113,13 @@ async def newest_steps(session: AsyncSession, job_id: str, name: str) -> dict[in
     return _last_steps(await rollups.coarsest(session, job_id, names=(name,), rank=_LEADER))
 
 
-async def recorded(session: AsyncSession, job_id: str) -> dict[int, RecordedSteps]:
-    """What rank 0 recorded of any value, by generation."""
+async def recorded(session: AsyncSession, job_id: str) -> dict[int, GenerationSteps]:
+    """Return what rank 0 recorded of any value, by generation."""
     found = await rollups.coarsest(session, job_id, rank=_LEADER)
     counts: dict[int, Counter[str]] = {}
     for each in found:
         counts.setdefault(each.generation, Counter())[each.name] += each.bucket.count
-    return {generation: RecordedSteps(last, max(counts[generation].values())) for generation, last in _last_steps(found).items()}
+    return {generation: GenerationSteps(last, max(counts[generation].values())) for generation, last in _last_steps(found).items()}
 
 
 def _last_steps(found: Sequence[StoredBucket]) -> dict[int, int]:

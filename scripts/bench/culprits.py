@@ -61,7 +61,7 @@ def measure(repeats: int, faults: Sequence[str]) -> Figure:
 
 @dataclass(frozen=True)
 class ToldEnd:
-    """What is told of a failed run: `rank` is the one that is named, if any is; `reason` why the job has ended, of Paceline."""
+    """The end of a run as it is told: `rank` is the one that is named, if any is; `reason` why the job has ended, of Paceline."""
 
     rank: int | None
     reason: str | None = None

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,7 +23,7 @@ from tests.e2e.stack import wait_until
 pytestmark = [pytest.mark.release, pytest.mark.timeout(1800)]
 #: The size of its files. Debian with Python is a third of it, numpy a fifth: docs/deploy/compose.md has the table.
 COORDINATOR_MB = 250
-JOB = {
+JOB: dict[str, Any] = {
     "name": "composed",
     "resources": {"nodes": 2},
     "model": {"kind": "mlp"},

@@ -119,8 +119,7 @@ class Trainer:
         self._directory = read_folder(checkpoint_dir)
         sample = SampleSize(tokens_per_sample, flops_per_sample)
         self._meter = Meter(place, self.device, self._options.precision, sample, recorders_for(place, read_folder(log_dir)))
-        self._start_step = 0
-        self._closed = False
+        self._start_step, self._closed = 0, False
 
     @property
     def next_step(self) -> int:

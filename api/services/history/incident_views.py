@@ -123,7 +123,7 @@ async def incident_contexts(control: AsyncSession, points: AsyncSession, job: Jo
 
 
 def _script_resumed(
-    row: IncidentRow, generations: Mapping[int, GenerationRow], told: Mapping[int, step_records.RecordedSteps]
+    row: IncidentRow, generations: Mapping[int, GenerationRow], told: Mapping[int, step_records.GenerationSteps]
 ) -> int | None:
     """The step from which a script went on: the one that it said it loaded, as `paceline.Trainer` does, or by the first step that it reported
     afterwards. None where the generation before did not report each of its steps: the first report is then not the first step."""
