@@ -60,3 +60,10 @@ def check_place(field: str, text: str | None, options: ObjectStoreOptions | None
         raise inconsistent("{field}={path} is in no object store, so it has no options; leave them out", field=field, path=text)
     if text is not None and is_object and (wrong := sorted(set(given) - set(OPTIONS[location.parse(text).scheme]))):
         raise inconsistent("{field}={path}: a store of this kind has no option {name}; leave it out", field=field, path=text, name=wrong[0])
+    if text is not None and is_object and given.get("endpoint", "").startswith("http:") and not text.startswith("s3:"):
+        raise inconsistent(
+            "{field}={path}: its endpoint {endpoint} would get the credentials in the clear; give an https:// one",
+            field=field,
+            path=text,
+            endpoint=given["endpoint"],
+        )

@@ -31,6 +31,8 @@ def test_options_are_those_that_the_client_takes_and_absent_without_any() -> Non
         ({"directory": "s3://runs/r", "options": {"account": "a"}}, "a store of this kind has no option account"),
         ({"directory": "s3://runs/r", "options": {"secret_access_key": "x"}}, "secret_access_key"),
         ({"directory": "s3://runs/r", "options": {"endpoint": "minio:9000"}}, "should be http:// or https://"),
+        ({"directory": "gs://runs/r", "options": {"endpoint": "http://gcs:4443"}}, "give an https:// one"),
+        ({"directory": "az://runs/r", "options": {"endpoint": "http://azurite:10000"}}, "give an https:// one"),
         ({"directory": "s3://runs/r", "options": {"endpoint": "http://key:secret@minio"}}, "without credentials"),
     ],
 )
