@@ -15,6 +15,11 @@ async def asyncio_sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+def doubled(first_seconds: float, longest_seconds: float, failures: int) -> float:
+    """Return the seconds after this many failures in a row, one or more: the first, twice as many after each further one, up to the longest."""
+    return min(first_seconds * 2.0 ** min(failures - 1, MOST_DOUBLINGS), longest_seconds)
+
+
 class Backoff:
     """Delays that double from attempt to attempt up to a limit, with full jitter: each is drawn evenly from zero to what it may be, so that
     many that failed at one moment do not come back at one.
@@ -45,7 +50,7 @@ class Backoff:
 
     def seconds_after(self, failures: int) -> float:
         """How long to wait after this many failed attempts in a row, one or more, for those who count themselves."""
-        return min(self._first * 2.0 ** min(failures - 1, MOST_DOUBLINGS), self._longest) * self._fraction()
+        return doubled(self._first, self._longest, failures) * self._fraction()
 
     async def pause(self) -> None:
         """Count a failed attempt, and wait until it is time for the next one."""

@@ -14,6 +14,7 @@ from paceline.cluster.autoscaling.facts import GrowingGang, PendingJob
 from paceline.cluster.policy.elastic import RunningGang, SlotAssignment
 from paceline.cluster.policy.elastic import retry_at as joins_at
 from paceline.cluster.policy.placement import Request
+from paceline.monitoring.backoff import doubled
 
 #: A job that has not grown although there were nodes for it is left alone for so long, doubled each time, at most LONGEST.
 RETRY_SECONDS = 600.0
@@ -31,7 +32,7 @@ class GrowthTry:
     @property
     def retry_at(self) -> datetime:
         """The moment from which nodes may be launched for the job again, if it has not grown by then."""
-        return self.at + timedelta(seconds=min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(self.tries - 1, 10)))
+        return self.at + timedelta(seconds=doubled(RETRY_SECONDS, LONGEST_RETRY_SECONDS, self.tries))
 
 
 @dataclass

@@ -21,6 +21,7 @@ from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.policy.requirements import ANY_NODE, Requirements
 from paceline.cluster.policy.views import JobView
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
+from paceline.monitoring.backoff import doubled
 from paceline.training.schema.parallelism import REPLICAS, Parallelism
 
 #: How long a rank that is ready waits for others that are still starting, so that one change takes them all.
@@ -126,7 +127,7 @@ def retry_at(join_failures: Sequence[JoinFailure]) -> datetime | None:
 
 def retry_seconds(failures: int) -> float:
     """How long to wait after so many failures in a row, one at least, before the next attempt."""
-    return min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 10))
+    return doubled(RETRY_SECONDS, LONGEST_RETRY_SECONDS, failures)
 
 
 def given_up(join_failures: Sequence[JoinFailure]) -> bool:

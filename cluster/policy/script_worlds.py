@@ -17,6 +17,7 @@ from paceline.cluster.policy.elastic import RunningGang
 from paceline.cluster.policy.placement import NodeView, Placement, PlacementReason, Request, place
 from paceline.cluster.policy.reasons import Shape
 from paceline.cluster.states import EndReason
+from paceline.monitoring.backoff import doubled
 
 #: How long a script is left at work before it is started again to grow; doubled with each change of its world within RECENT_SECONDS, at most LONGEST.
 #: The first wait gathers nodes that come back one after the other.
@@ -37,7 +38,7 @@ class NextWorld:
 
 def rests_until(started: datetime, changes: int) -> datetime:
     """The time until which a script keeps its world. `started`: its present world. `changes`: recent changes of its world."""
-    return started + timedelta(seconds=min(LONGEST_REST_SECONDS, REST_SECONDS * 2 ** min(changes, 10)))
+    return started + timedelta(seconds=doubled(REST_SECONDS, LONGEST_REST_SECONDS, changes + 1))
 
 
 def next_world(gang: RunningGang, request: Request, waiting: Sequence[Request], nodes: Sequence[NodeView], now: datetime) -> NextWorld:
