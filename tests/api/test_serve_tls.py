@@ -131,7 +131,7 @@ def test_everything_of_an_agent_goes_over_tls(coordinator: Coordinator, tmp_path
     with httpx.Client(base_url=coordinator.url, headers=headers, verify=credential.tls or True) as http:
         assert http.post(UPLOAD_PATH, content=b'{"batches": []}').status_code == 200
     channel = f"wss://{SECURE}:{coordinator.port}{CHANNEL_PATH}"
-    with websockets.sync.client.connect(channel, ssl=credential.tls, additional_headers=headers) as connection:
+    with websockets.sync.client.connect(channel, ssl=credential.tls, additional_headers=headers, open_timeout=START_SECONDS) as connection:
         connection.send("{}")
         with pytest.raises(websockets.exceptions.ConnectionClosedError, match="missing required field"):  # no hello, but it was heard
             connection.recv(timeout=START_SECONDS)
