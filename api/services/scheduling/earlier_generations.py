@@ -32,9 +32,8 @@ class EarlierGenerations:
     devices: Mapping[str, str] = field(default_factory=dict)
     prefers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     leaves_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    last_held: Mapping[str, tuple[tuple[str, int], ...]] = field(
-        default_factory=dict
-    )  # with slots, of scripts that save in their own folder
+    #: With slots, of scripts that save in their own folder.
+    last_held: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
     def request_of(self, job: JobRow) -> Request:
         """The request of a job. Raises `UnreadableSpecError`."""
