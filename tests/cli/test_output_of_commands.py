@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shlex
 import sys
 from pathlib import Path
 
@@ -13,25 +12,14 @@ import pytest
 import yaml
 
 from paceline.cli.app import run
-from paceline.cli.help_examples import EXAMPLES
+from tests.cli.example_commands import TYPED, typed
 from tests.cli.fake_coordinator import FakeCoordinator
-from tests.cli.schema_answers import ID, TextEverywhere
+from tests.cli.schema_answers import TextEverywhere
 
 #: Clears the screen, renames the window, makes a link, rings, goes back over what was said, and turns the direction of writing.
 CANARY = "CANARY\x1b[2J\x1b]0;owned\x07\x9b2J\x9d8;;http://evil\x9c\x1b[31m\x08\r\x7f\u202e end"
 ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 OUR_COLOURS = re.compile(r"\x1b\[(?:\d+)?m")
-#: Commands that start processes, write files, or wait for ever, and those that print nothing of the coordinator's.
-LEFT_OUT = {
-    "", "attach", "exec", "up", "down", "demo", "worker", "simulate", "backup", "run", "open", "export", "tensorboard", "profile", "login", "submit", "plan",
-    "experiment run", "experiment plan", "experiment export", "experiment extend", "secret set",
-}  # fmt: skip
-GROUPS_LEFT_OUT = {"db", "data", "config", "context"}
-TYPED = [
-    shlex.split(examples[0])[1:]
-    for name, examples in EXAMPLES.items()
-    if name not in LEFT_OUT and name.partition(" ")[0] not in GROUPS_LEFT_OUT
-]
 
 
 class Screen(io.StringIO):
@@ -48,13 +36,6 @@ def signed_in(coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.chdir(tmp_path)
     TextEverywhere(CANARY).install(coordinator)
     return coordinator
-
-
-def typed(words: list[str]) -> list[str]:
-    """The words with references that the coordinator knows; a question is not asked, and what goes on for ever is left out."""
-    known = {"gpt-a": ID, "gpt-b": ID.replace("7Q", "8R"), "ddp-vs-fsdp": ID, "node-7": "gpt", "ci": "gpt"}
-    asks = ["--yes"] if " ".join(words[:2]) in ("nodes drain", "nodes remove", "keys revoke") or words[0] in ("cancel", "delete") else []
-    return [*(known.get(word, word) for word in words if word not in ("--follow", "--watch")), *asks]
 
 
 def test_the_commands_that_print_what_ranks_have_written_are_among_them() -> None:

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from paceline.cluster import protocol
+from paceline.cluster import exec_frames, protocol
 from paceline.cluster.agent import spawner_link
 from paceline.monitoring import points
 from paceline.training import link
 
 KEPT = Path(__file__).with_name("wire.json")
-MODULES = (protocol, spawner_link, link, points)
+MODULES = (protocol, exec_frames, spawner_link, link, points)
 
 
 def described(kind: type) -> Any:
