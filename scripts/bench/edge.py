@@ -22,6 +22,7 @@ PARTS = {
     "flood": Part(EDGES + "flood", full=("--seconds", "30"), quick=("--seconds", "8")),
     "hostile": Part(EDGES + "hostile"),
     "heat_map": Part(EDGES + "heat_map"),  # in full always: its goal is for so many ranks, and a minute is enough
+    "histories": Part(EDGES + "histories", quick=("--steps", "20000")),
     "retention": Part(EDGES + "retention", quick=("--days", "3")),
 }
 

@@ -13,6 +13,7 @@ import asyncio
 import base64
 import random
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,10 @@ SLOW_RANK = 77
 USER = Actor(kind="user", id="bench", name="bench")
 
 
-def buckets(job_id: str, name: str, rank: int, steps: int) -> list[tuple[Any, ...]]:
+def buckets(job_id: str, name: str, rank: int, steps: int, levels: Sequence[int] = LEVELS[1:]) -> list[tuple[Any, ...]]:
     """The roll-ups of one rank, with values that differ and one rank that is slow."""
     rows: list[tuple[Any, ...]] = []
-    for level in LEVELS[1:]:
+    for level in levels:
         for number in range(max(1, steps // level)):
             mean = random.uniform(0.09, 0.11) * (1.5 if rank == SLOW_RANK and name == "step_seconds" else 1.0)
             last = min(steps, (number + 1) * level) - 1
