@@ -16,8 +16,9 @@ from paceline.parallelism.data_parallel import Replicated, SingleProcess, Wrappe
 from paceline.parallelism.deferred import materialize
 from paceline.parallelism.fully_sharded import FullySharded, shard_in_units
 from paceline.parallelism.mesh import device_mesh
+from paceline.parallelism.options import ParallelizeOptions
 from paceline.parallelism.parameter_server.served_model import ServedModel
-from paceline.parallelism.plan import Degrees, ParallelizeOptions
+from paceline.parallelism.plan import Degrees
 from paceline.parallelism.reproducible import Reproducible, ReproducibleShards
 from paceline.parallelism.tensor_context.shard_model import (
     CannotShardError,
