@@ -12,13 +12,15 @@ from paceline.distributed.process_group import Group
 from paceline.parallelism.activation_checkpoint import checkpoint_activations
 from paceline.parallelism.blocks import blocks_of
 from paceline.parallelism.communication.reducers import BackendReducer, Reducer
-from paceline.parallelism.data_parallel import Replicated, SingleProcess, Wrapped
+from paceline.parallelism.data_parallel.replicated import Replicated
+from paceline.parallelism.data_parallel.reproducible import Reproducible
 from paceline.parallelism.deferred import materialize
-from paceline.parallelism.fully_sharded import FullySharded, shard_in_units
+from paceline.parallelism.fully_sharded.reproducible_shards import ReproducibleShards
+from paceline.parallelism.fully_sharded.sharding import FullySharded, shard_in_units
 from paceline.parallelism.mesh import device_mesh
+from paceline.parallelism.options import ParallelizeOptions
 from paceline.parallelism.parameter_server.served_model import ServedModel
-from paceline.parallelism.plan import Degrees, ParallelizeOptions
-from paceline.parallelism.reproducible import Reproducible, ReproducibleShards
+from paceline.parallelism.plan import Degrees
 from paceline.parallelism.tensor_context.shard_model import (
     CannotShardError,
     ModelSharding,
@@ -27,6 +29,7 @@ from paceline.parallelism.tensor_context.shard_model import (
     shard_model,
 )
 from paceline.parallelism.tensor_context.tensor_parallel import preserve_ties
+from paceline.parallelism.wrapped import SingleProcess, Wrapped
 
 
 def parallelize(

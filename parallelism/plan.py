@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
-
-from paceline.parallelism.communication.options import CommunicationOptions
 
 Axis = Literal["pipeline", "replicate", "shard", "context", "tensor"]
 #: From the axis along which ranks are furthest apart to the one whose ranks are neighbours, most often on one machine: stages of a
@@ -150,18 +148,6 @@ class Coordinates:
 def state_shards(degrees: Degrees) -> tuple[StateShard, ...]:
     """Return the shard of the state that each rank holds, by rank."""
     return tuple(Coordinates(degrees, rank).state_shard for rank in range(degrees.world_size))
-
-
-@dataclass(frozen=True)
-class ParallelizeOptions:
-    """Options of `apply.parallelize` beside the sizes of the axes."""
-
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    activation_checkpointing: Literal["none", "selective", "full"] = "none"
-    reshard_after_forward: bool = True  # False: whole parameters stay from forward to backward (ZeRO-2)
-    cpu_offload: bool = False
-    least_in_unit: int = LEAST_IN_UNIT
-    communication: CommunicationOptions = field(default_factory=CommunicationOptions)
 
 
 def degrees(

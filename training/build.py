@@ -18,7 +18,8 @@ from paceline.distributed.retired_groups import RetiredGroups, retire_group
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize, parallelize_served
 from paceline.parallelism.communication.reducers import Reducer
-from paceline.parallelism.plan import Coordinates, Degrees, ParallelizeOptions, state_shards
+from paceline.parallelism.options import ParallelizeOptions
+from paceline.parallelism.plan import Coordinates, Degrees, state_shards
 from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
 from paceline.training.data.sizes import require_same_on_all

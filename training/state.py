@@ -19,12 +19,12 @@ from paceline.distributed.traffic import NOTHING, Sent
 from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.trial import CommunicationTrial
 from paceline.parallelism.compiled import compile_blocks, require_compiler
-from paceline.parallelism.data_parallel import Sums
 from paceline.parallelism.deferred import Build, at_once, defer
 from paceline.parallelism.parameter_server.served_model import ShardUpdate
 from paceline.parallelism.plan import StateShard
 from paceline.parallelism.running_statistics import restore_buffers
 from paceline.parallelism.tree import TreeNode
+from paceline.parallelism.wrapped import Sums
 from paceline.training.builtin import builtin_task
 from paceline.training.data.feed import Feed, open_feed
 from paceline.training.data.sampler import derive_seed, total_steps

@@ -18,6 +18,12 @@ from paceline.monitoring.files import make_private, write_durably
 MAX_SOCKET_PATH_BYTES = 107
 _LONGEST_SOCKET_NAME = "spawner.sock"
 
+#: How long a job's files stay on a node: its output and its work folder after its end.
+KEEP_OUTPUT_SECONDS = 24 * 3600.0
+KEEP_WORK_SECONDS = 3 * 24 * 3600.0  # longer than the output
+#: An empty folder of a job is left this long: a rank may just be about to be started in it.
+KEEP_EMPTY_SECONDS = 60.0
+
 log = logging.getLogger(__name__)
 
 

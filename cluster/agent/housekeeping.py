@@ -19,19 +19,15 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from paceline.cluster.agent.folders import reclaim
+from paceline.cluster.agent.folders import KEEP_EMPTY_SECONDS, KEEP_OUTPUT_SECONDS, KEEP_WORK_SECONDS, reclaim
 from paceline.cluster.agent.removal import remove_tree
 from paceline.cluster.agent.upload.transfer import CoordinatorAwayError, send
 from paceline.cluster.protocol import ENDED_JOBS_PATH, EndedJobs, EndedJobsQuestion
 from paceline.monitoring.artifacts import NOTE_SUFFIX
 from paceline.training.rank_folder import RankFolder
 
-KEEP_OUTPUT_SECONDS = 24 * 3600.0
-KEEP_WORK_SECONDS = 3 * 24 * 3600.0  # longer than the output
 #: The coordinator is asked about so many jobs at once: a request has room for them.
 JOBS_ASKED_ABOUT = 500
-#: An empty folder of a job is left this long: a rank may just be about to be started in it.
-KEEP_EMPTY_SECONDS = 60.0
 SWEEP_SECONDS = 600.0  # at the latest, and soon after a rank was started or forgotten
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.sum_cost import Links, MeasuredLink
 from paceline.parallelism.communication.trial import Verdict
-from paceline.parallelism.planning.auto_words import duration
+from paceline.parallelism.words import duration
 
 
 def why(verdict: Verdict) -> str:

@@ -27,16 +27,16 @@ from paceline.distributed.parameter_server.exchange import Outgoing, exchange, m
 from paceline.distributed.parameter_server.messages import Header, Kind, require
 from paceline.distributed.parameter_server.shard_server import ShardServer
 from paceline.distributed.process_group import Group
-from paceline.parallelism.data_parallel import Sums, WholeModel
+from paceline.parallelism.data_parallel.reproducible import or_zeros
+from paceline.parallelism.data_parallel.tree_exchange import add_lists
 from paceline.parallelism.gradients import clip_by_norm
 from paceline.parallelism.own_gradients import show_sums
 from paceline.parallelism.parameter_server.aggregation import add_up, rounds
 from paceline.parallelism.parameter_server.packing import ShardLayout
 from paceline.parallelism.plan import MicroBatchAssignment
-from paceline.parallelism.reproducible import or_zeros
 from paceline.parallelism.running_statistics import RunningStatistics
 from paceline.parallelism.tree import TreeNode, TreeSum
-from paceline.parallelism.tree_exchange import add_lists
+from paceline.parallelism.wrapped import Sums, WholeModel
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from paceline.distributed.process_group import Group
-from paceline.parallelism.data_parallel import Sums
 from paceline.parallelism.gradients import clip_by_norm, global_norm, gradients_of
 from paceline.parallelism.mesh import local_tensor
 from paceline.parallelism.own_gradients import GradientObserver
@@ -34,6 +33,7 @@ from paceline.parallelism.pipelines.step import LocalPipeline, PipelineStep, Ste
 from paceline.parallelism.plan import MicroBatchAssignment
 from paceline.parallelism.tensor_context.shard_model import ModelSharding, loss_context
 from paceline.parallelism.tensor_context.tensor_parallel import SequencePadding
+from paceline.parallelism.wrapped import Sums
 
 
 @dataclass(frozen=True)

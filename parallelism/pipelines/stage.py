@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from paceline.distributed.process_group import Group
+from paceline.parallelism.data_parallel.reproducible import laid_out_as, or_zeros, trainable
+from paceline.parallelism.data_parallel.tree_exchange import TreeExchange
 from paceline.parallelism.gradients import AxisGroups, reduce_partial_gradients, sum_gradients
 from paceline.parallelism.own_gradients import GradientObserver, show_gradients, show_sums
 from paceline.parallelism.pipelines.chain import Chain
 from paceline.parallelism.pipelines.deferred_weight_grads import DeferredWeightGrad, Product
 from paceline.parallelism.plan import MicroBatchAssignment
-from paceline.parallelism.reproducible import laid_out_as, or_zeros, trainable
 from paceline.parallelism.running_statistics import RunningStatistics, saved_buffers
-from paceline.parallelism.tree_exchange import TreeExchange
 
 
 class GradientAccumulator:

@@ -20,6 +20,7 @@ from paceline.parallelism.planning import auto_words as words
 from paceline.parallelism.planning.machines import Machines
 from paceline.parallelism.planning.memory import Checkpointing, OptimizerKind, RankMemory, Setup, memory
 from paceline.parallelism.planning.step_time import StageLoad, StepTimeEstimate, loads_of, step_time
+from paceline.parallelism.words import size
 
 #: The share of a device's memory that is left free: for errors of the estimate, gaps of the allocator, the driver and the libraries.
 RESERVE = 0.1
@@ -278,7 +279,7 @@ def _nothing(too_large: list[Candidate], request: PlanRequest, machines: Machine
         ways += ["full activation checkpointing"] if _fits(request, machines, more) else []
     nodes = next((count for count in _more_nodes(machines) if _fits(request, replace(machines, nodes=count, shares=()), supported)), None)
     ways += [f"{nodes} nodes of {plural(machines.slots_per_node, 'slot')}"] if nodes else []
-    ways.append(f"slots with {words.size(int(smallest.memory.total / (1 - RESERVE)))} each")
+    ways.append(f"slots with {size(int(smallest.memory.total / (1 - RESERVE)))} each")
     return Choice(None, words.why_nothing(smallest, budget, ways), budget, _rejected(too_large, budget))
 
 

@@ -10,8 +10,7 @@ from paceline.monitoring.words import plural
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.memory import RankMemory
 from paceline.parallelism.planning.step_time import StepTimeEstimate
-
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+from paceline.parallelism.words import duration, size
 
 MORE = {
     "compute": "in computing",
@@ -79,19 +78,6 @@ def degrees(sizes: Degrees) -> str:
     """Return the sizes as text, such as `shard 4 x replicate 2`. Axes of size one are left out."""
     in_words = [f"{axis} {count}" for axis, count in asdict(sizes).items() if count > 1]
     return " x ".join(in_words) or "a single process"
-
-
-def size(count: int) -> str:
-    """Return bytes as text, such as `1.5 GiB`."""
-    power = min(len(UNITS) - 1, max(0, count.bit_length() - 1) // 10)
-    return f"{count / 1024**power:.1f} {UNITS[power]}" if power else f"{count} B"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as text with three significant digits, such as `41.3 ms`."""
-    if seconds >= 100:
-        return f"{seconds:,.0f} s"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 def sentence(text: str) -> str:

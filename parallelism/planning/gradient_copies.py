@@ -1,4 +1,4 @@
-"""How many copies of the gradients a rank holds while it sums them, by the way it does. Pure; see `reproducible.py`, `data_parallel.py`."""
+"""How many copies of the gradients a rank holds while it sums them, by the way it does. Pure; see `data_parallel/`."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.process_group import Group
-from paceline.parallelism.data_parallel import AxisParallelModel, LocalBatch, Tensors
 from paceline.parallelism.gradients import AxisGroups, reduce_partial_gradients, sum_gradients
 from paceline.parallelism.own_gradients import show_gradients
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.tensor_context.sequence import SequenceShard
 from paceline.parallelism.tensor_context.tensor_parallel import SequencePadding
+from paceline.parallelism.wrapped import AxisParallelModel, LocalBatch, Tensors
 
 
 def whole_batch(batch: Tensors) -> Tensors:

@@ -17,10 +17,10 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.parameter_server.messages import HEADER_NUMBERS
 from paceline.distributed.solo_group import SoloGroup
+from paceline.parallelism.data_parallel.reproducible import Reproducible
 from paceline.parallelism.parameter_server.aggregation import rounds
 from paceline.parallelism.parameter_server.served_model import ServedModel, shards_of
 from paceline.parallelism.plan import Coordinates, assign_evenly, with_servers
-from paceline.parallelism.reproducible import Reproducible
 from paceline.training.link import RankPlace
 from scripts.protocol_runs import server_files
 

@@ -17,7 +17,8 @@ from paceline.distributed.joining import join
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.deferred import Build, NotDeferrableError, at_once, defer, materialize
-from paceline.parallelism.plan import ParallelizeOptions, degrees
+from paceline.parallelism.options import ParallelizeOptions
+from paceline.parallelism.plan import degrees
 from paceline.training.link import RankPlace
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt.config import GptModel

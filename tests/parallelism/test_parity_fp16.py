@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from paceline.training.optim.loss_scale import INITIAL, LossScale
+from tests.parallelism.fully_sharded.test_parity_fsdp import gpt
 from tests.parallelism.overflow import IN_THE_FIRST_LAYER, STEP, overflowing
 from tests.parallelism.parity import STATISTICS, STEPS, Trained, one_process, publish, train
-from tests.parallelism.test_parity_fsdp import gpt
 from tests.ranks import run_ranks
 
 #: Relative. Seen: losses 3e-5, norms 0.4 % apart.

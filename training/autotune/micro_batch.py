@@ -22,7 +22,7 @@ from torch import nn
 from paceline.distributed.process_group import Group
 from paceline.parallelism.plan import Coordinates
 from paceline.parallelism.planning.auto import RESERVE
-from paceline.parallelism.planning.auto_words import size as in_words
+from paceline.parallelism.words import size as in_words
 from paceline.training.autotune.memory_peak import peak_of
 from paceline.training.data.feed import open_feed
 from paceline.training.errors import InvalidInputError

@@ -19,8 +19,8 @@ from paceline.distributed.process_group import Group
 from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, ArtifactKind, RankArtifact, leave_note, sha256_of
 from paceline.monitoring.files import write_durably
 from paceline.monitoring.gradient_records import ParameterRecord, RecordedGradients, compress
-from paceline.parallelism.data_parallel import Prepared
 from paceline.parallelism.mesh import local_tensor
+from paceline.parallelism.wrapped import Prepared
 from paceline.training.errors import InvalidInputError
 from paceline.training.gradients.names import NAMES_IN_ERRORS, matching, patterns_in_use, trainable_parameters
 from paceline.training.gradients.statistics import PendingStatistics, histogram_edges, measure

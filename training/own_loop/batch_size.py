@@ -13,7 +13,7 @@ import torch
 
 from paceline.distributed.env import Position
 from paceline.distributed.process_group import Group
-from paceline.parallelism.planning.auto_words import size as in_words
+from paceline.parallelism.words import size as in_words
 from paceline.training.autotune.memory_peak import peak_of
 from paceline.training.autotune.micro_batch import MicroBatchSearch, succeeds
 from paceline.training.errors import InvalidInputError

@@ -13,7 +13,8 @@ from typing import Literal, SupportsFloat, SupportsIndex, cast, get_args
 import torch
 from pydantic import ValidationError
 
-from paceline.parallelism.plan import Degrees, ParallelizeOptions, WorldSizeMismatchError
+from paceline.parallelism.options import ParallelizeOptions
+from paceline.parallelism.plan import Degrees, WorldSizeMismatchError
 from paceline.training.errors import InvalidInputError
 from paceline.training.schema.parallelism import Parallelism
 from paceline.training.spec.refusals import in_words

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from paceline.distributed.process_group import Group
-from paceline.parallelism.data_parallel import Wrapped
 from paceline.parallelism.plan import assign_evenly
 from paceline.parallelism.precision import autocast, scaled, unscale_gradients
 from paceline.parallelism.running_statistics import restore_buffers
+from paceline.parallelism.wrapped import Wrapped
 from paceline.training.optim.loss_scale import Unscaled, loss_scale_for
 from paceline.training.optim.optimizers import clip_gradients
 from paceline.training.own_loop.batches import Criterion, loss_of, samples_in, to_device

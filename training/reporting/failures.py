@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from paceline.distributed.errors import DistributedError
 from paceline.parallelism.compiled import CompilerError
-from paceline.parallelism.data_parallel import ForwardBypassedError
+from paceline.parallelism.data_parallel.replicated import ForwardBypassedError
 from paceline.parallelism.pipelines.chain import UnsplittableModelError
 from paceline.parallelism.pipelines.stages import TooFewUnitsError
 from paceline.parallelism.pipelines.step import BoundaryMismatchError

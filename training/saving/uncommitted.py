@@ -71,10 +71,10 @@ class UncommittedCheckpoint:
         parameters = {name: fingerprint.hash_tensor(tensor) for name, tensor in self.share.items()}
         return SavedPart(pickle.dumps(Written(results, files, parameters)), time.monotonic() - started)
 
-    def publish(self, receipts: Sequence[SavedPart]) -> CommittedCheckpoint:
+    def publish(self, parts: Sequence[SavedPart]) -> CommittedCheckpoint:
         """Write, on rank 0, the index and the manifest, and commit, when every rank has written. Raises as `write` does."""
         assert isinstance(self.part, RankPart), "a rank whose part failed has told so"
-        written: list[Written] = [pickle.loads(receipt.written) for receipt in receipts]
+        written: list[Written] = [pickle.loads(part.written) for part in parts]
         index = self.part.write_index([each.results for each in written])
         files = {name: file for each in written for name, file in each.files.items()}
         parameters = fingerprint.combine_hashes(each.parameters for each in written)

@@ -14,13 +14,14 @@ from paceline.distributed.process_group import Group
 from paceline.parallelism.activation_checkpoint import checkpoint_activations
 from paceline.parallelism.apply import parallelize_stages
 from paceline.parallelism.blocks import blocks_of
-from paceline.parallelism.data_parallel import LocalBatch
+from paceline.parallelism.options import ParallelizeOptions
 from paceline.parallelism.pipelines.chain import Unit, sequential_units
 from paceline.parallelism.pipelines.pipelined import Pipelined, PipelinePosition, pipeline
-from paceline.parallelism.plan import Coordinates, Degrees, MicroBatchAssignment, ParallelizeOptions
+from paceline.parallelism.plan import Coordinates, Degrees, MicroBatchAssignment
 from paceline.parallelism.precision import autocast
 from paceline.parallelism.tensor_context.shard_model import whole_batch
 from paceline.parallelism.tensor_context.tensor_parallel import full_tensor
+from paceline.parallelism.wrapped import LocalBatch
 from paceline.training.data import prefetch
 from paceline.training.data.feed import Feed
 from paceline.training.data.sampler import Portions

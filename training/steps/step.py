@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from paceline.distributed.process_group import Group
 from paceline.distributed.solo_group import SoloGroup
-from paceline.parallelism.data_parallel import SingleProcess, Wrapped
 from paceline.parallelism.plan import Coordinates, MicroBatchAssignment, assign_evenly
 from paceline.parallelism.precision import autocast, scaled
 from paceline.parallelism.running_statistics import unchanged_buffers
 from paceline.parallelism.tensor_context.tensor_parallel import full_tensor
+from paceline.parallelism.wrapped import SingleProcess, Wrapped
 from paceline.training.optim.optimizers import clip_gradients
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec

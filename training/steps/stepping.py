@@ -14,10 +14,10 @@ from paceline.distributed.exposure import WaitClock
 from paceline.distributed.process_group import Group
 from paceline.monitoring.loss_watch import BadLossKind
 from paceline.monitoring.points import STEP_PARTS
-from paceline.parallelism.data_parallel import Prepared
 from paceline.parallelism.plan import Coordinates, MicroBatchAssignment
 from paceline.parallelism.precision import autocast, unscale_gradients
 from paceline.parallelism.tree import tree_sum
+from paceline.parallelism.wrapped import Prepared
 from paceline.training.data.feed import Feed
 from paceline.training.data.prefetch import BatchPosition, ahead
 from paceline.training.data.sampler import Portions, evaluation_indices

@@ -31,7 +31,7 @@ from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.monitoring.points import DataDropped, RankBatch, RankEvent, RunConfig
-from paceline.parallelism.planning.auto_words import size as size_in_words
+from paceline.parallelism.words import size as size_in_words
 
 #: Longest text of a sample that goes into the history.
 SAMPLE_CHARACTERS = 20_000

@@ -29,7 +29,7 @@ from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import slots as slot_rows
 from paceline.parallelism.model_shape import MASTER_BYTES, Kernels
-from paceline.parallelism.planning.auto_words import size as in_words
+from paceline.parallelism.words import size as in_words
 from paceline.training.models.catalog import parameter_count
 from paceline.training.planning.estimates import Estimates, estimates_of, setup_of
 from paceline.training.spec import derived

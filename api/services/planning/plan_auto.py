@@ -20,6 +20,7 @@ from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.parallelism.planning import auto_words as words
 from paceline.parallelism.planning.auto import Candidate, Choice
+from paceline.parallelism.words import size
 from paceline.training.planning.auto import asked, chosen, written
 from paceline.training.planning.estimates import memory_of
 from paceline.training.spec.job import JobSpec
@@ -94,7 +95,7 @@ async def too_large_at(session: AsyncSession, job_id: str, spec: JobSpec, ranks:
     needed = memory_of(spec, cluster_profile(spec, await node_rows.present(session)).kernels, ranks)
     if needed is None or needed.total <= choice.budget_bytes:
         return None
-    sizes = f"a rank would need {words.size(needed.total)} {needed.moment}, and {words.size(choice.budget_bytes)} is what its plan may take"
+    sizes = f"a rank would need {size(needed.total)} {needed.moment}, and {size(choice.budget_bytes)} is what its plan may take"
     return f"{sizes}; use more {spec.resources.unit}, or submit the job anew"
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from paceline.api.schemas.jobs import MemoryEstimate
 from paceline.db.models.nodes import NodeRow
 from paceline.parallelism.model_shape import CPU, CUDA, Kernels
-from paceline.parallelism.planning.auto_words import size
 from paceline.parallelism.planning.memory import RankMemory
+from paceline.parallelism.words import size
 from paceline.training.planning.estimates import Estimates
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec

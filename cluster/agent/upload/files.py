@@ -21,7 +21,7 @@ from typing import BinaryIO
 import httpx
 import msgspec
 
-from paceline.cluster.agent.housekeeping import KEEP_EMPTY_SECONDS, KEEP_WORK_SECONDS
+from paceline.cluster.agent.folders import KEEP_EMPTY_SECONDS, KEEP_WORK_SECONDS
 from paceline.cluster.agent.removal import remove_tree
 from paceline.cluster.agent.upload.artifacts import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS
 from paceline.cluster.agent.upload.job_folders import JobFolders

@@ -18,8 +18,8 @@ from paceline.distributed.joining import join
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.communication.reducers import BackendReducer
+from paceline.parallelism.data_parallel.reproducible import Reproducible
 from paceline.parallelism.plan import Coordinates
-from paceline.parallelism.reproducible import Reproducible
 from paceline.training.elastic import first_assignment
 from paceline.training.gradient_sums import FixedSums, gradient_sums
 from paceline.training.link import RankPlace

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from paceline.cluster.agent import housekeeping
-from paceline.cluster.agent.housekeeping import KEEP_OUTPUT_SECONDS, KEEP_WORK_SECONDS, Housekeeper, retire
+from paceline.cluster.agent.folders import KEEP_OUTPUT_SECONDS, KEEP_WORK_SECONDS
+from paceline.cluster.agent.housekeeping import Housekeeper, retire
 from paceline.cluster.agent.removal import remove_tree
 from paceline.cluster.agent.upload.transfer import PROBLEM_TYPE
 from paceline.cluster.protocol import ENDED_JOBS_PATH, EndedJobs, EndedJobsQuestion

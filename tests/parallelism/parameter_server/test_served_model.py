@@ -9,12 +9,12 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.protocol_errors import ProtocolError
 from paceline.distributed.solo_group import SoloGroup
+from paceline.parallelism.data_parallel.reproducible import Reproducible
 from paceline.parallelism.parameter_server.served_model import ServedModel, ShardUpdate, shards_of
 from paceline.parallelism.plan import Coordinates, assign_evenly, with_servers
-from paceline.parallelism.reproducible import Reproducible
 from paceline.parallelism.running_statistics import RunningStatistics
 from paceline.training.link import RankPlace
-from tests.parallelism.test_reproducible import MICRO_BATCHES, STEPS, digest, loss_of, make_model
+from tests.parallelism.data_parallel.test_reproducible import MICRO_BATCHES, STEPS, digest, loss_of, make_model
 from tests.ranks import run_ranks
 
 

@@ -15,7 +15,7 @@ from paceline.api.services.ingest import history_room, rank_events, writer
 from paceline.api.services.storage import aging
 from paceline.api.settings import Settings
 from paceline.cluster.agent import bundles as agent_bundles
-from paceline.cluster.agent import housekeeping as agent_housekeeping
+from paceline.cluster.agent import folders as agent_folders
 from paceline.cluster.agent.confinement import NAMES
 from paceline.cluster.agent.environments import built
 from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
@@ -101,9 +101,9 @@ LIMITS = [
     f"where the last {copies.KEPT_COPIES} copies stay",
     f"**507** and `Retry-After: {disk.RETRY_SECONDS}`",
     f"by default the last {CheckpointPolicy().keep_last} and the best {CheckpointPolicy().keep_best}",
-    f"| {agent_housekeeping.KEEP_OUTPUT_SECONDS / 3600:.0f} hours after its end, of the job's last generation |",
-    f"what is refused {agent_housekeeping.KEEP_WORK_SECONDS / 86400:.0f} days |",
-    f"| {(agent_housekeeping.KEEP_OUTPUT_SECONDS + agent_housekeeping.KEEP_WORK_SECONDS) / 86400:.0f} days after the job's end | none |",
+    f"| {agent_folders.KEEP_OUTPUT_SECONDS / 3600:.0f} hours after its end, of the job's last generation |",
+    f"what is refused {agent_folders.KEEP_WORK_SECONDS / 86400:.0f} days |",
+    f"| {(agent_folders.KEEP_OUTPUT_SECONDS + agent_folders.KEEP_WORK_SECONDS) / 86400:.0f} days after the job's end | none |",
     f"| of media {media.MAX_RANK_BYTES >> 20} MiB and {media.MAX_RANK_OBJECTS:,} a rank |",
     f"| {readings_spool.MAX_BYTES >> 20} MiB; the oldest are given up",
     f"| until others need the room | {agent_bundles.CACHE_BYTES >> 30} GiB |",

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from paceline.distributed.solo_group import SoloGroup
-from paceline.parallelism.data_parallel import SingleProcess
 from paceline.parallelism.plan import Coordinates, assign_evenly
 from paceline.parallelism.precision import scaled
+from paceline.parallelism.wrapped import SingleProcess
 from paceline.training.errors import InvalidInputError
 from paceline.training.optim.loss_scale import GROWTH_INTERVAL, INITIAL, LEAST, UNSCALED, LossScale, ReadOnce, loss_scale_for
 from paceline.training.saving.shards import tensors_of

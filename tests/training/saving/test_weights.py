@@ -20,8 +20,8 @@ from paceline.distributed.joining import join
 from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
-from paceline.parallelism.data_parallel import SingleProcess
 from paceline.parallelism.plan import Coordinates, assign_evenly
+from paceline.parallelism.wrapped import SingleProcess
 from paceline.training.build import choices_of
 from paceline.training.errors import CheckpointCorruptError, InvalidInputError, WeightsExistError
 from paceline.training.link import Broken, RankPlace

@@ -10,12 +10,12 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, PrepareModuleInput, RowwiseParallel, SequenceParallel
 
 from paceline.distributed.axis_groups import AxisGroup
-from paceline.parallelism.data_parallel import LocalBatch
 from paceline.parallelism.pipelines.chain import has_parameters
 from paceline.parallelism.tensor_context.context_parallel import context_attention
 from paceline.parallelism.tensor_context.sequence import Contiguous, HeadTail, SequenceDropout, SequenceShard
 from paceline.parallelism.tensor_context.shard_model import CannotShardError, ModelSharding, whole_batch
 from paceline.parallelism.tensor_context.tensor_parallel import SequencePadding, apply_tensor_parallel, gather_logits
+from paceline.parallelism.wrapped import LocalBatch
 from paceline.training.models.gpt.limits import why_not_cut
 from paceline.training.models.gpt.model import CausalAttention, Gpt, rotate
 

@@ -27,12 +27,12 @@ from paceline.distributed.process_group import Group
 from paceline.distributed.torch_private import AllGather, DefaultAllocMixin, ReduceScatter
 from paceline.parallelism.blocks import self_contained, units
 from paceline.parallelism.communication.reducers import Reducer
-from paceline.parallelism.data_parallel import AxisParallelModel, LocalBatch
 from paceline.parallelism.deferred import materialize
+from paceline.parallelism.options import ParallelizeOptions
 from paceline.parallelism.own_gradients import show_gradients
-from paceline.parallelism.plan import ParallelizeOptions
 from paceline.parallelism.precision import parameter_type
 from paceline.parallelism.tensor_context.shard_model import CannotShardError, loss_context
+from paceline.parallelism.wrapped import AxisParallelModel, LocalBatch
 
 
 class FullySharded(AxisParallelModel):

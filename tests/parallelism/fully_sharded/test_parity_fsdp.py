@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from paceline.parallelism.apply import refuse_ties_between
-from paceline.parallelism.fully_sharded import require_dimensions
+from paceline.parallelism.fully_sharded.sharding import require_dimensions
 from paceline.parallelism.tensor_context.shard_model import CannotShardError
 from tests.parallelism.parity import assert_parity, tiny_task
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches

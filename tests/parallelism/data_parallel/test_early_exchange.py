@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.parallelism.early_exchange import TIMED, WARM_UP, ExchangeTrial
+from paceline.parallelism.data_parallel.early_exchange import TIMED, WARM_UP, ExchangeTrial
 
 
 def choices(early: float, after: float, steps: int) -> list[bool]:

@@ -13,8 +13,8 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.apply import parallelize
+from paceline.parallelism.data_parallel.reproducible import Reproducible
 from paceline.parallelism.plan import assign_evenly, degrees
-from paceline.parallelism.reproducible import Reproducible
 from paceline.parallelism.running_statistics import RunningStatistics
 from paceline.training.link import RankPlace
 from paceline.training.optim.optimizers import build_optimizer

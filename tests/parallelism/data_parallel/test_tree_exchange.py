@@ -13,10 +13,10 @@ from torch.futures import Future
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.solo_group import SoloGroup
-from paceline.parallelism.flat_buffer import LEAST_BUCKET_BYTES, ExchangeBucket
+from paceline.parallelism.data_parallel.flat_buffer import LEAST_BUCKET_BYTES, ExchangeBucket
+from paceline.parallelism.data_parallel.reproducible import Reproducible
+from paceline.parallelism.data_parallel.tree_exchange import TensorGivenTwiceError, TreeExchange
 from paceline.parallelism.plan import assign_evenly
-from paceline.parallelism.reproducible import Reproducible
-from paceline.parallelism.tree_exchange import TensorGivenTwiceError, TreeExchange
 from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 

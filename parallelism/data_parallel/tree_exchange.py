@@ -27,10 +27,10 @@ from torch.futures import Future
 
 from paceline.distributed.process_group import Group
 from paceline.distributed.torch_private import add_to_each
-from paceline.parallelism.data_parallel import Sums
-from paceline.parallelism.flat_buffer import TAGS, ExchangeBucket, FlatBuffer
+from paceline.parallelism.data_parallel.flat_buffer import TAGS, ExchangeBucket, FlatBuffer
 from paceline.parallelism.plan import MicroBatchAssignment
 from paceline.parallelism.tree import TreeNode, TreeSum
+from paceline.parallelism.wrapped import Sums
 
 
 class TreeExchange:

@@ -14,8 +14,9 @@ from paceline.distributed.joining import join
 from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.communication.options import CommunicationOptions
-from paceline.parallelism.data_parallel import SingleProcess, Wrapped, average_buffers
-from paceline.parallelism.plan import MicroBatchAssignment, ParallelizeOptions, assign_evenly, degrees
+from paceline.parallelism.options import ParallelizeOptions
+from paceline.parallelism.plan import MicroBatchAssignment, assign_evenly, degrees
+from paceline.parallelism.wrapped import SingleProcess, Wrapped, average_buffers
 from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 from tests.release_only import AT_LENGTH
