@@ -143,7 +143,7 @@ def _redis_bus(url: str, services: Services) -> RedisBus:
 async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack) -> None:
     app.state.vitals = vitals = Vitals()
     app.state.writer = writer = MetricsWriter(
-        services.metrics, services.bus, services.now, waited=vitals.upload_wait.observe, passed_over=vitals.dropped.labels(REFUSED).inc
+        services.metrics, services.bus, services.now, waited=vitals.upload_wait.observe, count_refused=vitals.dropped.labels(REFUSED).inc
     )
     app.state.upload_admission = Admission("bytes of uploads", UPLOAD_BYTES, UPLOAD_WAIT_SECONDS)
     app.state.downloads = Admission("downloads", DOWNLOADS_AT_ONCE, UPLOAD_WAIT_SECONDS)

@@ -1,4 +1,6 @@
-"""The environment variables of a rank. They are read and written here and nowhere else."""
+"""The environment variables by which a rank knows its place: those of torchrun, and Paceline's own.
+
+What a rank has of its agent's environment is in `cluster/agent/confinement.py`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services
-from paceline.api.loops import hangs, incident_causes
+from paceline.api.loops import incident_causes, quiet_scripts
 from paceline.api.loops.elasticity import Elasticity
 from paceline.api.loops.placing import Placing
 from paceline.api.services.history import culprits
@@ -67,7 +67,7 @@ class Scheduler:
             work = await open_work(session)
         wanted, self._done = OpenWork(*(is_now or was for is_now, was in zip(work, self._done, strict=True))), EVERYTHING
         self._unmoved = None
-        phases: list[Phase] = [partial(hangs.step_once, self.services)] if wanted.quiet else []
+        phases: list[Phase] = [partial(quiet_scripts.step_once, self.services)] if wanted.quiet else []
         if any(wanted):
             phases += [self._advance, partial(self._place, wanted), self._grow, partial(self._settle, wanted)]
         await each_phase(phases, now)

@@ -48,7 +48,7 @@ class Confinement:
     umask: int = 0o022  # of the user who started the agent: what ranks create follows it
 
 
-def rank_environment(environment: Mapping[str, str], also: tuple[str, ...] = ()) -> dict[str, str]:
+def inherited_environment(environment: Mapping[str, str], also: tuple[str, ...] = ()) -> dict[str, str]:
     """The part of an agent's environment that its ranks start with; `also` are further names, or beginnings of names such as `WANDB_*`."""
     names, beginnings = frozenset(also), tuple(each.removesuffix("*") for each in also if each.endswith("*"))
     return {

@@ -18,7 +18,7 @@ import msgspec
 
 from paceline.cluster.agent.account import find_account
 from paceline.cluster.agent.bundles import CodeRefusedError, JobCode
-from paceline.cluster.agent.confinement import rank_environment
+from paceline.cluster.agent.confinement import inherited_environment
 from paceline.cluster.agent.containers.engines import ContainerEngine
 from paceline.cluster.agent.containers.node_engines import NodeEngines
 from paceline.cluster.agent.curves.readers import CurveReaders
@@ -91,7 +91,7 @@ class NodeRanks:
         self._artifacts = ArtifactUploader(http, JobFolders(folder.jobs, self._table.jobs), self._secrets.mask_of)
         self._files = FileUploader(http, JobFolders(folder.jobs, self._table.jobs), self._secrets.mask_of)
         self._spawners = SpawnerFleet(folder, SpawnerOptions.of(settings), offer.locks, self._on_process_list, isolation, spawner)
-        self._inherited = rank_environment(os.environ, settings.confinement.pass_environment)
+        self._inherited = inherited_environment(os.environ, settings.confinement.pass_environment)
         variables = preparation.variables_for_builds(self._inherited, os.environ, self.account)
         self._environments = JobEnvironments(folder.environments, self.account, variables, self._spawners, self._environments_in_use)
         self._engines = NodeEngines(engines, self.account, self._inherited)

@@ -9,7 +9,7 @@ import signal
 import time
 
 from paceline.cluster.agent.account import find_account
-from paceline.cluster.agent.confinement import Confinement, rank_environment
+from paceline.cluster.agent.confinement import Confinement, inherited_environment
 from paceline.cluster.agent.containers.engines import ContainerEngine
 from paceline.cluster.agent.containers.node_engines import working_engines
 from paceline.cluster.agent.disks import disk_of
@@ -90,7 +90,7 @@ async def _own_address(settings: AgentSettings) -> str:
 def _engines_of(confinement: Confinement) -> tuple[ContainerEngine, ...]:
     """The container engines that work for the user of the ranks."""
     account = None if confinement.run_as is None else find_account(confinement.run_as)
-    return working_engines(account, rank_environment(os.environ, confinement.pass_environment))
+    return working_engines(account, inherited_environment(os.environ, confinement.pass_environment))
 
 
 async def _start_store(store: StoreServer, address: str, folder: AgentFolder, ports: range | None) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from paceline.cluster.agent.card_locks import CardLocks
-from paceline.cluster.agent.confinement import Confinement, rank_environment
+from paceline.cluster.agent.confinement import Confinement, inherited_environment
 from paceline.cluster.agent.errors import CardTakenError, SpawnerStartError
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
@@ -206,7 +206,7 @@ def start_spawner(folder: AgentFolder, options: SpawnerOptions, locks: Sequence[
     """Start a spawner in a session of its own, so that neither the agent's terminal nor its death reaches the spawner. Ranks inherit its
     environment. `locks`: descriptors of the locks of cards, which it holds as long as it lives."""
     command = [*options.command, "--data", str(folder.path), *options.words()]
-    variables = rank_environment(os.environ, options.confinement.pass_environment) | dict(options.variables)
+    variables = inherited_environment(os.environ, options.confinement.pass_environment) | dict(options.variables)
     with open(folder.spawner_log, "ab") as output:
         return subprocess.Popen(
             [*command, *(["--card-locks", ",".join(map(str, locks))] if locks else [])],

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from paceline.monitoring.sealed import File, describe
+from paceline.monitoring.file_hashes import File, describe
 from paceline.objects.client import ObjectClient
 from paceline.objects.errors import ObjectLostError
 

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.api.loops.nodes import LOST_SECONDS
 from paceline.api.loops.placing import Placing
-from paceline.cluster.policy.culprits import CULPRIT_SECONDS
+from paceline.cluster.policy.awaited_reports import CULPRIT_SECONDS
 from tests.integration.conftest import JOBS, POLL_SECONDS, UNTIL_SECONDS, Cluster
 from tests.integration.test_close_up import gang_of_three
 from tests.simulated_agent import SimulatedAgent

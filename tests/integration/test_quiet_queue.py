@@ -7,7 +7,7 @@ from contextvars import ContextVar
 import pytest
 from sqlalchemy import event
 
-from paceline.api.loops import elasticity, hangs, placing
+from paceline.api.loops import elasticity, placing, quiet_scripts
 from paceline.api.loops.scheduler import Scheduler
 from tests.integration.conftest import Cluster
 
@@ -94,7 +94,7 @@ async def test_a_phase_is_run_once_more_after_its_last_job(cluster: Cluster, mon
     async def ran(services: object, now: object) -> None:
         runs.append("hangs")
 
-    monkeypatch.setattr(hangs, "step_once", ran)
+    monkeypatch.setattr(quiet_scripts, "step_once", ran)
     counted = []
     for was_quiet in (False, True, False, False):
         scheduler._done = scheduler._done._replace(quiet=was_quiet)

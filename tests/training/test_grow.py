@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import torch
 
-from paceline.monitoring.sealed import File
+from paceline.monitoring.file_hashes import File
 from paceline.training.link import Broken, Parked, PauseRequest, Progress, RankHello, Release, ToRank
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.shards import tensors_of

@@ -15,8 +15,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from paceline.monitoring.file_hashes import File, describe, has_own_hash, with_own_hash
 from paceline.monitoring.files import write_durably
-from paceline.monitoring.sealed import File, describe, is_sealed, sealed
 from paceline.training.errors import InvalidInputError
 
 MANIFEST = "manifest.json"
@@ -74,7 +74,7 @@ def shard_names(number: int) -> tuple[str, str]:
 
 def write(folder: Path, manifest: TokenSet) -> None:
     """The moment at which the folder becomes a token set."""
-    write_durably(folder / MANIFEST, sealed(msgspec.json.format(msgspec.json.encode(manifest), indent=2)))
+    write_durably(folder / MANIFEST, with_own_hash(msgspec.json.format(msgspec.json.encode(manifest), indent=2)))
 
 
 def read(folder: Path) -> TokenSet:
@@ -84,7 +84,7 @@ def read(folder: Path) -> TokenSet:
         made = msgspec.json.decode(content, type=_FormatVersion).format
         if made != FORMAT:
             raise InvalidInputError(f"{folder / MANIFEST} has format {made}; this version reads {FORMAT}: make the token set again")
-        if not is_sealed(content):
+        if not has_own_hash(content):
             raise InvalidInputError(f"{folder / MANIFEST} is damaged (it does not match its own SHA-256): copy the token set again")
         return msgspec.json.decode(content, type=TokenSet)
     except OSError as error:

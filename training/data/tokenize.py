@@ -25,8 +25,8 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
+from paceline.monitoring.file_hashes import File, describe
 from paceline.monitoring.files import make_folders, write_durably
-from paceline.monitoring.sealed import File, describe
 from paceline.training.data import token_set
 from paceline.training.data.documents import Portion, documents
 from paceline.training.data.token_set import TOKENIZER, TokenSet, TokenShard, dtype_of, shard_names

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from paceline.monitoring.file_hashes import File, describe, has_own_hash, with_own_hash
 from paceline.monitoring.files import UnfitFileError, read_file, sync_folder, write_durably
-from paceline.monitoring.sealed import File, describe, is_sealed, sealed
 from paceline.objects.location import Place
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError
 from paceline.training.optim.loss_guard import LossGuard
@@ -94,7 +94,7 @@ def write(folder: Path, manifest: Manifest) -> str:
 
 def encoded(manifest: Manifest) -> bytes:
     """Return the content of a manifest's file, with its own hash in it."""
-    return sealed(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    return with_own_hash(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
 
 
 def read(folder: Path) -> Manifest:
@@ -116,7 +116,7 @@ def decoded(content: bytes, folder: object, folder_name: str) -> Manifest:
     Raises CheckpointCorruptError as `read` does."""
     try:
         made = msgspec.json.decode(content, type=_FormatVersion).format
-        if made == FORMAT and not is_sealed(content):
+        if made == FORMAT and not has_own_hash(content):
             raise CheckpointCorruptError(f"{folder}: {MANIFEST} is damaged (it does not match its own SHA-256)")
         if made != FORMAT:
             raise CheckpointCorruptError(f"{folder}: format {made}; this version reads {FORMAT}")

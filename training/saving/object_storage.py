@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.monitoring.sealed import File
+from paceline.monitoring.file_hashes import File
 from paceline.objects.client import HASTY, ObjectClient, Patience
 from paceline.objects.errors import ObjectAccessError, ObjectNotFoundError, ObjectStoreError
 from paceline.objects.location import ObjectLocation

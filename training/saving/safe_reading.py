@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import ReadItem
 
 from paceline.distributed.torch_private import set_element
-from paceline.monitoring.sealed import File
+from paceline.monitoring.file_hashes import File
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError
 from paceline.training.saving import manifest as manifests
 

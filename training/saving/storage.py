@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from paceline.monitoring.file_hashes import File
 from paceline.monitoring.files import make_folders, write_durably
-from paceline.monitoring.sealed import File
 from paceline.objects.location import Place
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.manifest import CommittedCheckpoint, Manifest
 
-#: Empty, and there from the first generation on: a rank that joins later can tell whether it sees what the others save.
+#: Empty, and there from the first generation on: a rank that joins later can tell whether it sees what the others save. Nothing is sealed by
+#: it; its name is on disks.
 SIGN = ".vault"
 VISIBLE = ".visible"
 

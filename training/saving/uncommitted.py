@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import ReductionState
-from paceline.monitoring.sealed import File, describe
+from paceline.monitoring.file_hashes import File, describe
 from paceline.monitoring.sinks import on_the_wire
 from paceline.training.data.sizes import size_of
 from paceline.training.errors import CheckpointSaveError, TrainingError

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from paceline.api.services.ingest.ingest import RefusedRecord, StoredBatches
 from paceline.api.services.ingest.screening import SHOWN_CHARACTERS, Unreadable
+from paceline.api.services.ingest.selection import RefusedRecord, StoredBatches
 from paceline.db.errors import DatabaseError
 from paceline.db.repositories.ingest import Stream
 from paceline.monitoring.points import RankBatch
@@ -53,7 +53,7 @@ class _Batch:
         except DatabaseError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a record makes of the database, the others go on
-            for part in halves(batch) or [_passed_over(batch, error)]:
+            for part in halves(batch) or [_refused(batch, error)]:
                 await self._store(part)
 
 
@@ -73,7 +73,7 @@ def _with(batch: RankBatch, **streams: Any) -> RankBatch:
     return RankBatch(job_id=batch.job_id, generation=batch.generation, rank=batch.rank, **streams)
 
 
-def _passed_over(batch: RankBatch, error: Exception) -> RankBatch:
+def _refused(batch: RankBatch, error: Exception) -> RankBatch:
     """The batch with its one record or line marked as unreadable."""
     logger.error("a record of rank %d of job %s cannot be stored", batch.rank, batch.job_id, exc_info=error)
     why = f"the database refuses it: {type(error).__name__}: {error}"[:SHOWN_CHARACTERS]

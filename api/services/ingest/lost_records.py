@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.core.identity import node_actor
-from paceline.api.services.ingest.ingest import behind_gone, streams_of
 from paceline.api.services.ingest.screening import refusal
+from paceline.api.services.ingest.selection import behind_gone, streams_of
 from paceline.api.services.lifecycle import events
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import events as event_rows

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.core.identity import node_actor
-from paceline.api.services.ingest.ingest import RefusedRecord, StoredBatches
+from paceline.api.services.ingest.selection import RefusedRecord, StoredBatches
 from paceline.api.services.ingest.writer import MAX_NAMES_PER_JOB
 from paceline.api.services.lifecycle import events
 from paceline.cluster.protocol import RankKey

@@ -18,11 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core import bus
 from paceline.api.core.context import Services, nudge_after_commit
 from paceline.api.core.vitals import GONE, REFUSED, UNKNOWN_RANK, Vitals
-from paceline.api.services.ingest.ingest import RefusedRecord, SequencedItem, StoredBatches, behind_gone, contiguous, streams_of
 from paceline.api.services.ingest.lost_records import LostRecords
 from paceline.api.services.ingest.progress import ProgressKeeper
 from paceline.api.services.ingest.readings import ReadingsWriter
 from paceline.api.services.ingest.screening import SHOWN_CHARACTERS, refusal, size_of
+from paceline.api.services.ingest.selection import RefusedRecord, SequencedItem, StoredBatches, behind_gone, contiguous, streams_of
 from paceline.api.services.ingest.upload_warnings import UploadWarnings
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.api.services.lifecycle.state_change import StaleStateError

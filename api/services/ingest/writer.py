@@ -24,7 +24,7 @@ from paceline.api.core.background import in_background
 from paceline.api.core.bus import Bus
 from paceline.api.errors import ProblemError
 from paceline.api.services.ingest import isolation
-from paceline.api.services.ingest.ingest import Changes, StoredBatches, add_batch, leave_out_names, streams_with_news
+from paceline.api.services.ingest.selection import Changes, StoredBatches, add_batch, leave_out_names, streams_with_news
 from paceline.db.errors import DatabaseError
 from paceline.db.repositories import ingest as repository
 from paceline.db.repositories import storage
@@ -74,7 +74,7 @@ class MetricsWriter:
     #: Told how many seconds each upload has waited until it was stored.
     waited: Callable[[float], None] = field(default=lambda _: None)
     #: Told how many records and lines of each group could not be stored.
-    passed_over: Callable[[int], None] = field(default=lambda _: None)
+    count_refused: Callable[[int], None] = field(default=lambda _: None)
     _queue: deque[QueuedUpload] = field(default_factory=deque)
     _queued_records: int = 0
     _queued_bytes: int = 0
@@ -206,7 +206,7 @@ class MetricsWriter:
         self._known_names |= changes.names
         self.counters.records += len(changes.records)
         self.counters.log_lines += len(changes.logs)
-        self.passed_over(sum(each.count for each in changes.refused))
+        self.count_refused(sum(each.count for each in changes.refused))
         self.counters.transactions += 1
         topics = {bus.metrics(job) if stream == "metrics" else bus.logs(job) for job, _, _, stream in changes.marks}
         self.bus.publish(*topics)

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.troubles import Subject
 from paceline.api.services.specs.job_views import job_view, join_failures_of
 from paceline.api.services.specs.stored_specs import why_unreadable
-from paceline.cluster.policy.culprits import is_awaited
+from paceline.cluster.policy.awaited_reports import is_awaited
 from paceline.cluster.policy.decide import decide, wants_slots
 from paceline.cluster.policy.decisions import Decision
 from paceline.cluster.policy.elastic import FORGIVEN_SECONDS, JoinFailure, is_steady

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.cluster.agent.account import Account
-from paceline.cluster.agent.confinement import Confinement, rank_environment
+from paceline.cluster.agent.confinement import Confinement, inherited_environment
 from paceline.cluster.agent.curves.link import Watch, WatchedRank, read_decoder
 from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.ranks.launch import starts_in_empty_work
@@ -168,7 +168,7 @@ class CurveReaders:
             "-m",
             "paceline.cluster.agent.curves.main",
             cwd=ROOT,
-            env=rank_environment(os.environ),
+            env=inherited_environment(os.environ),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             umask=self._confinement.umask,

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from paceline.cluster.agent.account import Account
-from paceline.cluster.agent.confinement import rank_environment
+from paceline.cluster.agent.confinement import inherited_environment
 from paceline.cluster.agent.exec_sessions.order import EndKeeper, KeeperOrder, encode_for_keeper
 from paceline.cluster.agent.exec_sessions.surroundings import SESSION_VARIABLE, environment_of, surroundings_of
 from paceline.cluster.agent.folders import AgentFolder
@@ -129,7 +129,8 @@ class ExecSessions:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             cwd=ROOT,
-            env=rank_environment(os.environ, self._settings.confinement.pass_environment) | {AGENT_DATA_VARIABLE: str(self._folder.path)},
+            env=inherited_environment(os.environ, self._settings.confinement.pass_environment)
+            | {AGENT_DATA_VARIABLE: str(self._folder.path)},
             start_new_session=True,
         )
         kept.keeper = keeper

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import msgspec
 
 from paceline.cluster.agent.account import Account
-from paceline.cluster.agent.confinement import rank_environment as passed_on
+from paceline.cluster.agent.confinement import inherited_environment
 from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
 from paceline.cluster.agent.ranks.launch import SlotCards, path_of
 from paceline.cluster.agent.spawner_link import Spawn
@@ -85,7 +85,7 @@ def environment_of(
 ) -> dict[str, str]:
     """All variables of a command. `agent`: the agent's own variables, of which the command gets those that ranks get, with `also`. `secrets`: the job's:
     whoever may run a command as the rank's user can read them from the rank's process anyway."""
-    base = passed_on(agent, also) | {AGENT_DATA_VARIABLE: str(agent_data)}
+    base = inherited_environment(agent, also) | {AGENT_DATA_VARIABLE: str(agent_data)}
     base = base if account is None else account.environment(base)
     kept = {name: value for name, value in known.environment.items() if name not in _OF_THE_RANK_ALONE}
     return base | kept | dict(secrets) | {SESSION_VARIABLE: session_id}

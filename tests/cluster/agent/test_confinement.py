@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cluster.agent.confinement import rank_environment
+from paceline.cluster.agent.confinement import inherited_environment
 from paceline.cluster.agent.settings import TOKEN_VARIABLE, read_settings
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, world
 from tests.cluster.agent.coordinator import TOKEN, Coordinator
@@ -29,14 +29,14 @@ def test_keys_and_tokens_in_the_agents_environment_do_not_reach_ranks() -> None:
         "x",
     )
     usual = dict.fromkeys(("PATH", "HOME", "LC_ALL", "CUDA_HOME", "NCCL_DEBUG", "HF_HOME", "https_proxy", "TOKENIZERS_PARALLELISM"), "x")
-    assert rank_environment(secrets | usual) == usual
-    assert rank_environment(secrets | usual, ("HF_TOKEN", "PACELINE_API_KEY")) == usual | {"HF_TOKEN": "x"}
+    assert inherited_environment(secrets | usual) == usual
+    assert inherited_environment(secrets | usual, ("HF_TOKEN", "PACELINE_API_KEY")) == usual | {"HF_TOKEN": "x"}
 
 
 def test_variables_are_passed_on_by_how_their_names_begin() -> None:
     given = dict.fromkeys(("WANDB_MODE", "WANDB_API_KEY", "WAND", "PACELINE_API_KEY", "PACELINE_SECRETS_KEY", "MY_TOKEN"), "x")
-    assert set(rank_environment(given, ("WANDB_*",))) == {"WANDB_MODE", "WANDB_API_KEY"}
-    assert set(rank_environment(given, ("PACELINE_*", "M*"))) == {"MY_TOKEN"}
+    assert set(inherited_environment(given, ("WANDB_*",))) == {"WANDB_MODE", "WANDB_API_KEY"}
+    assert set(inherited_environment(given, ("PACELINE_*", "M*"))) == {"MY_TOKEN"}
     assert read_settings([*REQUIRED, "--pass-env", "WANDB_*,A"]).confinement.pass_environment == ("WANDB_*", "A")
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from paceline.cluster.policy.culprits import is_awaited
+from paceline.cluster.policy.awaited_reports import is_awaited
 from paceline.cluster.policy.decide import PAUSE_SECONDS, decide, wants_slots
 from paceline.cluster.policy.decisions import Decision, Regroup, Restart, Stop
 from paceline.cluster.policy.views import RECONNECT_SECONDS, JobView, RankView

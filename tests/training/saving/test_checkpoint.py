@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from torch.distributed.checkpoint.api import CheckpointException
 
-from paceline.monitoring.sealed import File
+from paceline.monitoring.file_hashes import File
 from paceline.training.errors import CheckpointCorruptError
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving import shards

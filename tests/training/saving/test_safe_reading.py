@@ -19,7 +19,7 @@ from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 from paceline.distributed.solo_group import SoloGroup
-from paceline.monitoring.sealed import describe
+from paceline.monitoring.file_hashes import describe
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError
 from paceline.training.own_loop.trainer import Trainer
 from paceline.training.saving import checkpoint, export, safe_reading, shards, weights

@@ -21,7 +21,7 @@ from paceline.api.errors import ProblemError
 from paceline.api.services.checkpoints import contents
 from paceline.api.services.checkpoints.contents import DamagedWhileSentError, PackedFile
 from paceline.db.models.checkpoints import CheckpointRow
-from paceline.monitoring.sealed import File
+from paceline.monitoring.file_hashes import File
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.manifest import Manifest
 from tests import factories

@@ -14,7 +14,7 @@ from sqlalchemy import select, update
 from paceline.api.core import troubles
 from paceline.api.core.context import Services
 from paceline.api.core.troubles import MANY_FAILURES, Subject
-from paceline.api.loops import hangs, retention, scheduler
+from paceline.api.loops import quiet_scripts, retention, scheduler
 from paceline.api.loops.lease_loop import LeaseLoop
 from paceline.api.loops.nodes import NodeWatch
 from paceline.api.loops.placing import Placing
@@ -224,10 +224,10 @@ async def test_a_quiet_job_that_raises_keeps_no_other_from_being_looked_at(
         if known.job.id == bad.id:
             raise KeyError("stack")
 
-    monkeypatch.setattr(hangs, "_next", next_action)
+    monkeypatch.setattr(quiet_scripts, "_next", next_action)
     with caplog.at_level(logging.CRITICAL):
         for second in range(3):
-            await hangs.step_once(services, START + second * SECOND)
+            await quiet_scripts.step_once(services, START + second * SECOND)
     assert looked_at.count(good.id) == 3
     assert [event.job_id for event in await told(services, "job.held_up")] == [bad.id]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from paceline.monitoring.files import UnfitFileError
 
-_SEALED = re.compile(rb'(?P<body>.+),\n  "sha256": "(?P<sha256>[0-9a-f]{64})"\n\}', re.DOTALL)
+_WITH_OWN_HASH = re.compile(rb'(?P<body>.+),\n  "sha256": "(?P<sha256>[0-9a-f]{64})"\n\}', re.DOTALL)
 
 
 class File(msgspec.Struct, frozen=True):
@@ -29,12 +29,14 @@ def describe(path: Path) -> File:
         return File(bytes=found.st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def sealed(document: bytes) -> bytes:
-    """A JSON object with one member more, the SHA-256 of all that stands before it: a document that vouches for files must be beyond doubt."""
+def with_own_hash(document: bytes) -> bytes:
+    """Return a JSON object with one member more, the SHA-256 of all that stands before it: a document that vouches for files must be
+    beyond doubt."""
     body = document.removesuffix(b"\n}")
     return b'%b,\n  "sha256": "%b"\n}' % (body, hashlib.sha256(body).hexdigest().encode())
 
 
-def is_sealed(content: bytes) -> bool:
-    found = _SEALED.fullmatch(content)
+def has_own_hash(content: bytes) -> bool:
+    """Whether a document is as `with_own_hash` made it."""
+    found = _WITH_OWN_HASH.fullmatch(content)
     return found is not None and hashlib.sha256(found["body"]).hexdigest().encode() == found["sha256"]
