@@ -93,8 +93,8 @@ def test_what_is_saved_is_the_step_that_was_due_whatever_ran_meanwhile(make_job:
 
 def test_a_pause_waits_for_the_save_under_way_and_for_its_own(make_job: MakeJob, tmp_path: Path) -> None:
     gang = held_job(make_job, tmp_path / "code", steps=500)
-    for birth in gang.births:
-        gang.agent.ask(birth, PauseRequest())
+    for identity in gang.identities:
+        gang.agent.ask(identity, PauseRequest())
     HELD.release(tmp_path / "code")
     ends = gang.wait()
     assert [end.result.outcome for end in ends if end.result] == ["paused", "paused"]
