@@ -22,7 +22,7 @@ from paceline.training.saving.uncommitted import draft
 from paceline.training.saving.writers import BackgroundWriter, BlockingWriter
 from paceline.training.state import StepReport
 from paceline.training.timing.activity import Activity
-from paceline.training.timing.pace import Pace
+from paceline.training.timing.phase_times import PhaseTimes
 from scripts.torture.saver import checkpoints_at, digest, state_at
 from tests.faults import Fault, faulty_job, states
 from tests.gangs import RunningGang
@@ -174,7 +174,7 @@ class Said:
     """A rank's telemetry."""
 
     def __init__(self) -> None:
-        self.activity = Activity(Pace())
+        self.activity = Activity(PhaseTimes())
         self.lines: list[str] = []
         self.events: list[str] = []
 
@@ -198,7 +198,7 @@ def test_a_disk_that_hangs_is_said_once(tmp_path: Path, hours_ago: int, lines: l
     checkpoints, said, disk = checkpoints_at(tmp_path / "job", 1), Said(), Held()
     open_directory(checkpoints, ())
     for seconds in (250.0, 300.0):
-        said.activity.pace.saved(seconds)
+        said.activity.times.saved(seconds)
     saves = Saves(checkpoints, state_at(1), cast("Telemetry", said), disk)
     saves.begin({}, required=False, since=time.monotonic() - HOUR * hours_ago)
     for step in (2, 3):
