@@ -68,7 +68,7 @@ WHOLE_MODULES = (
     "e2e/test_auto.py",
     "e2e/test_charts.py",
     "e2e/test_curl.py",
-    "e2e/test_cut.py",
+    "e2e/test_sharded_matrices.py",
     "e2e/test_cut_links.py",
     "e2e/test_durability.py",
     "e2e/test_experiments.py",
