@@ -90,6 +90,8 @@ def mark(items: Sequence[pytest.Item]) -> None:
     names = [item.nodeid.removeprefix(HERE) for item in items]
     chosen = frozenset(names)
     for name, item in zip(names, items, strict=True):
+        if name.startswith(WHOLE_MODULES):
+            item.add_marker(pytest.mark.slow("one of the parts of a long story, on a whole stack"))
         if name.startswith(WHOLE_MODULES) or is_second_run(name, chosen) or any(fnmatch.fnmatchcase(name, pattern) for pattern in PATTERNS):
             item.add_marker(pytest.mark.release)
 
