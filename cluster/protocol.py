@@ -51,7 +51,7 @@ class RankKey(NamedTuple):
         return cls(named.job_id, named.generation, named.rank)
 
     @classmethod
-    def at_birth(cls, place: RankPlace) -> RankKey:
+    def of_process(cls, place: RankPlace) -> RankKey:
         """The key that the process in this place was started with: the same in every generation it lives through."""
         return cls(place.job_id, place.process.generation, place.process.rank)
 

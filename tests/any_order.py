@@ -54,7 +54,7 @@ class Agent:
     connected: bool = True
     revision: int = 0
     ranks: dict[Key, ObservedRank] = field(default_factory=dict)
-    births: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    identities: dict[Key, tuple[int, int]] = field(default_factory=dict)
     said: list[Observed] = field(default_factory=list)
 
     def obey(self, desired: Desired, on_arrival: RankState) -> None:
@@ -63,7 +63,7 @@ class Agent:
         for key, (action, world) in wanted.items():
             if key not in self.ranks and (action == "run" or world.birth is not None):
                 self.ranks[key] = self._arrival(world, on_arrival)
-                self.births[key] = (world.process.generation, world.process.rank)
+                self.identities[key] = (world.process.generation, world.process.rank)
             elif key in self.ranks and action != "run" and self.ranks[key].state is not RankState.EXITED:
                 outcome: Any = {"pause": "paused", "release": "released"}.get(action, "failed")
                 self.ranks[key] = msgspec.structs.replace(
@@ -75,7 +75,7 @@ class Agent:
     def _arrival(self, world: RankPlace, state: RankState) -> ObservedRank:
         """A new process; or the one that is meant, alive or dead, with what it has said of itself."""
         for key, rank in reversed(self.ranks.items()):
-            if key[0] == world.job_id and world.birth is not None and self.births[key] == (world.birth.generation, world.birth.rank):
+            if key[0] == world.job_id and world.birth is not None and self.identities[key] == (world.birth.generation, world.birth.rank):
                 left = rank if rank.state is RankState.EXITED else msgspec.structs.replace(rank, failure=None, stall=None, state=state)
                 return msgspec.structs.replace(left, rank=world.rank, slot=world.slot)
         state = RankState.PARKED if world.parked and state is RankState.RUNNING else state

@@ -25,7 +25,7 @@ from paceline.api.main import create_app
 from paceline.api.settings import Settings
 from paceline.db.migrate import upgrade_all
 from paceline.db.session import open_databases
-from tests import factories, published_parity, release_only, shared_statements, without_torch
+from tests import factories, published_parity, release_only, shared_statements, slow_tests, without_torch
 from tests.private_redis import PrivateRedis
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     release_only.mark(items)
+    slow_tests.require_reasons(items)
     yield  # tests that are not asked for are left out here
     if hasattr(config, "workerinput"):
         from tests.scheduling import order
@@ -61,6 +62,10 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, p
     report = yield
     without_torch.skip_where_it_is_missing(collector, report)
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    slow_tests.name_unexplained(terminalreporter)
 
 
 def pytest_collection_finish() -> None:

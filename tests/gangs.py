@@ -91,7 +91,7 @@ class RunningGang:
         self.store.admit(job.generation)
         self.agent = LinkedAgent(job.folder / f"a{job.generation}.sock", pause=pause, patience=job.patience)
         self.world_size = self.places = world_size  # of the present generation; `places`: with those parked
-        self.births: list[ProcessIdentity] = []
+        self.identities: list[ProcessIdentity] = []
         self.folders: list[RankFolder] = []
         self.processes: list[Any] = []
         self.orders: dict[int, RankOrder] = {}  # the newest of each process
@@ -110,7 +110,7 @@ class RunningGang:
         process = PROCESSES.Process(target=become_rank, args=(order,))
         process.start()
         self.processes.append(process)
-        self.births.append(ProcessIdentity(self.job.generation, rank))
+        self.identities.append(ProcessIdentity(self.job.generation, rank))
         self.folders.append(RankFolder.at(Path(order.folder)))
         return len(self.processes) - 1
 
@@ -154,7 +154,7 @@ class RunningGang:
         self.store.admit(self.job.generation, at_boundary=at_boundary)
         ranks = [*range(len(members)), *range(self.world_size, self.places)]
         for rank, number in zip(ranks, (*members, *parked), strict=True):
-            changes = {"birth": self.births[number], "parked": number in parked, "at_boundary": at_boundary} | places.get(rank, {})
+            changes = {"birth": self.identities[number], "parked": number in parked, "at_boundary": at_boundary} | places.get(rank, {})
             order = self._order(rank, self.world_size, **changes)
             self.orders[number] = order
             if number not in unnotified:
@@ -168,7 +168,7 @@ class RunningGang:
 
     def release(self, *numbers: int) -> None:
         for number in numbers:
-            self.agent.ask(self.births[number], Release())
+            self.agent.ask(self.identities[number], Release())
 
     def pids(self) -> list[int]:
         return [process.pid or 0 for process in self.processes]
@@ -197,8 +197,8 @@ class RunningGang:
 
     def until(self, number: int, kind: type[Any]) -> Any:
         """The first such message of that process in the place that it was started for."""
-        born = self.births[number]
-        return self.agent.until(born.generation, born.rank, kind)
+        identity = self.identities[number]
+        return self.agent.until(identity.generation, identity.rank, kind)
 
     def left(self, generation: int, rank: int) -> RankEnd:
         """What a rank of a later generation left; its exit code is its process's, see `wait`."""

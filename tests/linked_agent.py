@@ -59,10 +59,10 @@ class LinkedAgent:
         """Tell the process that was born as `order.world.process` to take this place."""
         self.ask(order.world.process, Reform(order=order))
 
-    def ask(self, birth: ProcessIdentity, request: ToRank) -> None:
+    def ask(self, process: ProcessIdentity, request: ToRank) -> None:
         with self._news:
-            assert self._news.wait_for(lambda: birth in self._connections, RANK_TIMEOUT_SECONDS), "the rank does not call"
-            self._connections[birth].sendall(encode_to_rank(request))
+            assert self._news.wait_for(lambda: process in self._connections, RANK_TIMEOUT_SECONDS), "the rank does not call"
+            self._connections[process].sendall(encode_to_rank(request))
 
     def until(self, generation: int, rank: int, kind: type[Any], which: Callable[[Any], bool] = lambda _: True) -> Any:
         """The first such message of that rank."""

@@ -68,7 +68,7 @@ WHOLE_MODULES = (
     "e2e/test_auto.py",
     "e2e/test_charts.py",
     "e2e/test_curl.py",
-    "e2e/test_cut.py",
+    "e2e/test_sharded_matrices.py",
     "e2e/test_cut_links.py",
     "e2e/test_durability.py",
     "e2e/test_experiments.py",
@@ -90,6 +90,8 @@ def mark(items: Sequence[pytest.Item]) -> None:
     names = [item.nodeid.removeprefix(HERE) for item in items]
     chosen = frozenset(names)
     for name, item in zip(names, items, strict=True):
+        if name.startswith(WHOLE_MODULES):
+            item.add_marker(pytest.mark.slow("one of the parts of a long story, on a whole stack"))
         if name.startswith(WHOLE_MODULES) or is_second_run(name, chosen) or any(fnmatch.fnmatchcase(name, pattern) for pattern in PATTERNS):
             item.add_marker(pytest.mark.release)
 

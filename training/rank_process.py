@@ -162,7 +162,7 @@ class RankProcess:
         world, plan = self.order.world, self.spec.parallelism
         if self.state is None or not plan.in_parts:
             return None
-        part = Coordinates(plan.degrees(world.world_size), world.rank).state_shard if plan.always_cuts_alike else None
+        part = Coordinates(plan.degrees(world.world_size), world.rank).state_shard if plan.has_fixed_partition else None
         carried, self.state = detach_state(self.state, part), None
         return carried
 

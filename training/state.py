@@ -259,7 +259,7 @@ def new_state(spec: JobSpec, device: torch.device, cache: Path, build: Build = a
 def building(spec: JobSpec) -> Build:
     """Return how a rank builds its model. A model that is only sharded is never whole on a rank; tensor and context parallelism need its
     numbers."""
-    return defer if spec.parallelism.shards and not spec.parallelism.cuts else at_once
+    return defer if spec.parallelism.shards and not spec.parallelism.is_model_parallel else at_once
 
 
 def make_optimizer(spec: JobSpec, task: Task) -> torch.optim.Optimizer:

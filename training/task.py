@@ -78,7 +78,7 @@ class Task:
     sample: Callable[[nn.Module, int], str] | None = None  # (model, tokens) -> text
     optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None = None
     units: Callable[[Any], Sequence[Unit]] | None = None
-    shard: ShardFunction | None = None  # how the model is cut over a tensor and a context axis
+    shard: ShardFunction | None = None  # how the model is sharded over a tensor and a context axis
     flops_per_sample: float | None = None  # forward and backward, a multiply-add as two: for MFU, where no formula is known of the model
 
 

@@ -48,7 +48,7 @@ class Autoscaler:
         decision = ScalingDecision() if facts is None else decide(facts, now)
         for each in await withheld.store(self.services, decision.withheld, self._told, now):
             logger.info("no node is launched for job %s: %s", each.job_id, each.reason)
-        self._memory.growth.note_tries((*decision.grows_for, *decision.declined), now)
+        self._memory.scale_ups.note_tries((*decision.grows_for, *decision.declined), now)
         refused = await scaling.carry_out(self.services, decision.launches, decision.drains, now)
         self._memory.rests_until |= dict.fromkeys(refused, now + REST)
 

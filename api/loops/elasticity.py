@@ -1,4 +1,4 @@
-"""Lets gangs that run gain and give up ranks: `cluster.policy.growth` decides for all of them at once, one transaction each carries it out."""
+"""Lets gangs that run gain and give up ranks: `cluster.policy.gang_scaling` decides for all of them at once, one transaction each carries it out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paceline.api.services.specs.job_views import gang_view, node_views
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.policy.decisions import GangChange, Members, ResizeGang, Stop
 from paceline.cluster.policy.elastic import JoinFailure, RunningGang
-from paceline.cluster.policy.growth import GangPlan, plan_gangs
+from paceline.cluster.policy.gang_scaling import GangPlan, plan_gangs
 from paceline.cluster.policy.placement import NodeView
 from paceline.cluster.policy.script_worlds import RECENT_SECONDS
 from paceline.cluster.states import RankState

@@ -295,7 +295,7 @@ class NodeRanks:
 
     def call(self, key: RankKey) -> None:
         rank = self.ranks[key]
-        self._link.ask(rank.birth, Reform(order=rank.order))
+        self._link.ask(rank.process, Reform(order=rank.order))
 
     def mark_exited(self, key: RankKey | None, order: RankOrder) -> None:
         self._table.mark_exited(key, order)
@@ -306,10 +306,10 @@ class NodeRanks:
         self._stores.keep(generations)
 
     def pause(self, key: RankKey) -> None:
-        self._link.ask(self.ranks[key].birth, PauseRequest())
+        self._link.ask(self.ranks[key].process, PauseRequest())
 
     def profile(self, key: RankKey, request: TraceRequest) -> None:
-        self._link.ask(self.ranks[key].birth, request)
+        self._link.ask(self.ranks[key].process, request)
 
     def read_stacks(self, key: RankKey, request: str) -> None:
         self._observer.read_stacks(key, request)
@@ -319,7 +319,7 @@ class NodeRanks:
         self._on_change()
 
     def release(self, key: RankKey) -> None:
-        self._link.ask(self.ranks[key].birth, Release())
+        self._link.ask(self.ranks[key].process, Release())
 
     def terminate(self, key: RankKey, grace_seconds: float) -> None:
         task = self._launches.pop(key, None)
@@ -359,7 +359,7 @@ class NodeRanks:
         for key in exited:
             self._engines.end(self.ranks[key].order)
             written = functools.partial(self._written, key)
-            self._curves.when_read(key, functools.partial(self._files.look_through, self.ranks[key].birth, written))
+            self._curves.when_read(key, functools.partial(self._files.look_through, self.ranks[key].process, written))
         for key, rank in self._table.pending_moves(process_list):
             self._spawners.send(Move(key=key, folder=self.ranks[key].order.folder, order=rank.order), spawner)
         for key in self._table.unknown_ranks(process_list):

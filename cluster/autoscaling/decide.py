@@ -101,13 +101,13 @@ def _make_room(look: _Look, job: PendingJob) -> Withheld | None:
         capacity.reserve(request, pools)
         return Withheld(request.job_id, f"it waits for less than {look.facts.patience_seconds:g} s, and may start in a moment")
     refusals: dict[str, list[str]] = {pool.name: [] for pool in pools}
-    growths = (_growth(look, job, blocks, pools, refusals) for blocks in sizes)
-    growth = next((each for each in growths if each is not None), None)
-    refused = _withheld(look, job, refusals) if growth is None else _sooner(look, job, growth)
-    if growth is None or refused is not None:
+    scale_ups = (_best_scale_up(look, job, blocks, pools, refusals) for blocks in sizes)
+    scale_up = next((each for each in scale_ups if each is not None), None)
+    refused = _withheld(look, job, refusals) if scale_up is None else _sooner(look, job, scale_up)
+    if scale_up is None or refused is not None:
         capacity.reserve(request, pools)
         return refused
-    _launch(look, job, growth, f"waits for {plural(growth.blocks * request.slots_per_block, 'slot')}")
+    _launch(look, job, scale_up, f"waits for {plural(scale_up.blocks * request.slots_per_block, 'slot')}")
     return None
 
 
@@ -126,11 +126,11 @@ def _grow(look: _Look, gang: GrowingGang) -> Withheld | None:
             if used is not None:
                 _keep(look, gang, used)
                 return None
-        growth = None if hindered else _growth(look, job, blocks, pools, refusals, gang.occupied)
-        if growth is not None:
-            hindered = _sooner(look, job, growth)
+        scale_up = None if hindered else _best_scale_up(look, job, blocks, pools, refusals, gang.occupied)
+        if scale_up is not None:
+            hindered = _sooner(look, job, scale_up)
             if hindered is None:
-                _launch(look, job, growth, gang.why, gang.occupied)
+                _launch(look, job, scale_up, gang.why, gang.occupied)
                 return None
     return _withheld(look, job, refusals) if hindered is None else hindered
 
@@ -161,7 +161,7 @@ def _why_not_now(look: _Look, gang: GrowingGang) -> Withheld | None:
 
 
 @dataclass(frozen=True)
-class _Growth:
+class _ScaleUp:
     """So many nodes more for a pool, so that `blocks` of a job fit."""
 
     pool: PoolFacts
@@ -169,45 +169,45 @@ class _Growth:
     blocks: int
 
 
-def _growth(
+def _best_scale_up(
     look: _Look, job: PendingJob, blocks: int, pools: Sequence[PoolFacts], refusals: dict[str, list[str]], occupied: Collection[str] = ()
-) -> _Growth | None:
+) -> _ScaleUp | None:
     """The best pool that may have the nodes which make `blocks` of the job fit; None: none may. Why not is added to `refusals`."""
-    growths = list[_Growth]()
+    scale_ups = list[_ScaleUp]()
     for pool in pools:
         lacking = look.capacity.lacking(job.request, blocks, pool, occupied)
         if lacking is None:
             refusals[pool.name].append(pool.no_shared_folder)
         else:
-            growths.append(_Growth(pool, lacking, blocks))
-    for growth in sorted(growths, key=lambda each: _rank(each.pool, each.count, look.now)):
-        refusal = _refusal(look.capacity, growth.pool, growth.count, look.now)
+            scale_ups.append(_ScaleUp(pool, lacking, blocks))
+    for scale_up in sorted(scale_ups, key=lambda each: _rank(each.pool, each.count, look.now)):
+        refusal = _refusal(look.capacity, scale_up.pool, scale_up.count, look.now)
         if refusal is None:
-            return growth
-        refusals[growth.pool.name].append(refusal)
+            return scale_up
+        refusals[scale_up.pool.name].append(refusal)
     return None
 
 
-def _launch(look: _Look, job: PendingJob, growth: _Growth, why: str, occupied: Collection[str] = ()) -> None:
+def _launch(look: _Look, job: PendingJob, scale_up: _ScaleUp, why: str, occupied: Collection[str] = ()) -> None:
     """Launch nodes for the job, and give it room on them."""
-    pool, capacity = growth.pool, look.capacity
-    capacity.launch(pool, growth.count)
-    used = capacity.take(job.request, growth.blocks, pool, coming=True, occupied=occupied)
+    pool, capacity = scale_up.pool, look.capacity
+    capacity.launch(pool, scale_up.count)
+    used = capacity.take(job.request, scale_up.blocks, pool, coming=True, occupied=occupied)
     capacity.needed |= used or set()
     look.reasons[pool.name].append(f"job {job.request.job_id} {why}")
 
 
-def _sooner(look: _Look, job: PendingJob, growth: _Growth) -> Withheld | None:
+def _sooner(look: _Look, job: PendingJob, scale_up: _ScaleUp) -> Withheld | None:
     """Why nothing is launched for a job that is expected to get its slots before a node of the pool would be ready; None: it is not."""
-    job_id, takes = job.request.job_id, growth.pool.launch_seconds
+    job_id, takes = job.request.job_id, scale_up.pool.launch_seconds
     start = look.starts.get(job_id)
     if start is None or start.at > look.now + timedelta(seconds=takes):
         return None
     at = start.at + timedelta(seconds=-start.at.timestamp() % 10)  # not another text at every look
     cause = f"when job{'s' * (len(start.after) > 1)} {', '.join(start.after)} end{'s' * (len(start.after) == 1)}"
     where = cause if start.after else "on a node that is under way"
-    told = f"slots for it are expected by {at:%H:%M:%S} UTC, {where}, and a new node of {growth.pool.name} takes {takes:.0f} s"
-    return Withheld(job_id, told, {growth.pool.name: told})
+    told = f"slots for it are expected by {at:%H:%M:%S} UTC, {where}, and a new node of {scale_up.pool.name} takes {takes:.0f} s"
+    return Withheld(job_id, told, {scale_up.pool.name: told})
 
 
 def _withheld(look: _Look, job: PendingJob, refusals: dict[str, list[str]]) -> Withheld:

@@ -1,6 +1,6 @@
 """What a running gang lacks, as the autoscaler asks for it: blocks of slots beside those that it has, and the numbers of them that it could use. Pure.
 
-It mirrors `cluster.policy.growth`, which will give the gang the slots: a node that came for a gang and that it cannot use would be drained again.
+It mirrors `cluster.policy.gang_scaling`, which will give the gang the slots: a node that came for a gang and that it cannot use would be drained again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST_RETRY_SECONDS = 6 * 3600.0
 
 
 @dataclass(frozen=True)
-class GrowthTry:
+class ScaleUpTry:
     """There were nodes for a job while it held `slots`, launched or idle ones, for the `tries`-th time without it growing."""
 
     slots: int
@@ -36,15 +36,15 @@ class GrowthTry:
 
 
 @dataclass
-class GrowthTries:
+class ScaleUpTries:
     """Remembers the nodes for running jobs that did not make them larger, so that a pool does not launch and drain for nothing."""
 
-    by_job: dict[str, GrowthTry] = field(default_factory=dict)
+    by_job: dict[str, ScaleUpTry] = field(default_factory=dict)
 
     def note_try(self, job_id: str, slots: int, now: datetime) -> None:
         """Note that nodes are launched for a job that holds so many slots, or were idle for it in vain."""
         before = self.by_job.get(job_id)
-        self.by_job[job_id] = GrowthTry(slots, before.tries + 1 if before is not None else 1, now)
+        self.by_job[job_id] = ScaleUpTry(slots, before.tries + 1 if before is not None else 1, now)
 
     def note_sizes(self, held: dict[str, int], now: datetime) -> None:
         """Forget the tries that have helped. `held`: slots of each job that still lacks some; what is long ago is forgotten as well."""

@@ -10,7 +10,7 @@ the coordinator comes back from an outage or a stall (`JobView.up_since`):
     starting    START_SECONDS until every rank has joined, then a restart; PREPARATION_SECONDS more while nodes get code or packages for its ranks
     running     none: a step may take as long as it takes; a dead rank, a lost node or a hang (`cluster.policy.hangs`) ends it;
                 BROKEN_SECONDS for a broken group of which every rank lives. Ranks that are to join it have the time of `starting` and
-                WARM_UP_SECONDS (`cluster.policy.growth`)
+                WARM_UP_SECONDS (`cluster.policy.gang_scaling`)
     recovering  their grace and STOP_SECONDS until the old ranks are gone; BACKLOG_SECONDS for their last saves; `retry_seconds` where a node could
                 not start them; then none while waiting for slots; then START_SECONDS. A job that closes up skips the first three: its survivors
                 are the next generation

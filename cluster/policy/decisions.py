@@ -59,7 +59,7 @@ class Stop:
     waits_for_user: bool = False  # nobody asked for this pause but its spec: from now on its intent is to be paused
     culprits: tuple[int, ...] = ()
     to: ClassVar[Literal[JobState.STOPPING]] = JobState.STOPPING
-    action: ClassVar[str] = "gave_up"  # as the ledger of faults calls it
+    action: ClassVar[str] = "gave_up"  # as the incident log calls it
 
     @property
     def ends_generation(self) -> bool:

@@ -27,7 +27,7 @@ from paceline.training.link import Broken, FailureReport, GroupCall, Joined, Pro
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import ScriptWorkload
-from paceline.training.timing.pace import limits_of_steps
+from paceline.training.timing.phase_times import limits_of_steps
 
 log = logging.getLogger(__name__)
 

@@ -73,7 +73,7 @@ class SimulatedNodeRanks:
         self._node, self._http, self._gangs, self._changed = node, http, gangs, changed
         self._table = RankTable(NO_FOLDER)
         self.uploader = OutboxUploader(http, lambda _: changed())
-        self._processes: dict[RankKey, SimulatedProcess] = {}  # by birth
+        self._processes: dict[RankKey, SimulatedProcess] = {}  # by the key that they were started with
         self._places: dict[RankKey, SimulatedRank] = {}
         self._answered: set[tuple[str, int]] = set()  # requests for a trace, by rank
         self._pids = FIRST_PID
@@ -140,7 +140,7 @@ class SimulatedNodeRanks:
         process = SimulatedProcess(pid=self._pids, node=self._node, slot=world.slot)
         key = self._table.add(_order(world, spec)).key
         self._table.change(key, phase=RankPhase.ALIVE, pid=process.pid)
-        self._processes[RankKey.at_birth(world)] = process
+        self._processes[RankKey.of_process(world)] = process
         rank = self._place(world, process)
         seconds = max(LEAST_BUILD_SECONDS, self._gangs.clock.seconds(BUILD_SECONDS))
         asyncio.get_running_loop().call_later(seconds, self._built, rank, spec)
@@ -154,7 +154,7 @@ class SimulatedNodeRanks:
             self._call(rank, spec)
 
     def _move(self, key: RankKey, world: RankPlace, spec: StoredSpec) -> None:
-        process = self._processes[RankKey.at_birth(world)]
+        process = self._processes[RankKey.of_process(world)]
         was_parked = self._table.ranks[key].parked
         self._table.move(key, _order(world, spec))
         rank = self._place(world, process)
@@ -200,7 +200,7 @@ class SimulatedNodeRanks:
         self._table.forget(key)
         rank = self._places.pop(key, None)
         if rank is not None and rank.process.ended and rank.process.place is rank:
-            self._processes.pop(RankKey.at_birth(rank.world), None)
+            self._processes.pop(RankKey.of_process(rank.world), None)
         self._gangs.forget(GenerationKey(key.job_id, key.generation))
 
     def _answer_profile(self, key: RankKey, request: TraceRequest) -> None:

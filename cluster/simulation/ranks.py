@@ -58,8 +58,8 @@ class SimulatedRank:
 
     def enter(self) -> None:
         """Say that the process is in this place now."""
-        birth = self.world.process
-        self.say(RankHello(job_id=self.key.job_id, generation=self.key.generation, rank=self.key.rank, pid=self.process.pid, birth=birth))
+        process = self.world.process
+        self.say(RankHello(job_id=self.key.job_id, generation=self.key.generation, rank=self.key.rank, pid=self.process.pid, birth=process))
 
     def suspend(self) -> None:
         """Stop the process by a signal: it is there, and does nothing."""

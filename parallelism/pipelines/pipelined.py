@@ -298,10 +298,10 @@ def pipeline(
         costs = position.group.all_gather_object(measure(model, units, inputs, work.autocast))[0]
     costs = counted if costs is None else costs
     ranges = partition_units(costs, schedule.stages)
-    cuts = [units[each.start : each.stop] for each in ranges]
+    units_by_stage = [units[each.start : each.stop] for each in ranges]
     own = schedule.stages_of(position.number)
-    keep_only_units(model, units, [unit for stage in own for unit in cuts[stage]])
-    chains = {stage: Chain(cuts[stage]) for stage in own}
+    keep_only_units(model, units, [unit for stage in own for unit in units_by_stage[stage]])
+    chains = {stage: Chain(units_by_stage[stage]) for stage in own}
     sharding = prepare(model, list(chains.values())) if prepare else ModelSharding()
     if prepare is None:
         model.to(device)
@@ -309,7 +309,7 @@ def pipeline(
     gradients = TreeAccumulation(chains, position.group) if reproducible else InPlaceAccumulation(chains, position.group.axis_groups)
     stages = {number: Stage(chain, deferred, gradients.accumulators[number]) for number, chain in chains.items()}
     pipe = LocalPipeline(position.group, position.pipeline, stages, [boundaries[each.stop - 1] for each in ranges[:-1]], device)
-    return Pipelined(model, cuts, pipe, position, schedule, sharding, gradients)
+    return Pipelined(model, units_by_stage, pipe, position, schedule, sharding, gradients)
 
 
 def tied_parameters(stages: Sequence[Sequence[Unit]], schedule: PipelineSchedule, position: int) -> list[TiedParameter]:

@@ -38,7 +38,7 @@ def step_record(step: int, ended: float, seconds: float = 1.0, *, own: bool = Tr
 
 
 @dataclass
-class Ledger:
+class JobHistory:
     app: FastAPI
     services: Services
     client: httpx.AsyncClient
@@ -86,28 +86,28 @@ async def tell_state(session: AsyncSession, job_id: str, at: float, state: JobSt
 
 
 @pytest.fixture
-async def ledger(app: FastAPI, services: Services, client: httpx.AsyncClient) -> Ledger:
+async def history(app: FastAPI, services: Services, client: httpx.AsyncClient) -> JobHistory:
     async with services.write() as session:
         node, _ = await factories.create_node(session)
-    return Ledger(app, services, client, node)
+    return JobHistory(app, services, client, node)
 
 
 # --- goodput
 
 
-async def restarted(ledger: Ledger) -> str:
+async def restarted(history: JobHistory) -> str:
     """Four steps from second 3 on, killed at 7.5, started again at 10 from step 2, and two more steps from 12 on."""
-    job_id = await ledger.job((1, 0), (1, 2), ended=16)
-    await ledger.move(job_id, 0, JobState.STARTING, type="job.placed", generation=1)
-    await ledger.move(job_id, 2, JobState.RUNNING, reason=None)
-    await ledger.move(job_id, 8, JobState.RECOVERING, reason=EndReason.RANK_CRASHED)
-    await ledger.move(job_id, 10, JobState.RECOVERING, type="job.placed", generation=2)
-    await ledger.move(job_id, 11, JobState.RUNNING, reason=None)
-    await ledger.move(job_id, 15, JobState.STOPPING, reason=EndReason.COMPLETED)
-    await ledger.move(job_id, 16, JobState.COMPLETED, reason=EndReason.COMPLETED)
-    await ledger.tell(job_id, 1, [step_record(step, 3.0 + step) for step in range(1, 5)])
-    await ledger.tell(job_id, 2, [step_record(step, 10.0 + step) for step in range(3, 5)])
-    async with ledger.services.write() as session:
+    job_id = await history.job((1, 0), (1, 2), ended=16)
+    await history.move(job_id, 0, JobState.STARTING, type="job.placed", generation=1)
+    await history.move(job_id, 2, JobState.RUNNING, reason=None)
+    await history.move(job_id, 8, JobState.RECOVERING, reason=EndReason.RANK_CRASHED)
+    await history.move(job_id, 10, JobState.RECOVERING, type="job.placed", generation=2)
+    await history.move(job_id, 11, JobState.RUNNING, reason=None)
+    await history.move(job_id, 15, JobState.STOPPING, reason=EndReason.COMPLETED)
+    await history.move(job_id, 16, JobState.COMPLETED, reason=EndReason.COMPLETED)
+    await history.tell(job_id, 1, [step_record(step, 3.0 + step) for step in range(1, 5)])
+    await history.tell(job_id, 2, [step_record(step, 10.0 + step) for step in range(3, 5)])
+    async with history.services.write() as session:
         moments = {name: START + timedelta(seconds=at) for name, at in {"fault_at": 7.5, "detected_at": 7.75, "decided_at": 8}.items()}
         later = {"entered_at": START + timedelta(seconds=10), "first_step_at": START + timedelta(seconds=13)}
         about = {"generation": 1, "next_generation": 2, "action": "restarted", "step": 3, "resumed_step": 2}
@@ -115,8 +115,8 @@ async def restarted(ledger: Ledger) -> str:
     return job_id
 
 
-async def test_every_second_of_a_job_that_was_restarted(ledger: Ledger) -> None:
-    found = await ledger.get(f"jobs/{await restarted(ledger)}/goodput")
+async def test_every_second_of_a_job_that_was_restarted(history: JobHistory) -> None:
+    found = await history.get(f"jobs/{await restarted(history)}/goodput")
     parts = {part["cause"]: part["seconds"] for part in found["parts"]}
     assert parts == pytest.approx({"stepping": 4, "redone": 2.5, "starting": 3, "incident": 4.5, "stopping": 1, "unaccounted": 1})
     assert sum(parts.values()) == pytest.approx(found["wall_seconds"]) == 16
@@ -125,8 +125,8 @@ async def test_every_second_of_a_job_that_was_restarted(ledger: Ledger) -> None:
     assert found["text"] == "25.0% of the 16 s since the job got its slots went into useful training (4 steps)"
 
 
-async def test_what_a_restart_threw_away(ledger: Ledger) -> None:
-    (found,) = (await ledger.client.get(f"/api/v1/training/jobs/{await restarted(ledger)}/incidents")).json()
+async def test_what_a_restart_threw_away(history: JobHistory) -> None:
+    (found,) = (await history.client.get(f"/api/v1/training/jobs/{await restarted(history)}/incidents")).json()
     assert (found["step"], found["steps_lost"], found["seconds_lost"], found["outage_seconds"]) == (4, 2, 2.5, 5.5)
     assert [(phase["name"], phase["seconds"]) for phase in found["phases"]] == [
         ("detect", 0.25),
@@ -137,17 +137,17 @@ async def test_what_a_restart_threw_away(ledger: Ledger) -> None:
     assert found["done"] == "all ranks restarted as generation 2 from step 2; 2 steps had to be repeated"
 
 
-async def set_back(ledger: Ledger) -> str:
+async def set_back(history: JobHistory) -> str:
     """Four steps from second 3 on, a fault at 7.5 for which the job fails at 9; set back at 100 to step 2, and two more steps from 104 on."""
-    job_id = await ledger.job((1, 0), (1, 2), ended=108)
+    job_id = await history.job((1, 0), (1, 2), ended=108)
     moved = [(0, JobState.STARTING, "job.placed", 1), (2, JobState.RUNNING, "job.state", 1), (8, JobState.STOPPING, "job.state", 1)]
     moved += [(9, JobState.FAILED, "job.state", 1), (100, JobState.QUEUED, "job.set_back", 1), (102, JobState.STARTING, "job.placed", 2)]
     moved += [(103, JobState.RUNNING, "job.state", 2), (107, JobState.STOPPING, "job.state", 2), (108, JobState.COMPLETED, "job.state", 2)]
     for at, state, type, generation in moved:
-        await ledger.move(job_id, at, state, type=type, generation=generation, reason=None)
-    await ledger.tell(job_id, 1, [step_record(step, 3.0 + step) for step in range(1, 5)])
-    await ledger.tell(job_id, 2, [step_record(step, 102.0 + step) for step in range(3, 5)])
-    async with ledger.services.write() as session:
+        await history.move(job_id, at, state, type=type, generation=generation, reason=None)
+    await history.tell(job_id, 1, [step_record(step, 3.0 + step) for step in range(1, 5)])
+    await history.tell(job_id, 2, [step_record(step, 102.0 + step) for step in range(3, 5)])
+    async with history.services.write() as session:
         first, second = await job_rows.generations_of(session, job_id)
         first.ended_at, second.started_at = START + timedelta(seconds=9), START + timedelta(seconds=102)
         second.ended_at = START + timedelta(seconds=108)
@@ -157,8 +157,8 @@ async def set_back(ledger: Ledger) -> str:
     return job_id
 
 
-async def test_no_second_of_a_job_that_was_set_back_is_counted_while_it_was_at_rest(ledger: Ledger) -> None:
-    found = await ledger.get(f"jobs/{await set_back(ledger)}/goodput")
+async def test_no_second_of_a_job_that_was_set_back_is_counted_while_it_was_at_rest(history: JobHistory) -> None:
+    found = await history.get(f"jobs/{await set_back(history)}/goodput")
     parts = {part["cause"]: part["seconds"] for part in found["parts"]}
     assert parts == pytest.approx({"stepping": 4, "redone": 2.5, "starting": 5, "waiting": 2, "incident": 1.5, "stopping": 2})
     assert sum(parts.values()) == pytest.approx(found["wall_seconds"]) == 17
@@ -167,15 +167,15 @@ async def test_no_second_of_a_job_that_was_set_back_is_counted_while_it_was_at_r
     assert [part["seconds"] for part in found["incidents"]] == [1.5]
 
 
-async def test_the_fault_before_a_job_was_set_back_ended_with_the_job(ledger: Ledger) -> None:
-    (found,) = (await ledger.client.get(f"/api/v1/training/jobs/{await set_back(ledger)}/incidents")).json()
+async def test_the_fault_before_a_job_was_set_back_ended_with_the_job(history: JobHistory) -> None:
+    (found,) = (await history.client.get(f"/api/v1/training/jobs/{await set_back(history)}/incidents")).json()
     assert (found["outcome"], found["outage_seconds"], found["next_generation"], found["steps_lost"]) == ("stopped", 1.5, None, None)
     assert all(phase["seconds"] >= 0 for phase in found["phases"])
     assert sum(phase["seconds"] for phase in found["phases"]) == pytest.approx(1.5)
 
 
-async def test_samples_that_a_job_used_again_after_it_was_set_back_count_once(ledger: Ledger) -> None:
-    found = await ledger.get(f"jobs/{await set_back(ledger)}/samples")
+async def test_samples_that_a_job_used_again_after_it_was_set_back_count_once(history: JobHistory) -> None:
+    found = await history.get(f"jobs/{await set_back(history)}/samples")
     assert (found["exactly_once"], found["findings"]) == (True, [])
     ranges = [
         (each["generation"], each["first_step"], each["last_step"], each["first_sample"], each["samples"]) for each in found["ranges"]
@@ -183,16 +183,16 @@ async def test_samples_that_a_job_used_again_after_it_was_set_back_count_once(le
     assert ranges == [(1, 1, 2, 0, 16), (2, 3, 4, 16, 16)]
 
 
-async def test_a_long_job_is_accounted_from_roll_ups(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_job_is_accounted_from_roll_ups(history: JobHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same job, by record and by roll-up: 300 steps with an evaluation of a second after every hundredth."""
-    job_id = await ledger.job((1, 0), ended=400)
-    await ledger.move(job_id, 0, JobState.RUNNING, type="job.placed", generation=1)
-    await ledger.tell(job_id, 1, [step_record(step, 10.0 + step + (step - 1) // 100) for step in range(1, 301)])
-    exact = await ledger.get(f"jobs/{job_id}/goodput")
+    job_id = await history.job((1, 0), ended=400)
+    await history.move(job_id, 0, JobState.RUNNING, type="job.placed", generation=1)
+    await history.tell(job_id, 1, [step_record(step, 10.0 + step + (step - 1) // 100) for step in range(1, 301)])
+    exact = await history.get(f"jobs/{job_id}/goodput")
     monkeypatch.setattr("paceline.api.services.history.goodput.MAX_RECORDS", 100)
     monkeypatch.setattr("paceline.api.services.history.goodput.MAX_BUCKETS", 40)
-    ledger.app.state.heavy_reads.forget()
-    rolled = await ledger.get(f"jobs/{job_id}/goodput")
+    history.app.state.heavy_reads.forget()
+    rolled = await history.get(f"jobs/{job_id}/goodput")
     assert (exact["resolution_steps"], rolled["resolution_steps"]) == (1, 10)
     assert {part["cause"]: part["seconds"] for part in rolled["parts"]} == pytest.approx(
         {part["cause"]: part["seconds"] for part in exact["parts"]}
@@ -200,40 +200,40 @@ async def test_a_long_job_is_accounted_from_roll_ups(ledger: Ledger, monkeypatch
     assert next(part["seconds"] for part in exact["parts"] if part["cause"] == "evaluating_and_saving") == pytest.approx(2)
 
 
-async def test_a_script_that_logs_metrics_is_not_said_to_have_lost_its_steps(ledger: Ledger) -> None:
+async def test_a_script_that_logs_metrics_is_not_said_to_have_lost_its_steps(history: JobHistory) -> None:
     spec = JobSpec.model_validate({"name": "own", "script": {"path": "/srv/train.py"}})
-    async with ledger.services.write() as session:
-        job = await factories.create_running_job(session, ledger.node, spec=spec, progress={"step": 7, "loss": 1.0})
-    found = await ledger.get(f"jobs/{job.id}/goodput")
+    async with history.services.write() as session:
+        job = await factories.create_running_job(session, history.node, spec=spec, progress={"step": 7, "loss": 1.0})
+    found = await history.get(f"jobs/{job.id}/goodput")
     assert (found["goodput"], found["text"]) == (None, "not known: a script does not tell how long its steps take")
 
 
-async def test_a_job_without_slots_has_spent_nothing(ledger: Ledger) -> None:
-    async with ledger.services.write() as session:
+async def test_a_job_without_slots_has_spent_nothing(history: JobHistory) -> None:
+    async with history.services.write() as session:
         job = await factories.create_job(session, created_at=START)
-    found = await ledger.get(f"jobs/{job.id}/goodput")
+    found = await history.get(f"jobs/{job.id}/goodput")
     assert (found["goodput"], found["since"], found["wall_seconds"], found["parts"]) == (None, None, 0, [])
     assert found["queued_seconds"] > 0
     assert found["text"] == "it has not had slots yet"
 
 
-async def test_an_ended_job_is_not_told_of_as_one_that_may_still_get_slots(ledger: Ledger) -> None:
-    async with ledger.services.write() as session:
+async def test_an_ended_job_is_not_told_of_as_one_that_may_still_get_slots(history: JobHistory) -> None:
+    async with history.services.write() as session:
         ended = {"state": JobState.CANCELLED, "ended_at": START + timedelta(seconds=5)}
         job = await factories.create_job(session, created_at=START, **ended)
-    assert (await ledger.get(f"jobs/{job.id}/goodput"))["text"] == "it never had slots"
+    assert (await history.get(f"jobs/{job.id}/goodput"))["text"] == "it never had slots"
 
 
 # --- samples
 
 
-async def test_samples_over_a_restart_and_a_closing_up(ledger: Ledger) -> None:
-    job_id = await ledger.job((2, 0), (2, 10), (1, 30))
-    await ledger.tell(job_id, 1, [step_record(step, step) for step in range(1, 21)])  # 11 to 20 were done again
-    await ledger.tell(job_id, 2, [step_record(step, step) for step in range(11, 30)])  # the leader died before it wrote down 30
+async def test_samples_over_a_restart_and_a_closing_up(history: JobHistory) -> None:
+    job_id = await history.job((2, 0), (2, 10), (1, 30))
+    await history.tell(job_id, 1, [step_record(step, step) for step in range(1, 21)])  # 11 to 20 were done again
+    await history.tell(job_id, 2, [step_record(step, step) for step in range(11, 30)])  # the leader died before it wrote down 30
     retold = [step_record(step, step, own=False) for step in range(28, 31)]
-    await ledger.tell(job_id, 3, retold + [step_record(step, step) for step in range(31, 41)])
-    found = await ledger.get(f"jobs/{job_id}/samples")
+    await history.tell(job_id, 3, retold + [step_record(step, step) for step in range(31, 41)])
+    found = await history.get(f"jobs/{job_id}/samples")
     assert (found["exactly_once"], found["findings"]) == (True, [])
     assert found["text"] == "exactly once: 40 steps used 320 samples: no duplicates, none skipped (10 replayed steps excluded)"
     ranges = [
@@ -244,35 +244,35 @@ async def test_samples_over_a_restart_and_a_closing_up(ledger: Ledger) -> None:
     assert [(each["used"], each["complete"]) for each in found["epochs"]] == [(100, True), (100, True), (100, True), (20, False)]
 
 
-async def test_one_step_and_pages_of_ranges(ledger: Ledger) -> None:
-    job_id = await ledger.job((1, 0), (1, 4), (1, 8))
+async def test_one_step_and_pages_of_ranges(history: JobHistory) -> None:
+    job_id = await history.job((1, 0), (1, 4), (1, 8))
     for number, steps in enumerate((range(1, 5), range(5, 9), range(9, 13)), 1):
-        await ledger.tell(job_id, number, [step_record(step, step) for step in steps])
-    (only,) = (await ledger.get(f"jobs/{job_id}/samples", step=6))["ranges"]
+        await history.tell(job_id, number, [step_record(step, step) for step in steps])
+    (only,) = (await history.get(f"jobs/{job_id}/samples", step=6))["ranges"]
     assert (only["generation"], only["first_step"], only["first_sample"], only["samples"]) == (2, 6, 40, 8)
-    page, seen = await ledger.get(f"jobs/{job_id}/samples", limit=1), []
+    page, seen = await history.get(f"jobs/{job_id}/samples", limit=1), []
     while True:
         seen += [each["first_step"] for each in page["ranges"]]
         assert (page["steps"], page["exactly_once"]) == (12, True)
         if page["next_cursor"] is None:
             break
-        page = await ledger.get(f"jobs/{job_id}/samples", limit=1, cursor=page["next_cursor"])
+        page = await history.get(f"jobs/{job_id}/samples", limit=1, cursor=page["next_cursor"])
     assert seen == [1, 5, 9]
 
 
-async def test_a_sample_used_twice_is_found(ledger: Ledger) -> None:
-    job_id = await ledger.job((1, 0))
-    await ledger.tell(job_id, 1, [step_record(1, 1), step_record(2, 2, first_sample=4.0), step_record(2, 2.5)])
-    found = await ledger.get(f"jobs/{job_id}/samples")
+async def test_a_sample_used_twice_is_found(history: JobHistory) -> None:
+    job_id = await history.job((1, 0))
+    await history.tell(job_id, 1, [step_record(1, 1), step_record(2, 2, first_sample=4.0), step_record(2, 2.5)])
+    found = await history.get(f"jobs/{job_id}/samples")
     assert found["exactly_once"] is False
     assert "step 2 was told 2 times by generation 1" in found["findings"]
     assert found["text"].startswith("not exactly once: ")
 
 
-async def test_a_job_that_tells_no_samples_says_so(ledger: Ledger) -> None:
-    job_id = await ledger.job((1, 0))
-    await ledger.tell(job_id, 1, factories.records(1, 5, step_seconds=1.0))
-    found = await ledger.get(f"jobs/{job_id}/samples")
+async def test_a_job_that_tells_no_samples_says_so(history: JobHistory) -> None:
+    job_id = await history.job((1, 0))
+    await history.tell(job_id, 1, factories.records(1, 5, step_seconds=1.0))
+    found = await history.get(f"jobs/{job_id}/samples")
     assert (found["recorded"], found["exactly_once"], found["ranges"]) == (False, None, [])
     assert found["text"] == "no step has told which samples it used"
 
@@ -280,21 +280,21 @@ async def test_a_job_that_tells_no_samples_says_so(ledger: Ledger) -> None:
 # --- comparison
 
 
-async def compared(ledger: Ledger, one: str, other: str) -> dict[str, Any]:
-    (found,) = (await ledger.get("compare", jobs=f"{one},{other}"))["items"]
+async def compared(history: JobHistory, one: str, other: str) -> dict[str, Any]:
+    (found,) = (await history.get("compare", jobs=f"{one},{other}"))["items"]
     document: dict[str, Any] = found
     return document
 
 
-async def test_two_runs_that_are_one(ledger: Ledger) -> None:
+async def test_two_runs_that_are_one(history: JobHistory) -> None:
     """One undisturbed, one that lost a rank and was told of by two generations."""
-    quiet, hurt = await ledger.job((2, 0), ended=50), await ledger.job((3, 0), (2, 20), ended=60)
-    await ledger.tell(quiet, 1, [step_record(step, step) for step in range(1, 41)])
-    await ledger.tell(hurt, 1, [step_record(step, step * 1.5, 1.5) for step in range(1, 21)])
-    await ledger.tell(hurt, 2, [step_record(step, step * 1.5, 1.5) for step in range(20, 41)])
-    await saved(ledger, quiet, 40, "f00d")
-    await saved(ledger, hurt, 40, "f00d", generation=2)
-    found = await compared(ledger, quiet, hurt)
+    quiet, hurt = await history.job((2, 0), ended=50), await history.job((3, 0), (2, 20), ended=60)
+    await history.tell(quiet, 1, [step_record(step, step) for step in range(1, 41)])
+    await history.tell(hurt, 1, [step_record(step, step * 1.5, 1.5) for step in range(1, 21)])
+    await history.tell(hurt, 2, [step_record(step, step * 1.5, 1.5) for step in range(20, 41)])
+    await saved(history, quiet, 40, "f00d")
+    await saved(history, hurt, 40, "f00d", generation=2)
+    found = await compared(history, quiet, hurt)
     assert (found["verdict"], found["same_run"]) == ("same", True)
     assert found["text"] == "same run, to the last bit: 40 of 40 steps equal, and the parameters at step 40, on 2 and 3 ranks"
     assert [(metric["name"], metric["compared"], metric["equal"]) for metric in found["metrics"]] == [
@@ -305,34 +305,34 @@ async def test_two_runs_that_are_one(ledger: Ledger) -> None:
     assert [job["world_sizes"] for job in found["jobs"]] == [[2], [3, 2]]
 
 
-async def saved(ledger: Ledger, job_id: str, step: int, digest: str, generation: int = 1) -> None:
-    async with ledger.services.write() as session:
-        about = {"job_id": job_id, "step": step, "generation": generation, "node_id": ledger.node.id, "directory": f"/c/{job_id}/{step}"}
+async def saved(history: JobHistory, job_id: str, step: int, digest: str, generation: int = 1) -> None:
+    async with history.services.write() as session:
+        about = {"job_id": job_id, "step": step, "generation": generation, "node_id": history.node.id, "directory": f"/c/{job_id}/{step}"}
         session.add(CheckpointRow(**about, bytes=1, manifest_sha256="0" * 64, parameters_sha256=digest, created_at=START))
 
 
-async def test_parameters_of_a_step_that_was_undone_are_not_compared(ledger: Ledger) -> None:
+async def test_parameters_of_a_step_that_was_undone_are_not_compared(history: JobHistory) -> None:
     """One ran through; the other was set back from step 30 to 10, and has come to 25 since."""
-    whole, redone = await ledger.job((1, 0), ended=50), await ledger.job((1, 0), (1, 10))
-    await ledger.tell(whole, 1, [step_record(step, step) for step in range(1, 31)])
-    await ledger.tell(redone, 1, [step_record(step, step) for step in range(1, 31)])
-    await ledger.tell(redone, 2, [step_record(step, 30 + step) for step in range(11, 26)])
+    whole, redone = await history.job((1, 0), ended=50), await history.job((1, 0), (1, 10))
+    await history.tell(whole, 1, [step_record(step, step) for step in range(1, 31)])
+    await history.tell(redone, 1, [step_record(step, step) for step in range(1, 31)])
+    await history.tell(redone, 2, [step_record(step, 30 + step) for step in range(11, 26)])
     for job_id, digest in ((whole, "f00d"), (redone, "bad")):
-        await saved(ledger, job_id, 10, "beef")
-        await saved(ledger, job_id, 30, digest)
-    found = await compared(ledger, whole, redone)
+        await saved(history, job_id, 10, "beef")
+        await saved(history, job_id, 30, digest)
+    found = await compared(history, whole, redone)
     assert found["verdict"] == "same_so_far"
     assert found["parameters"] == {"step": 10, "hashes": ["beef", "beef"], "equal": True}
 
 
-async def test_two_runs_that_part_at_a_bit(ledger: Ledger) -> None:
-    one = await ledger.job((1, 0))
-    other = await ledger.job((1, 0), spec={"training": {"steps": 100, "global_batch_size": 8, "seed": 5}})
-    await ledger.tell(one, 1, [step_record(step, step) for step in range(1, 11)])
-    await ledger.tell(
+async def test_two_runs_that_part_at_a_bit(history: JobHistory) -> None:
+    one = await history.job((1, 0))
+    other = await history.job((1, 0), spec={"training": {"steps": 100, "global_batch_size": 8, "seed": 5}})
+    await history.tell(one, 1, [step_record(step, step) for step in range(1, 11)])
+    await history.tell(
         other, 1, [step_record(step, step, **({"loss": math.nextafter(math.exp(-0.07), 1)} if step == 7 else {})) for step in range(1, 11)]
     )
-    found = await compared(ledger, one, other)
+    found = await compared(history, one, other)
     assert (found["verdict"], found["same_run"]) == ("close", False)
     assert found["metrics"][0]["first_difference"]["step"] == 7
     assert "equal until step 6, then differs: loss " in found["text"]
@@ -341,14 +341,14 @@ async def test_two_runs_that_part_at_a_bit(ledger: Ledger) -> None:
     assert seed["text"] == "training.seed: 0 and 5; may change the numbers"
 
 
-async def test_only_known_jobs_and_more_than_one_can_be_compared(ledger: Ledger) -> None:
-    one = await ledger.job((1, 0))
+async def test_only_known_jobs_and_more_than_one_can_be_compared(history: JobHistory) -> None:
+    one = await history.job((1, 0))
     for jobs, status, code in (
         (one, 400, "invalid_parameter"),
         (f"{one},{one}", 400, "invalid_parameter"),
         (f"{one},nobody", 404, "not_found"),
     ):
-        answer = await ledger.client.get("/api/v1/training/compare", params={"jobs": jobs})
+        answer = await history.client.get("/api/v1/training/compare", params={"jobs": jobs})
         assert (answer.status_code, answer.json()["code"]) == (status, code), jobs
-    found = await compared(ledger, one, await ledger.job((1, 0)))
+    found = await compared(history, one, await history.job((1, 0)))
     assert (found["verdict"], found["text"]) == ("nothing_to_compare", "nothing to compare: no step is known of both")

@@ -1,4 +1,4 @@
-"""What the ledger says of a script that was started again: what its steps tell, and never more."""
+"""What the incident log says of a script that was started again: what its steps tell, and never more."""
 
 from __future__ import annotations
 

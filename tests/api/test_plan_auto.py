@@ -180,7 +180,7 @@ async def test_a_plan_that_was_seen_and_is_another_by_now(client: httpx.AsyncCli
     assert answer.json()["code"] == "plan_changed"
 
 
-async def test_a_cut_job_is_not_resized_to_what_does_not_fit(client: httpx.AsyncClient, services: Services) -> None:
+async def test_a_model_parallel_job_is_not_resized_to_what_does_not_fit(client: httpx.AsyncClient, services: Services) -> None:
     await two_nodes(services)
     length = {"steps": 10, "global_batch_size": 8, "micro_batch_size": 2}
     roomy = await answered(client, PLAN, auto(parallelism=ONLY_DATA, training=length))

@@ -203,14 +203,14 @@ def test_the_dialogs_are_accessible_and_free_of_errors(watched: Watched, jobs: d
     assert not watched.wrong, "\n".join(watched.wrong)
 
 
-def test_an_incident_is_told_on_the_curves_in_the_ledger_and_beside_the_undisturbed_run(watched: Watched, twins: dict[str, str]) -> None:
+def test_an_incident_is_told_on_the_curves_in_the_incident_log_and_beside_the_undisturbed_run(watched: Watched, twins: dict[str, str]) -> None:
     page = watched.page
     watched.look(f"/jobs/{twins['killed']}", f"nats at step {TWIN_STEPS}")
     mark = page.get_by_role("toolbar", name="What happened: marks on Loss").get_by_role("button", name=re.compile("SIGKILL"))
     mark.focus()
     expect(page.get_by_role("tooltip")).to_contain_text("Rank 1 on local-2 was killed by SIGKILL")
     watched.check()
-    page.keyboard.press("Enter")  # leads to the ledger
+    page.keyboard.press("Enter")  # leads to the incident log
     row = page.get_by_role("table", name="Incidents").get_by_role("row", name=re.compile("killed by SIGKILL"))
     for text in ("recovered", "1 of 2"):
         expect(row).to_contain_text(text)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from paceline.api.services.scheduling.earlier_generations import LEFT_OUT
 from paceline.cluster.policy.decide import START_SECONDS
-from paceline.cluster.policy.growth import WARM_UP_SECONDS
+from paceline.cluster.policy.gang_scaling import WARM_UP_SECONDS
 from tests.integration.conftest import Cluster
 from tests.integration.test_draining import drain
 from tests.integration.test_elastic import elastic, nodes_of, parked

@@ -162,7 +162,7 @@ async def test_too_few_survivors_fall_back_to_the_checkpoint(cluster: Cluster) -
     assert a.worlds(job_id)[0].birth is None
 
 
-async def test_every_fault_is_in_the_ledger(cluster: Cluster) -> None:
+async def test_every_fault_is_in_the_incident_log(cluster: Cluster) -> None:
     job_id, agents, _ = await gang_of_three(cluster)
     for agent in agents.values():
         await agent.step(job_id, 7)
@@ -181,7 +181,7 @@ async def test_every_fault_is_in_the_ledger(cluster: Cluster) -> None:
     assert (await cluster.job(job_id))["generations"][1]["start_step"] == 8
 
 
-async def test_a_restart_is_in_the_ledger_with_the_steps_it_cost(cluster: Cluster) -> None:
+async def test_a_restart_is_in_the_incident_log_with_the_steps_it_cost(cluster: Cluster) -> None:
     a = await cluster.add_agent("a", slots=1)
     job_id = await cluster.submit()
     await cluster.until_job(job_id, "running")

@@ -64,7 +64,7 @@ async def test_a_stopped_rank_is_no_fault_until_others_wait_for_it(cluster: Clus
     await cluster.until(lambda: agents["b"].action(job_id, 2) == "run", "a replacement starts in its slot")
 
 
-async def test_the_ledger_names_the_culprit_and_the_call_it_missed(cluster: Cluster) -> None:
+async def test_the_incident_log_names_the_culprit_and_the_call_it_missed(cluster: Cluster) -> None:
     job_id, agents, _ = await gang_of_three(cluster)
     started = cluster.now().timestamp()
     await agents["b"].suspend(job_id)

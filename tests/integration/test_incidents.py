@@ -1,4 +1,4 @@
-"""The ledger of incidents while things happen: who is to blame, what phase it is in, how it ends."""
+"""The incident log while things happen: who is to blame, what phase it is in, how it ends."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class RandomFaults:
 
     def _pause(self, gang: RunningGang, members: list[int], event: Event) -> None:
         for number in members:
-            gang.agent.ask(gang.births[number], PauseRequest())
+            gang.agent.ask(gang.identities[number], PauseRequest())
         for fault in event.faults:
             fault.release(self.code)
 

@@ -28,7 +28,7 @@ PLANS: dict[str, dict[str, Any]] = {
 }
 
 
-def cut_job(plan: dict[str, Any], ranks: int) -> dict[str, Any]:
+def sharded_job(plan: dict[str, Any], ranks: int) -> dict[str, Any]:
     return tiny_gpt(ranks, steps=STEPS) | {"parallelism": plan, "checkpoint": {"every_steps": 20}, "fault_tolerance": {}}
 
 
@@ -45,7 +45,7 @@ def strike(job: Job, ranks: int, victim: int) -> RunningGang:
 )
 def test_a_new_process_takes_the_place_and_the_run_is_the_undisturbed_one(make_job: MakeJob, name: str, ranks: int) -> None:
     """To the last bit, whoever computes what. The survivors move up: rank 1 is rank 0 afterwards."""
-    spec = cut_job(PLANS[name], ranks)
+    spec = sharded_job(PLANS[name], ranks)
     well, job = make_job(spec, "undisturbed"), make_job(spec)
     well.run(ranks)
     gang = strike(job, ranks, 0)
@@ -60,7 +60,7 @@ def test_a_new_process_takes_the_place_and_the_run_is_the_undisturbed_one(make_j
 
 @pytest.mark.parametrize(("name", "replica", "parked"), [("tensor", (0, 1), 2), ("context", (0, 1), 2), ("pipeline", (0, 2), 1)])
 def test_a_replica_carries_on_without_a_checkpoint(make_job: MakeJob, name: str, replica: tuple[int, int], parked: int) -> None:
-    spec = cut_job(PLANS[name], 4)
+    spec = sharded_job(PLANS[name], 4)
     (first, *_) = make_job(spec, "undisturbed").run(4)
     curve, carried = replica_carries_on(strike(make_job(spec), 4, 3), 3, replica, parked)
     assert carried["step"] >= STEP

@@ -214,7 +214,7 @@ def test_a_parked_rank_that_is_not_needed_leaves_by_itself(make_job: MakeJob, tm
     gang = held.gang
     spare = gang.park()
     gang.until(spare, Parked)
-    gang.agent.ask(gang.births[spare], request_)
+    gang.agent.ask(gang.identities[spare], request_)
     held.until(5)
     held.go_on()
     *members, parked = gang.wait()

@@ -28,7 +28,7 @@ from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport
 from paceline.training.task import Task
 from paceline.training.timing.activity import Activity
-from paceline.training.timing.pace import Pace
+from paceline.training.timing.phase_times import PhaseTimes
 
 LINE_SECONDS = 1.0  # between progress lines
 
@@ -50,7 +50,7 @@ class Telemetry:
         was_leader: bool = False,
     ) -> None:
         self.leads, self.was_leader = world.rank == 0, was_leader
-        self.link, self.activity = link, activity or Activity(Pace())
+        self.link, self.activity = link, activity or Activity(PhaseTimes())
         self.folder = folder
         self.recorder = recorder_at(folder.metrics)
         self.recorder.after_write = self._nudge

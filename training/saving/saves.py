@@ -156,7 +156,7 @@ class Saves:
 
     def _end(self, under_way: PendingSave) -> None:
         self._under_way, self._state.save_unfinished = None, False
-        self._telemetry.activity.pace.saved(self._cost.stall + under_way.write_seconds)
+        self._telemetry.activity.times.saved(self._cost.stall + under_way.write_seconds)
 
     def _report(self, committed: CommittedCheckpoint, write_seconds: float) -> None:
         cost, self.saved = self._cost, committed.manifest.step
@@ -175,7 +175,7 @@ class Saves:
 
     def _warn_if_overdue(self, under_way: PendingSave) -> None:
         """Warn of a save that takes too long: a disk that hangs shows here first. A later wait for it is watched as any save is."""
-        limits, seconds = self._telemetry.activity.pace.limits("save"), time.monotonic() - self._cost.began
+        limits, seconds = self._telemetry.activity.times.limits("save"), time.monotonic() - self._cost.began
         if limits is None or seconds < limits.stall or self._cost.is_overdue:
             return
         self._cost.is_overdue = True

@@ -1,4 +1,4 @@
-"""The `parallelism` section: how a job's world is cut, by its strategy and the sizes of the mesh's axes. Pure pydantic, no torch."""
+"""The `parallelism` section: how a job's ranks are arranged, by its strategy and the sizes of the mesh's axes. Pure pydantic, no torch."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ class Parallelism(Part):
         return self.strategy == "auto"
 
     @property
-    def cuts(self) -> bool:
-        """A micro-batch takes several ranks."""
+    def is_model_parallel(self) -> bool:
+        """Whether several ranks compute a micro-batch together, along the tensor, context or pipeline axis."""
         return self.tensor * self.context * self.pipeline > 1
 
     @property
-    def spoken_cut(self) -> str:
+    def model_parallel_sizes(self) -> str:
         """As in "context=2 x tensor=4"."""
         return in_words(Degrees(tensor=self.tensor, context=self.context, pipeline=self.pipeline))
 
@@ -131,7 +131,7 @@ class Parallelism(Part):
     @property
     def in_parts(self) -> bool:
         """Whether the model is changed for its world, and a rank may hold only a part of the state: it lives through one generation."""
-        return self.shards or self.cuts
+        return self.shards or self.is_model_parallel
 
     @property
     def spreads_state(self) -> bool:
@@ -139,7 +139,7 @@ class Parallelism(Part):
         return self.in_parts or self.has_servers
 
     @property
-    def always_cuts_alike(self) -> bool:
+    def has_fixed_partition(self) -> bool:
         """Whether the same place in a world as large holds the same part of the state in every generation: stages cut by measured time may
         not."""
         return self.pipeline == 1 or self.stages_by == "operations"
@@ -214,11 +214,11 @@ class Parallelism(Part):
                     value=value,
                     strategy=self.strategy,
                 )
-        if self.has_servers and self.cuts:
+        if self.has_servers and self.is_model_parallel:
             raise inconsistent(
                 "strategy parameter_server with {cut} is not offered: a worker computes whole micro-batches, and pushes whole gradients; leave "
                 "them at 1, or use ddp or fsdp beside them",
-                cut=self.spoken_cut,
+                cut=self.model_parallel_sizes,
             )
         return self
 

@@ -113,7 +113,7 @@ def why_not_this_optimizer(spec: JobSpec) -> str | None:
     plan = spec.parallelism
     if not isinstance(spec.optimizer, Adafactor) or not (plan.shards or plan.tensor > 1):
         return None
-    cut = "strategy=fsdp" if plan.shards else plan.spoken_cut
+    cut = "strategy=fsdp" if plan.shards else plan.model_parallel_sizes
     return (
         f"optimizer.kind=adafactor with {cut} is not offered: its state is a row and a column of each whole matrix, of which a rank has only a "
         "part; use ddp or a pipeline, or adamw, nadam, rmsprop or sgd, whose state is cut as the parameters are"
@@ -171,8 +171,8 @@ def why_not_communicated(spec: JobSpec) -> str | None:
         )
     if plan.strategy not in ("ddp", "fsdp"):
         return f"communication is between replicas that a job names: use strategy ddp, or fsdp with replicate, not {plan.strategy}"
-    if plan.cuts:
-        return f"communication with {plan.spoken_cut} is not offered: gradients are summed in one message there; leave one of the two out"
+    if plan.is_model_parallel:
+        return f"communication with {plan.model_parallel_sizes} is not offered: gradients are summed in one message there; leave one of the two out"
     return why_not_in_buckets(spec) or why_not_compressed(spec)
 
 
@@ -226,7 +226,7 @@ def why_not_reproducible(spec: JobSpec) -> str | None:
     plan = spec.parallelism
     if plan.tensor * plan.context > 1:
         return (
-            f"reproducible=true needs each micro-batch's gradients whole: with {plan.spoken_cut} every rank finds a part of them, "
+            f"reproducible=true needs each micro-batch's gradients whole: with {plan.model_parallel_sizes} every rank finds a part of them, "
             "and rounds otherwise than one process; leave it out, or use replicas of a model, of its shards or of a pipeline"
         )
     if plan.shards and plan.pipeline > 1:
@@ -236,7 +236,7 @@ def why_not_reproducible(spec: JobSpec) -> str | None:
             "reproducible=true with strategy fsdp needs parallelism.shard: parts of gradients are added up in an order that depends on how many "
             "there are, and without it that changes with the number of ranks; set it, leave reproducible out, or use ddp"
         )
-    if plan.pipeline > 1 and not plan.always_cuts_alike:
+    if plan.pipeline > 1 and not plan.has_fixed_partition:
         return "reproducible=true with stages_by=time would have other stages in each generation, whose norms round otherwise; leave one of them out"
     return None
 
@@ -247,7 +247,7 @@ def why_not_compiled(spec: JobSpec) -> str | None:
     plan = spec.parallelism
     if plan.tensor * plan.context > 1:
         return (
-            f"compile=true with {plan.spoken_cut} is not offered: blocks that wait for other ranks inside would be compiled in "
+            f"compile=true with {plan.model_parallel_sizes} is not offered: blocks that wait for other ranks inside would be compiled in "
             "pieces; leave it out, or use replicas, fsdp or a pipeline alone"
         )
     if plan.pipeline > 1 and SCHEDULES[plan.pipeline_schedule].splits_backward:
@@ -324,22 +324,22 @@ def micro_batches_in_words(spec: JobSpec) -> str:
     return f"global_batch_size={total} in micro-batches of {derived.micro_batch_size(spec)} makes {derived.micro_batches(spec)}"
 
 
-def why_model_is_not_cut(spec: JobSpec) -> str | None:
+def why_model_is_not_sharded(spec: JobSpec) -> str | None:
     """Return why the model cannot be sharded over tensor and context, with the way out; None if it can, or if only a rank can tell."""
     model, tensor, context = spec.model, spec.parallelism.tensor, spec.parallelism.context
     if isinstance(spec.workload, ScriptWorkload):
         return None
     if isinstance(model, GptModel):
-        return gpt.why_not_cut(model, tensor=tensor, context=context)
+        return gpt.why_not_sharded(model, tensor=tensor, context=context)
     if tensor * context == 1:
         return None
     if isinstance(model, HfModel) and context == 1:
-        return hf.why_not_cut(model.config, tensor) if model.config is not None else None
+        return hf.why_not_sharded(model.config, tensor) if model.config is not None else None
     if isinstance(model, HfModel):
         return f"context={context} is for model gpt; models of transformers attend to whole sequences: leave it at 1"
     whose = f"model {model.kind}" if model else "an entrypoint's model"
     return (
-        f"{spec.parallelism.spoken_cut} is for models gpt and hf, which say how they are cut; {whose} does not: leave both at 1, "
+        f"{spec.parallelism.model_parallel_sizes} is for models gpt and hf, which say how they are cut; {whose} does not: leave both at 1, "
         "or use fsdp for its size"
     )
 
@@ -359,7 +359,7 @@ def why_not_auto(spec: JobSpec) -> str | None:
 
 _CHECKS: tuple[Callable[[JobSpec], str | None], ...] = (
     why_hang_never_comes,
-    why_model_is_not_cut,
+    why_model_is_not_sharded,
     why_not_these_packages,
     why_not_this_optimizer,
     why_not_with_servers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from paceline.training.timing.pace import Pace, Phase
+from paceline.training.timing.phase_times import Phase, PhaseTimes
 
 
 class Doing(NamedTuple):
@@ -18,13 +18,13 @@ class Activity:
     """Present activity of the training thread. A single attribute, so that no lock is needed. Entering the next one ends the last, whose
     time is noted."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, times: PhaseTimes) -> None:
+        self.times = times
         self.doing = Doing("rest", 0, time.monotonic())
 
     def enter(self, phase: Phase, step: int, now: float | None = None) -> None:
         before, moment = self.doing, time.monotonic() if now is None else now
-        self.pace.note(before.phase, moment - before.since)
+        self.times.note(before.phase, moment - before.since)
         self.doing = Doing(phase, step, moment)
 
     def abandon(self) -> None:

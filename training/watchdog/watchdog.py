@@ -17,7 +17,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.probes import Endpoint, unanswered
 from paceline.training.link import GroupCall, Moving, Stalled
 from paceline.training.timing.activity import Activity, Doing
-from paceline.training.timing.pace import Pace, PhaseLimits
+from paceline.training.timing.phase_times import PhaseLimits, PhaseTimes
 from paceline.training.watchdog.stack_location import StackLocation, locate_stack
 
 #: Other machines are asked a little ahead, so that the answer, or its absence, is there when the limit is reached; and again
@@ -51,7 +51,7 @@ class Watchdog:
     """`say` takes word to the agent. Made by the training thread."""
 
     def __init__(self, say: Callable[[Stalled | Moving], None], hang_seconds: float | None = None) -> None:
-        self.activity = Activity(Pace(hang_seconds))
+        self.activity = Activity(PhaseTimes(hang_seconds))
         self._say = say
         self._watched = threading.get_ident()
         self._aborter: GroupAborter | None = None
@@ -65,7 +65,7 @@ class Watchdog:
     def guard(self, aborter: GroupAborter, world_size: int, step: int) -> None:
         """Begin to watch a new generation."""
         self._aborter, self._answering = aborter, None
-        self.activity.pace.enter_world(self._world_size, world_size)
+        self.activity.times.enter_world(self._world_size, world_size)
         self._world_size = world_size
         self.activity.enter("rendezvous", step)
 
@@ -93,7 +93,7 @@ class Watchdog:
         doing = self.activity.doing
         if doing is not self._seen.doing:
             self._turn_to(doing)
-        limits = self.activity.pace.limits(doing.phase)
+        limits = self.activity.times.limits(doing.phase)
         if limits is None:
             return IDLE_SECONDS
         if doing.phase == "step" and self._answering is None:

@@ -19,11 +19,11 @@ from paceline.db.repositories import slots as slot_rows
 logger = logging.getLogger(__name__)
 
 
-async def carry_out(services: Services, growth: Sequence[LaunchNodes], drains: Sequence[DrainNode], now: datetime) -> list[str]:
+async def carry_out(services: Services, wishes: Sequence[LaunchNodes], drains: Sequence[DrainNode], now: datetime) -> list[str]:
     """Carry out decisions, each in a transaction of its own. What a pool refuses is an event, and holds up nothing else. Returns the pools that
     refused."""
     refused = []
-    for wish in growth:
+    for wish in wishes:
         try:
             async with services.write() as session:
                 await launches.request_of_pool(session, wish.pool, wish.count, services.settings.public_url, AUTOSCALER, wish.reason, now)

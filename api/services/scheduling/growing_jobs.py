@@ -14,7 +14,7 @@ from paceline.api.services.specs.job_views import gang_view
 from paceline.api.services.specs.node_facets import disk_of
 from paceline.api.services.specs.stored_specs import spec_of
 from paceline.cluster.autoscaling.facts import GrowingGang
-from paceline.cluster.autoscaling.growing import GrowthTries, growing_gang, restarting_gang
+from paceline.cluster.autoscaling.growing import ScaleUpTries, growing_gang, restarting_gang
 from paceline.cluster.policy.elastic import JoinFailure
 from paceline.cluster.policy.script_worlds import RECENT_SECONDS
 from paceline.db.models.nodes import NodeRow
@@ -28,12 +28,12 @@ _LACKS_ROOM, _RESTS = "no_room_to_grow", "rests"
 
 
 @dataclass
-class GrowthMemory:
+class ScaleUpMemory:
     """Moments of jobs that lack ranks, kept from look to look. A coordinator that takes over begins anew."""
 
     since: dict[str, datetime] = field(default_factory=dict)  # by job: it is known to lack ranks
     held: dict[str, int] = field(default_factory=dict)  # by job: slots that it held at the last look
-    tries: GrowthTries = field(default_factory=GrowthTries)
+    tries: ScaleUpTries = field(default_factory=ScaleUpTries)
 
     def note(self, held: Mapping[str, int], now: datetime) -> None:
         """Note the jobs that lack ranks now, each with the slots that it holds."""
@@ -47,7 +47,7 @@ class GrowthMemory:
             self.tries.note_try(job_id, self.held.get(job_id, 0), now)
 
 
-async def read_growing(session: AsyncSession, memory: GrowthMemory, nodes: Sequence[NodeRow], now: datetime) -> list[GrowingGang]:
+async def read_growing(session: AsyncSession, memory: ScaleUpMemory, nodes: Sequence[NodeRow], now: datetime) -> list[GrowingGang]:
     """Read what running jobs lack."""
     smaller = await load_smaller(session)
     lacking = [known for known in smaller if known.job.pending and known.can_change_members()]
@@ -71,7 +71,7 @@ def _held(known: JobSnapshot) -> int:
 
 
 def _growing(
-    known: JobSnapshot, memory: GrowthMemory, nodes: Mapping[str, NodeRow], failures: Sequence[JoinFailure], changes: int
+    known: JobSnapshot, memory: ScaleUpMemory, nodes: Mapping[str, NodeRow], failures: Sequence[JoinFailure], changes: int
 ) -> GrowingGang | None:
     job, code = known.job, (known.job.pending or {}).get("code")
     if code not in (_LACKS_ROOM, _RESTS):

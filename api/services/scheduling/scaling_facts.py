@@ -17,7 +17,7 @@ from paceline.api.services.nodes.node_hours import NodeHours
 from paceline.api.services.nodes.notices import state_on_return
 from paceline.api.services.scheduling import earlier_generations, expected_ends
 from paceline.api.services.scheduling.earlier_generations import EarlierGenerations
-from paceline.api.services.scheduling.growing_jobs import GrowthMemory, read_growing, survives_interruption
+from paceline.api.services.scheduling.growing_jobs import ScaleUpMemory, read_growing, survives_interruption
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load_recovering
 from paceline.api.services.specs.node_facets import disk_of, label_facets_of, taints_of
 from paceline.api.services.specs.stored_specs import readable_spec_of
@@ -47,7 +47,7 @@ class ScalingMemory:
 
     idle_since: dict[str, datetime] = field(default_factory=dict)  # by node
     rests_until: dict[str, datetime] = field(default_factory=dict)  # by pool that has refused
-    growth: GrowthMemory = field(default_factory=GrowthMemory)
+    scale_ups: ScaleUpMemory = field(default_factory=ScaleUpMemory)
 
     def note_idle(self, nodes: Collection[str], now: datetime) -> None:
         """Note the nodes that are idle. A node for which that is known from later than `now` counts anew: the clock was set back."""
@@ -68,7 +68,7 @@ async def read_facts(session: AsyncSession, memory: ScalingMemory, up_since: dat
     nodes = [node for node in all_nodes if node not in joining]
     holders = await slot_rows.holders(session)
     held = Counter(holder.node_id for holder in holders)
-    pending, growing = await _pending(session, up_since, all_nodes, now), await read_growing(session, memory.growth, all_nodes, now)
+    pending, growing = await _pending(session, up_since, all_nodes, now), await read_growing(session, memory.scale_ups, all_nodes, now)
     expected = {row.name: await expected_nodes.read(session, row, all_nodes) for row in pools}
     memory.note_idle([node.id for node in nodes if node.id in present and not held[node.id]], now)
     ends = await rows.newest_ends(session, now - timedelta(seconds=max(AVOID_SECONDS, REST.total_seconds())))

@@ -31,7 +31,7 @@ Said = RankHello | Parked | Joined | Progress | Broken | Stalled | Moving
 
 class RankLink:
     """The connections of ranks, one of each process. `on_message` gets each message of a rank, its hello included, with the rank that the
-    message names. Processes are known by birth; `knows` tells whether there is one of this birth."""
+    message names. Processes are known by the rank that they were started as; `knows` tells whether there is one of this key."""
 
     def __init__(self, path: Path, on_message: Callable[[RankKey, Said], None], knows: Callable[[RankKey], bool]) -> None:
         self._path = path
@@ -55,9 +55,9 @@ class RankLink:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._path.unlink(missing_ok=True)
 
-    def ask(self, birth: RankKey, request: ToRank) -> bool:
+    def ask(self, process: RankKey, request: ToRank) -> bool:
         """Send a request to a process. Returns False while the process is not connected: send it again later."""
-        writer = self._writers.get(birth)
+        writer = self._writers.get(process)
         if writer is None or writer.is_closing():
             return False
         writer.write(encode_to_rank(request))
@@ -96,13 +96,13 @@ class RankLink:
         hello = await self._hello(reader, writer)
         if hello is None:
             return
-        birth, key = RankKey(hello.job_id, hello.birth.generation, hello.birth.rank), _key_of(hello)
-        if not self._knows(birth):
+        process, key = RankKey(hello.job_id, hello.birth.generation, hello.birth.rank), _key_of(hello)
+        if not self._knows(process):
             return
-        former = self._writers.get(birth)
+        former = self._writers.get(process)
         if former is not None:  # a process has one connection: it has given that one up
             former.transport.abort()
-        self._writers[birth] = writer
+        self._writers[process] = writer
         self._on_message(key, hello)
         heard, until = 0, 0.0
         try:
@@ -115,8 +115,8 @@ class RankLink:
                 if heard >= MOST_PER_SECOND:
                     await asyncio.sleep(until - now)
         finally:
-            if self._writers.get(birth) is writer:
-                del self._writers[birth]
+            if self._writers.get(process) is writer:
+                del self._writers[process]
 
 
 def _key_of(hello: RankHello) -> RankKey:

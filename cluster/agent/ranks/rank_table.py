@@ -97,13 +97,13 @@ class RankTable:
         rank = self._ranks.get(key)
         if rank is None:
             return []
-        mine = [each.key for each in self._ranks.values() if each.birth == rank.birth and each.key.generation < key.generation]
+        mine = [each.key for each in self._ranks.values() if each.process == rank.process and each.key.generation < key.generation]
         return sorted(mine, key=lambda each: each.generation, reverse=True)
 
     def _note_stall(self, rank: RankRecord, stall: Stalled | None, now: float) -> None:
         """Record the stall under the newest place of this process, which alone is looked at. Where that is another place than the
         reporting one, ranks have other numbers there, so `unanswered` is cleared."""
-        newest = max((each.key for each in self._ranks.values() if each.birth == rank.birth), key=lambda key: key.generation)
+        newest = max((each.key for each in self._ranks.values() if each.process == rank.process), key=lambda key: key.generation)
         if stall is not None and newest != rank.key:
             stall = msgspec.structs.replace(stall, unanswered=())
         self.change(newest, stall=stall, last_news=now)
@@ -120,9 +120,9 @@ class RankTable:
     def change(self, key: RankKey, **changes: Any) -> None:
         self._ranks[key] = msgspec.structs.replace(self._ranks[key], **changes)
 
-    def knows(self, birth: RankKey) -> bool:
-        """Whether a process of this birth has a place here."""
-        return any(rank.birth == birth for rank in self._ranks.values())
+    def knows(self, process: RankKey) -> bool:
+        """Whether a process that was started with this key has a place here."""
+        return any(rank.process == process for rank in self._ranks.values())
 
     def on_message(self, key: RankKey, message: Said, now: float) -> bool:
         """Record a message of a rank. Returns True if it changes the rank's state. `now` is monotonic."""
@@ -187,8 +187,8 @@ class RankTable:
     def _mark_exited_with_spawner(self, rank: RankRecord, folder: RankFolder) -> None:
         """Record that PR_SET_PDEATHSIG killed a rank with its spawner: no process was left to call waitpid."""
         pid = rank.pid or 0
-        born = RankFolder(self._folder.path, *rank.birth)
-        send_signal(abandoned_members(pid, str(born.path), str(self._folder.path)), signal.SIGKILL)
+        started = RankFolder(self._folder.path, *rank.process)
+        send_signal(abandoned_members(pid, str(started.path), str(self._folder.path)), signal.SIGKILL)
         status = ExitStatus(pid=pid, exit_code=None, signal=signal.SIGKILL.name, time=time.time())
         reclaim(folder.path)
         write_durably(folder.exit_status, msgspec.json.encode(status))

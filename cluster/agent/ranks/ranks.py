@@ -54,8 +54,8 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
         return RankKey.of(self.order.world)
 
     @property
-    def birth(self) -> RankKey:
-        return RankKey.at_birth(self.order.world)
+    def process(self) -> RankKey:
+        return RankKey.of_process(self.order.world)
 
     @property
     def is_script(self) -> bool:

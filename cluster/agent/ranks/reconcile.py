@@ -126,12 +126,12 @@ def reconcile(desired: Desired, ranks: Ranks, now: float) -> list[Action]:
     """The actions that bring the ranks closer to what is desired. `now` is the wall clock."""
     wanted = {RankKey.of(world): (assignment, world) for assignment in desired.assignments for world in assignment.worlds}
     places = [(assignment, world) for key, (assignment, world) in wanted.items() if key not in ranks and assignment.action == "run"]
-    called = {RankKey.at_birth(world) for _, world in places}
+    called = {RankKey.of_process(world) for _, world in places}
     actions = [action for assignment, world in places for action in _fill(world, assignment.spec, ranks)]
     for key, rank in ranks.items():
         if key in wanted:
             actions += _act_on_assignment(rank, wanted[key][0])
-        elif rank.phase is RankPhase.EXITED or rank.birth not in called:
+        elif rank.phase is RankPhase.EXITED or rank.process not in called:
             actions += _stop_undesired(rank, now)
     actions += [DeleteCheckpoint(checkpoint) for checkpoint in desired.delete_checkpoints]
     return actions
@@ -141,7 +141,7 @@ def _fill(world: RankPlace, spec: StoredSpec, ranks: Ranks) -> list[Action]:
     """Fill an empty place: by its living process, or by a new process once the slot is free."""
     if world.birth is None:
         return [] if _slot_taken(world, ranks) else [StartRank(world, spec)]
-    lives = sorted((rank for rank in ranks.values() if rank.birth == RankKey.at_birth(world)), key=lambda rank: rank.key.generation)
+    lives = sorted((rank for rank in ranks.values() if rank.process == RankKey.of_process(world)), key=lambda rank: rank.key.generation)
     newest = lives[-1] if lives else None
     if newest is None or newest.phase is RankPhase.EXITED:
         return [MarkRankExited(newest.key if newest else None, world, spec)]
@@ -206,7 +206,7 @@ def _yet_to_leave(world: RankPlace, ranks: Ranks) -> RankPlace | None:
     here = ranks.get(RankKey.of(world))
     if not world.at_boundary or world.birth is None or (here is not None and (here.entered or here.ending is not None)):
         return None
-    earlier = [rank for rank in ranks.values() if rank.birth == RankKey.at_birth(world) and rank.key.generation < world.generation]
+    earlier = [rank for rank in ranks.values() if rank.process == RankKey.of_process(world) and rank.key.generation < world.generation]
     return max(earlier, key=lambda rank: rank.key.generation).order.world if earlier else None
 
 

@@ -256,12 +256,12 @@ class FileUploader:
 
     # -- secrets
 
-    def look_through(self, birth: RankKey, then: Callable[[], None]) -> None:
+    def look_through(self, process: RankKey, then: Callable[[], None]) -> None:
         """Look at the files that an ended process has left, say in its output which are not sent since a secret is in them, and call `then`: later looks may come
         when its output is sent, and the process forgotten. Without known secrets `then` is called at once."""
         folder, mask = (
-            self._jobs.path / birth.job_id / FILES / f"g{birth.generation}.rank{birth.rank}",
-            self._mask_of(birth.job_id, birth.generation),
+            self._jobs.path / process.job_id / FILES / f"g{process.generation}.rank{process.rank}",
+            self._mask_of(process.job_id, process.generation),
         )
         if not mask or mask.withheld or not is_place(folder):
             return then()

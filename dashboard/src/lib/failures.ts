@@ -1,4 +1,4 @@
-/** How a rank's end is told, in one place: the failure at the top of a page, the ledger and the marks on the curves say the same. */
+/** How a rank's end is told, in one place: the failure at the top of a page, the incident log and the marks on the curves say the same. */
 import { FAILURE_WORDS } from "./constants.generated";
 import type { Failure } from "./types";
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from paceline.cluster.autoscaling.facts import GrowingGang
-from paceline.cluster.autoscaling.growing import GrowthTries, further_blocks, growing_gang, restarting_gang
+from paceline.cluster.autoscaling.growing import ScaleUpTries, further_blocks, growing_gang, restarting_gang
 from paceline.cluster.policy.elastic import JoinFailure, RunningGang, SlotAssignment
 from paceline.cluster.policy.placement import Request
 from paceline.training.schema.parallelism import Parallelism
@@ -84,7 +84,7 @@ def test_a_gang_whose_joiners_keep_failing_takes_no_node_until_it_tries_again() 
 
 
 def test_a_job_that_does_not_grow_is_tried_after_ten_minutes_then_twenty_and_at_once_when_it_has_grown() -> None:
-    tries = GrowthTries()
+    tries = ScaleUpTries()
     assert tries.retry_at("job") is None
     tries.note_try("job", 2, NOW)
     assert tries.retry_at("job") == NOW + timedelta(minutes=10)

@@ -11,7 +11,7 @@ import pytest
 from paceline.cluster.policy.decide import decide
 from paceline.cluster.policy.decisions import Restart, Stop
 from paceline.cluster.policy.elastic import RunningGang, SlotAssignment, is_steady
-from paceline.cluster.policy.growth import plan_gangs
+from paceline.cluster.policy.gang_scaling import plan_gangs
 from paceline.cluster.policy.placement import NodeView, Placement, Request, place
 from paceline.cluster.policy.script_worlds import LONGEST_REST_SECONDS, REST_SECONDS, NextWorld, next_world, rests_until
 from paceline.cluster.policy.views import JobView, RankView

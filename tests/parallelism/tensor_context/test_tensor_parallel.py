@@ -18,7 +18,7 @@ from paceline.parallelism.tensor_context.tensor_parallel import IncompletePlanEr
 from paceline.training.link import RankPlace
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt.config import GptModel
-from paceline.training.models.gpt.limits import divided_by_tensor, why_not_cut
+from paceline.training.models.gpt.limits import divided_by_tensor, why_not_sharded
 from paceline.training.models.gpt.shard import shard
 from tests.ranks import run_ranks
 
@@ -68,12 +68,12 @@ def test_a_plan_names_modules_that_are_there() -> None:
     ],
 )
 def test_sizes_that_do_not_divide_are_refused(model: dict[str, Any], degrees: dict[str, int], reason: str) -> None:
-    assert re.search(reason, why_not_cut(GptModel(**model), **degrees) or "")
+    assert re.search(reason, why_not_sharded(GptModel(**model), **degrees) or "")
 
 
 def test_sizes_that_divide_are_not() -> None:
-    assert why_not_cut(GptModel(), tensor=4, context=4) is None
-    assert why_not_cut(GptModel(context=129)) is None
+    assert why_not_sharded(GptModel(), tensor=4, context=4) is None
+    assert why_not_sharded(GptModel(context=129)) is None
     assert common_divisors(divided_by_tensor(GptModel(heads=12, dim=768))) == [1, 2, 4]
 
 

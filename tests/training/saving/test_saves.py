@@ -22,7 +22,7 @@ from paceline.training.saving.uncommitted import draft
 from paceline.training.saving.writers import BackgroundWriter, BlockingWriter
 from paceline.training.state import StepReport
 from paceline.training.timing.activity import Activity
-from paceline.training.timing.pace import Pace
+from paceline.training.timing.phase_times import PhaseTimes
 from scripts.torture.saver import checkpoints_at, digest, state_at
 from tests.faults import Fault, faulty_job, states
 from tests.gangs import RunningGang
@@ -93,8 +93,8 @@ def test_what_is_saved_is_the_step_that_was_due_whatever_ran_meanwhile(make_job:
 
 def test_a_pause_waits_for_the_save_under_way_and_for_its_own(make_job: MakeJob, tmp_path: Path) -> None:
     gang = held_job(make_job, tmp_path / "code", steps=500)
-    for birth in gang.births:
-        gang.agent.ask(birth, PauseRequest())
+    for identity in gang.identities:
+        gang.agent.ask(identity, PauseRequest())
     HELD.release(tmp_path / "code")
     ends = gang.wait()
     assert [end.result.outcome for end in ends if end.result] == ["paused", "paused"]
@@ -174,7 +174,7 @@ class Said:
     """A rank's telemetry."""
 
     def __init__(self) -> None:
-        self.activity = Activity(Pace())
+        self.activity = Activity(PhaseTimes())
         self.lines: list[str] = []
         self.events: list[str] = []
 
@@ -198,7 +198,7 @@ def test_a_disk_that_hangs_is_said_once(tmp_path: Path, hours_ago: int, lines: l
     checkpoints, said, disk = checkpoints_at(tmp_path / "job", 1), Said(), Held()
     open_directory(checkpoints, ())
     for seconds in (250.0, 300.0):
-        said.activity.pace.saved(seconds)
+        said.activity.times.saved(seconds)
     saves = Saves(checkpoints, state_at(1), cast("Telemetry", said), disk)
     saves.begin({}, required=False, since=time.monotonic() - HOUR * hours_ago)
     for step in (2, 3):

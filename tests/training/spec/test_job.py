@@ -231,7 +231,7 @@ def test_a_sharded_job_is_not_reproducible_and_its_survivors_keep_their_processe
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
-def test_a_cut_job_is_dealt_out_to_its_data_ranks_and_is_not_reproducible() -> None:
+def test_a_model_parallel_job_is_dealt_out_to_its_data_ranks_and_is_not_reproducible() -> None:
     spec = JobSpec.model_validate(tiny_gpt(micro_batch_size=None) | TENSOR | {"fault_tolerance": {}})
     assert (derived.is_reproducible(spec), derived.closes_up(spec)) == (False, True)
     assert spec.parallelism.degrees(4) == Degrees(replicate=2, tensor=2)

@@ -12,7 +12,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.probes import Endpoint
 from paceline.training.link import Moving, Stalled
 from paceline.training.timing.activity import Activity
-from paceline.training.timing.pace import Pace
+from paceline.training.timing.phase_times import PhaseTimes
 from paceline.training.watchdog.watchdog import CONFIRM_SECONDS, IDLE_SECONDS, Watchdog
 from tests.distributed.test_probes import silent_machine
 
@@ -115,14 +115,14 @@ def test_time_in_which_the_whole_process_stood_still_is_nobodys_fault() -> None:
 
 
 def test_what_broke_off_says_nothing_of_the_usual_time(watched: Watched) -> None:
-    before = watched.dog.activity.pace.limits("step")
+    before = watched.dog.activity.times.limits("step")
     watched.dog.activity.abandon()
     watched.dog.activity.enter("step", 99)
-    assert watched.dog.activity.pace.limits("step") == before
+    assert watched.dog.activity.times.limits("step") == before
 
 
 def test_recording_costs_less_than_a_microsecond_or_few() -> None:
     """A figure, and a bound that only a mistake reaches: a lock, a file, a sort in each step."""
-    activity, repeats = Activity(Pace()), 20_000
+    activity, repeats = Activity(PhaseTimes()), 20_000
     cost = min(timeit.repeat(lambda: activity.enter("step", 1), number=repeats, repeat=5)) / repeats
     assert cost < 20e-6, f"{cost * 1e6:.2f} us"

@@ -1,4 +1,4 @@
-"""Into how many parts a GPT can be cut. Pure and torch-free: a job is refused at submit for the reasons that the ranks would have."""
+"""Into how many shards a GPT can be divided. Pure and torch-free: a job is refused at submit for the reasons that the ranks would have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.sizes import swiglu_width
 
 
-def why_not_cut(model: GptModel, *, tensor: int = 1, context: int = 1) -> str | None:
+def why_not_sharded(model: GptModel, *, tensor: int = 1, context: int = 1) -> str | None:
     """Return which size does not divide by `tensor` or `context`, with the way out; None if all do."""
     if reason := explain_indivisible(divided_by_tensor(model), tensor):
         return reason

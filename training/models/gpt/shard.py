@@ -1,4 +1,4 @@
-"""How a GPT is cut over the tensor and the context axis: which module how."""
+"""How a GPT is sharded over the tensor and the context axis: which module how."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paceline.parallelism.tensor_context.sequence import Contiguous, HeadTail, S
 from paceline.parallelism.tensor_context.shard_model import CannotShardError, ModelSharding, whole_batch
 from paceline.parallelism.tensor_context.tensor_parallel import SequencePadding, apply_tensor_parallel, gather_logits
 from paceline.parallelism.wrapped import LocalBatch
-from paceline.training.models.gpt.limits import why_not_cut
+from paceline.training.models.gpt.limits import why_not_sharded
 from paceline.training.models.gpt.model import CausalAttention, Gpt, rotate
 
 
@@ -29,23 +29,23 @@ def shard(model: nn.Module, *, tensor: DeviceMesh | None = None, context: AxisGr
     """
     assert isinstance(model, Gpt)
     ranks = 1 if tensor is None else tensor.size()
-    if reason := why_not_cut(model.spec, tensor=ranks, context=context.size if context else 1):
+    if reason := why_not_sharded(model.spec, tensor=ranks, context=context.size if context else 1):
         raise CannotShardError(reason)
     chunks: tuple[SequenceShard, ...] = ()
     local_batch: LocalBatch = whole_batch
     if context is not None:
         layout = HeadTail(context.size, context.rank, multiple=ranks)
-        cut_attention(model, layout, context)
+        shard_attention(model, layout, context)
         chunks, local_batch = (layout,), local_windows(layout)
     runs: tuple[SequenceShard, ...] = ()
     padding: SequencePadding | None = None
     if tensor is not None:
-        runs, padding = cut_matrices(model, tensor)
-    cut_dropout(model, (*chunks, *runs))
+        runs, padding = shard_matrices(model, tensor)
+    shard_dropout(model, (*chunks, *runs))
     return ModelSharding(local_batch, training=(*chunks, *runs), evaluation=runs, padding=padding)
 
 
-def cut_matrices(model: Gpt, tensor: DeviceMesh) -> tuple[tuple[SequenceShard, ...], SequencePadding]:
+def shard_matrices(model: Gpt, tensor: DeviceMesh) -> tuple[tuple[SequenceShard, ...], SequencePadding]:
     """Shard the matrices over the tensor axis. Returns (split of the sequence between them, the hooks that make its length divide)."""
     plan = {name: style for name, style in tensor_plan(len(model.blocks)).items() if has_parameters(model.get_submodule(name))}
     apply_tensor_parallel(model, tensor, plan)
@@ -60,7 +60,7 @@ def local_windows(layout: HeadTail) -> LocalBatch:
 
 
 def tensor_plan(layers: int) -> dict[str, ParallelStyle]:
-    """Heads, feed-forward units and the vocabulary are cut; between them the sequence is, and norms are whole."""
+    """Heads, feed-forward units and the vocabulary are sharded; between them the sequence is, and norms are whole."""
     plan: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
         "norm": SequenceParallel(),
@@ -87,16 +87,16 @@ def block_plan() -> dict[str, ParallelStyle]:
     }
 
 
-def cut_attention(model: Gpt, layout: HeadTail, context: AxisGroup) -> None:
+def shard_attention(model: Gpt, layout: HeadTail, context: AxisGroup) -> None:
     for name, module in list(model.named_modules()):
         if isinstance(module, CausalAttention):
             model.set_submodule(name, ContextParallelAttention(layout, context))
 
 
-def cut_dropout(model: Gpt, cuts: Sequence[SequenceShard]) -> None:
+def shard_dropout(model: Gpt, shards: Sequence[SequenceShard]) -> None:
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.Dropout) and module.p > 0:
-            model.set_submodule(name, SequenceDropout(module.p, cuts))
+            model.set_submodule(name, SequenceDropout(module.p, shards))
 
 
 class ContextParallelAttention(CausalAttention):

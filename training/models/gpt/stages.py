@@ -1,4 +1,4 @@
-"""Where a GPT may be cut: between its blocks. The embedding goes with the first cut, norm and head with the last."""
+"""Where a GPT may be split into stages: between its blocks. The embedding goes with the first stage, norm and head with the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Into how many parts a causal language model of transformers can be cut. Pure, without the package: a job is refused at submit where its
+"""Into how many shards a causal language model of transformers can be divided. Pure, without the package: a job is refused at submit where its
 configuration alone tells why, and on the ranks, which know all of its values, in the same words.
 """
 
@@ -9,14 +9,14 @@ from paceline.training.models.hf.sizes import LLAMA_LIKE, Config, llama_like
 
 #: Families that transformers 5.23 has no plan over the tensor axis for; a test asks the package.
 WITHOUT_PLAN = frozenset({"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gptj", "mamba", "mamba2", "mpt", "opt"})
-#: Dropout between the cut matrices, by the names that families have for it.
+#: Dropout between the sharded matrices, by the names that families have for it.
 INNER_DROPOUTS = ("attention_dropout", "attn_pdrop", "activation_dropout")
 #: Families whose layers a pipeline can run one by one (`stages.py`).
 IN_STAGES = frozenset({"gpt2", *LLAMA_LIKE})
 CUT_SIZES = ("num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size")
 
 
-def why_not_cut(config: Config, tensor: int) -> str | None:
+def why_not_sharded(config: Config, tensor: int) -> str | None:
     """Return why a model with this configuration cannot be sharded into `tensor` parts, with the way out; None if the configuration
     allows it."""
     family = str(config.get("model_type"))

@@ -1,6 +1,6 @@
-"""How a model of transformers is cut over the tensor axis: as its own plan says, with torch's styles in the place of the package's.
+"""How a model of transformers is sharded over the tensor axis: as its own plan says, with torch's styles in the place of the package's.
 
-The package's plan cuts heads, feed-forward units and the vocabulary; between them every rank has the whole sequence. Its styles wait for the
+The package's plan shards heads, feed-forward units and the vocabulary; between them every rank has the whole sequence. Its styles wait for the
 process group by themselves and keep parameters plain; ours go along a `AxisGroup` and leave nothing but DTensors.
 """
 
@@ -21,7 +21,7 @@ from paceline.parallelism.pipelines.chain import has_parameters
 from paceline.parallelism.tensor_context.plain_parameters import VocabularyParallel, WholeParameters
 from paceline.parallelism.tensor_context.shard_model import CannotShardError, ModelSharding
 from paceline.parallelism.tensor_context.tensor_parallel import apply_tensor_parallel, gather_logits
-from paceline.training.models.hf.limits import why_not_cut, without_plan
+from paceline.training.models.hf.limits import why_not_sharded, without_plan
 
 #: What the package's words for a module stand for.
 STYLES: Mapping[str, Callable[[], ParallelStyle]] = {
@@ -35,19 +35,19 @@ STYLES: Mapping[str, Callable[[], ParallelStyle]] = {
     "replicated_with_grad_allreduce": lambda: WholeParameters(partial_gradients=True),
     "replicate": WholeParameters,
 }
-#: What a style cuts of a module: the attribute that says how wide it is.
+#: What a style shards of a module: the attribute that says how wide it is.
 CUT_WIDTHS = {"colwise": "out_features", "rowwise": "in_features", "embedding": "num_embeddings"}
 
 
 def shard(model: nn.Module, *, tensor: DeviceMesh | None = None, context: AxisGroup | None = None) -> ModelSharding:
-    """Cut a model of transformers in place over `tensor`, which is 1-D. Every rank must hold the same parameters; nothing is sent.
+    """Shard a model of transformers in place over `tensor`, which is 1-D. Every rank must hold the same parameters; nothing is sent.
 
-    In training mode its logits stay cut by vocabulary, for the loss; in evaluation mode they come whole.
+    In training mode its logits stay sharded by vocabulary, for the loss; in evaluation mode they come whole.
     """
     assert tensor is not None
     assert context is None  # refused at submit
     config: Any = model.config
-    if reason := why_not_cut(config.get_text_config().to_dict(), tensor.size()):
+    if reason := why_not_sharded(config.get_text_config().to_dict(), tensor.size()):
         raise CannotShardError(reason)
     plan = tensor_plan(model, tensor.size())
     apply_tensor_parallel(model, tensor, {name: style for name, style in plan.items() if has_parameters(model.get_submodule(name))})
@@ -68,11 +68,11 @@ def tensor_plan(model: nn.Module, tensor: int) -> dict[str, ParallelStyle]:
     }
     plan = {name: STYLES[word]() for name, word in words.items()}
     head: nn.Module = model.get_output_embeddings()  # type: ignore[operator]
-    logits = {name: cut_logits() for name, module in model.named_modules() if module is head and name in words}
+    logits = {name: shard_logits() for name, module in model.named_modules() if module is head and name in words}
     return whole | plan | logits
 
 
-def cut_logits() -> ParallelStyle:
+def shard_logits() -> ParallelStyle:
     return ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
 
 
@@ -86,7 +86,7 @@ def words_of_plan(model: nn.Module) -> Iterator[tuple[str, str]]:
 
 
 def unfit(model: nn.Module, words: Mapping[str, str], tensor: int) -> Iterator[str]:
-    """Hazard: what a plan is silent of, between matrices that it cuts, would get the gradients of one rank's heads or units for all."""
+    """Hazard: what a plan is silent of, between matrices that it shards, would get the gradients of one rank's heads or units for all."""
     modules = dict(model.named_modules())
     for name, word in words.items():
         width = getattr(modules.get(name), CUT_WIDTHS.get(word.partition("_")[0], ""), tensor)

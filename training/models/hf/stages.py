@@ -1,4 +1,4 @@
-"""Where a causal language model of transformers may be cut: between its layers. The embedding goes with the first cut, norm and head with the last.
+"""Where a causal language model of transformers may be split into stages: between its layers. The embedding goes with the first stage, norm and head with the last.
 
 A layer takes a mask and positions beside the hidden state. Both follow from the shape of the hidden state alone, since sequences are neither
 padded nor packed: so each layer makes its own, as the package's model does for all of them together.

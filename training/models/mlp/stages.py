@@ -1,4 +1,4 @@
-"""Where a perceptron may be cut: between its layers."""
+"""Where a perceptron may be split into stages: between its layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a residual network may be cut: between its blocks."""
+"""Where a residual network may be split into stages: between its blocks."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ function JobView({ job, readAt }: { job: Job; readAt: number }) {
   useQuery({ ...jobQuery(job.id), refetchInterval: feed.arriving && !live && PROGRESS_INTERVAL_MS });
   const change = (part: Partial<JobSearch>, { replace = true } = {}) =>
     void navigate({ search: { ...search, ...part }, replace, resetScroll: false });
-  const ledger = useQuery(incidentsQuery(job.id));
-  const incidents = ledger.data ?? NONE;
+  const incidentLog = useQuery(incidentsQuery(job.id));
+  const incidents = incidentLog.data ?? NONE;
   return (
     <>
       <JobHeader
@@ -73,7 +73,7 @@ function JobView({ job, readAt }: { job: Job; readAt: number }) {
           <JobNotices
             job={job}
             incidents={incidents}
-            readAt={ledger.dataUpdatedAt}
+            readAt={incidentLog.dataUpdatedAt}
             onStacks={() => change({ tab: "ranks" })}
           />
         }

@@ -7,7 +7,7 @@ import { failure, generation, incident, job } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
-const LEDGER = "/api/v1/training/jobs/job1/incidents";
+const INCIDENT_LOG = "/api/v1/training/jobs/job1/incidents";
 const OPEN: Partial<Incident> = {
   outcome: "open",
   first_step_at: null,
@@ -30,12 +30,12 @@ function withIncidents(...incidents: Incident[]) {
     generation({ generation: 2, world_size: 1, start_step: 134 }),
   ];
   return mockApi({
-    [`GET ${LEDGER}`]: () => ok(incidents),
+    [`GET ${INCIDENT_LOG}`]: () => ok(incidents),
     "GET /api/v1/training/jobs/job1": () => ok(job({ generations, generation: 2, actual_world_size: 1 })),
   });
 }
 
-describe("the incident ledger", () => {
+describe("the incident log", () => {
   it("tells what happened, what was done and what it cost", async () => {
     withIncidents(incident());
     renderApp("/jobs/job1?tab=incidents");
@@ -99,16 +99,16 @@ describe("the incident ledger", () => {
   });
 
   it("shows one that is under way at the top of the page, running, until its first step is done", async () => {
-    let ledger = [incident(OPEN)];
+    let listed = [incident(OPEN)];
     const failing = mockApi({
-      [`GET ${LEDGER}`]: () => ok(ledger),
+      [`GET ${INCIDENT_LOG}`]: () => ok(listed),
       "GET /api/v1/training/jobs/job1": () => ok(job({ state: "recovering", generations: [generation()] })),
     });
     renderApp("/jobs/job1?tab=incidents");
     const notice = await screen.findByRole("region", { name: "Incident under way" });
     expect(notice).toHaveTextContent("Rank 1 on node-b was killed by SIGKILL");
     expect(notice).toHaveTextContent(/Recovering: [\d.]+ s so far/);
-    ledger = [incident()];
+    listed = [incident()];
     act(() =>
       FakeSocket.to("/events/stream").send({
         topic: "events",
@@ -118,7 +118,7 @@ describe("the incident ledger", () => {
       }),
     );
     await waitFor(() => expect(screen.queryByRole("region", { name: "Incident under way" })).toBeNull());
-    expect(failing.filter(({ path }) => path === LEDGER).length).toBeGreaterThan(1);
+    expect(failing.filter(({ path }) => path === INCIDENT_LOG).length).toBeGreaterThan(1);
     expect(screen.getByText("recovered")).toBeVisible();
   });
 
@@ -154,7 +154,7 @@ describe("the incident ledger", () => {
       next_step: "add a node",
     };
     mockApi({
-      [`GET ${LEDGER}`]: () => ok([incident()]),
+      [`GET ${INCIDENT_LOG}`]: () => ok([incident()]),
       "GET /api/v1/training/jobs/job1": () =>
         ok(
           job({
@@ -184,7 +184,7 @@ describe("the incident ledger", () => {
       generation({ generation: 2, world_size: 1, start_step: 134 }),
     ];
     mockApi({
-      [`GET ${LEDGER}`]: () => ok([incident()]),
+      [`GET ${INCIDENT_LOG}`]: () => ok([incident()]),
       "GET /api/v1/training/jobs/job1": () =>
         ok(job({ generations, generation: 2, world_size: 4, actual_world_size: 1 })),
     });
@@ -208,7 +208,7 @@ describe("the incident ledger", () => {
       generation({ generation: 2, world_size: 1, ended_at: "2026-11-20T09:20:00Z" }),
     ];
     mockApi({
-      [`GET ${LEDGER}`]: () => ok([incident()]),
+      [`GET ${INCIDENT_LOG}`]: () => ok([incident()]),
       "GET /api/v1/training/jobs/job1": () =>
         ok(job({ state: "completed", generations: ended, actual_world_size: null })),
     });

@@ -1,4 +1,4 @@
-/** What the ledger derives from an incident: its words, its phases, whether it is over. Pure. */
+/** What the incident log derives from an incident: its words, its phases, whether it is over. Pure. */
 import { whatHappened } from "@/lib/failures";
 import { count, plural, sentence, shortTime } from "@/lib/format";
 import type { Incident, Job } from "@/lib/types";

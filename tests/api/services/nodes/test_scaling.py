@@ -20,9 +20,9 @@ async def test_decisions_are_carried_out_with_their_reasons_and_a_refusal_holds_
     async with services.write() as session:
         idle, _ = await factories.create_node(session, name="lab-old", provider="ssh", pool="lab")
         other, _ = await factories.create_node(session, name="by-hand")
-    growth = [LaunchNodes("none", 1, "a job waits"), LaunchNodes("lab", 3, "three wait"), LaunchNodes("lab", 2, "job j needs 4 slots")]
+    wishes = [LaunchNodes("none", 1, "a job waits"), LaunchNodes("lab", 3, "three wait"), LaunchNodes("lab", 2, "job j needs 4 slots")]
     drains = [DrainNode(idle.id, "lab", "idle for 300 s"), DrainNode(other.id, "lab", "it is none of the pool's")]
-    await scaling.carry_out(services, growth, drains, services.now())
+    await scaling.carry_out(services, wishes, drains, services.now())
     assert [each["name"] for each in (await client.get(LAUNCHES)).json()["items"]] == ["lab-gpu1", "lab-gpu2"]
     events = (await client.get(EVENTS, params={"limit": 200})).json()["items"]
     told = [(each["type"], each["cause"]) for each in events if each["actor"]["name"] == "autoscaler"]

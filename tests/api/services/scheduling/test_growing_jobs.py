@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from paceline.api.core.context import Services
-from paceline.api.services.scheduling.growing_jobs import GrowthMemory, read_growing, survives_interruption
+from paceline.api.services.scheduling.growing_jobs import ScaleUpMemory, read_growing, survives_interruption
 from paceline.cluster.autoscaling.facts import GrowingGang
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
 from paceline.db.models.jobs import GenerationRow, RankRow
@@ -37,14 +37,14 @@ async def running(services: Services, code: str | None, **columns: Any) -> str:
     return job.id
 
 
-async def look(services: Services, memory: GrowthMemory, seconds: float = 0.0) -> list[GrowingGang]:
+async def look(services: Services, memory: ScaleUpMemory, seconds: float = 0.0) -> list[GrowingGang]:
     async with services.control.read() as session:
         return await read_growing(session, memory, await node_rows.present(session), NOW + timedelta(seconds=seconds))
 
 
 async def test_a_job_lacks_ranks_from_when_it_is_first_seen_without_room(services: Services) -> None:
     job_id = await running(services, "no_room_to_grow")
-    memory = GrowthMemory()
+    memory = ScaleUpMemory()
     (found,) = await look(services, memory)
     assert (found.why, found.sizes, found.retry_at) == ("runs with 1 of 4 ranks", (3, 2, 1), None)
     (found,) = await look(services, memory, 20)
@@ -56,12 +56,12 @@ async def test_a_job_lacks_ranks_from_when_it_is_first_seen_without_room(service
 
 async def test_a_job_that_lacks_nothing_or_that_has_room_is_none(services: Services) -> None:
     await running(services, None)
-    assert await look(services, GrowthMemory()) == []
+    assert await look(services, ScaleUpMemory()) == []
 
 
 async def test_a_job_whose_joiners_failed_where_there_is_room_is_none(services: Services) -> None:
     await running(services, "cannot_join")
-    assert await look(services, GrowthMemory()) == []
+    assert await look(services, ScaleUpMemory()) == []
 
 
 async def test_joiners_that_end_at_one_moment_come_in_the_order_of_their_ranks(services: Services) -> None:
@@ -79,12 +79,12 @@ async def test_joiners_that_end_at_one_moment_come_in_the_order_of_their_ranks(s
 
 async def test_a_job_that_ends_is_none(services: Services) -> None:
     await running(services, "no_room_to_grow", desired=Intent.CANCEL)
-    assert await look(services, GrowthMemory()) == []
+    assert await look(services, ScaleUpMemory()) == []
 
 
 async def test_idle_nodes_are_kept_for_a_script_that_starts_again_on_more(services: Services) -> None:
     """They could be drained while its ranks took their time to save."""
     await running(services, None, spec=SCRIPT, state=JobState.STOPPING, end_reason=EndReason.RESIZED)
-    (found,) = await look(services, GrowthMemory())
+    (found,) = await look(services, ScaleUpMemory())
     assert (found.restarting, found.sizes) == (True, (3, 2, 1))
     assert survives_interruption(SCRIPT)

@@ -24,7 +24,7 @@ class Heard:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.messages: list[tuple[RankKey, Said]] = []
-        self.link = RankLink(path, lambda key, message: self.messages.append((key, message)), lambda birth: birth.job_id != "unknown")
+        self.link = RankLink(path, lambda key, message: self.messages.append((key, message)), lambda process: process.job_id != "unknown")
 
     async def connect(self, job_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_unix_connection(self.path)

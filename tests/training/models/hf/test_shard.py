@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from paceline.parallelism.tensor_context.shard_model import CannotShardError
 from paceline.training.models.hf import model as hf
 from paceline.training.models.hf.config import HfModel
-from paceline.training.models.hf.limits import WITHOUT_PLAN, why_not_cut
+from paceline.training.models.hf.limits import WITHOUT_PLAN, why_not_sharded
 from paceline.training.models.hf.shard import tensor_plan
 from tests import factories
 from tests.training.conftest import MakeJob
@@ -89,8 +89,8 @@ def test_what_only_a_rank_can_tell_it_says(config: dict[str, Any], tensor: int, 
 
 def test_a_configuration_with_all_its_values_is_refused_in_the_same_words() -> None:
     config: Any = on_meta(LLAMA).config
-    assert why_not_cut(config.to_dict(), 2) is None
-    assert why_not_cut(config.to_dict(), 4) == why_not_cut(LLAMA, 4)
+    assert why_not_sharded(config.to_dict(), 2) is None
+    assert why_not_sharded(config.to_dict(), 4) == why_not_sharded(LLAMA, 4)
 
 
 def training(**changes: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import { isOpen } from "../incidents";
 // Events tell of each turn at once; this is for the figures that have none.
 const OPEN_INTERVAL_MS = 1_000;
 
-/** The ledger of a job's faults, oldest first. */
+/** A job's incident log, oldest first. */
 export function incidentsQuery(jobId: string) {
   return queryOptions({
     queryKey: keys.incidents(jobId),

@@ -6,7 +6,7 @@ import { incidentsQuery } from "../api/incidents";
 import { IncidentRow } from "./IncidentRow";
 import classes from "./Incidents.module.css";
 
-/** The ledger: a row for each fault, and each node that a person removed at once, newest first, with what was done and what it cost; one that is under way shows itself running. */
+/** The incident log: a row for each fault, and each node that a person removed at once, newest first, with what was done and what it cost; one that is under way shows itself running. */
 export function IncidentsPanel({ job }: { job: Job }) {
   const query = useQuery(incidentsQuery(job.id));
   const faults = (query.data ?? []).filter(({ cause }) => cause !== "node_removed").length;

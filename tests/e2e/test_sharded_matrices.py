@@ -46,7 +46,7 @@ def lose_rank_one(stack: Stack, axis: str) -> tuple[str, dict[str, Any]]:
 
 
 def assert_shown(owner: Page, stack: Stack, job_id: str, axis: str, *words: str) -> None:
-    """`words`: in the ledger's row. The ranks' table has a column for the axis, and each rank's place along it."""
+    """`words`: in the incident log's row. The ranks' table has a column for the axis, and each rank's place along it."""
     owner.goto(f"{stack.server}/jobs/{job_id}?tab=incidents")
     row = owner.get_by_role("table", name="Incidents").get_by_role("row", name="killed by SIGKILL")
     for text in words:

@@ -64,7 +64,7 @@ def percentile_99(durations: Sequence[float]) -> float:
     return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
 
 
-class Pace:
+class PhaseTimes:
     """Durations measured in the life of this process, and the limits that follow from them."""
 
     def __init__(self, hang_seconds: float | None = None) -> None:

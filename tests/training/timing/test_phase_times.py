@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from paceline.training.timing.pace import (
+from paceline.training.timing.phase_times import (
     ENOUGH_STEPS,
     HEARING_SECONDS,
     UNMEASURED,
     WARM_UP_STEPS,
     WINDOW,
-    Pace,
     PhaseLimits,
+    PhaseTimes,
     limits_of_others,
     limits_of_steps,
     percentile_99,
@@ -25,16 +25,16 @@ STEPS = 100_000
 
 def jittered(base: float, draw: Callable[[random.Random], float]) -> tuple[int, float]:
     """Steps past their limit, of 10^5; and the narrowest that one came to it."""
-    random_source, pace, alarms, closest = random.Random(7), Pace(), 0, 0.0
-    limits = pace.limits("step")
+    random_source, times, alarms, closest = random.Random(7), PhaseTimes(), 0, 0.0
+    limits = times.limits("step")
     for number in range(STEPS):
         seconds = base * draw(random_source)
         if number % 25 == 0:  # the watchdog asks more rarely still
-            limits = pace.limits("step")
+            limits = times.limits("step")
         assert limits is not None
         alarms += seconds >= limits.stall
         closest = max(closest, seconds / limits.stall)
-        pace.note("step", seconds)
+        times.note("step", seconds)
     return alarms, closest
 
 
@@ -64,29 +64,29 @@ def test_before_enough_is_measured_the_limits_are_generous() -> None:
 
 
 def test_the_first_steps_of_a_generation_are_not_counted() -> None:
-    pace = Pace()
+    times = PhaseTimes()
     for seconds in [30.0] * WARM_UP_STEPS + [0.1] * ENOUGH_STEPS:
-        pace.note("step", seconds)
-    limits = pace.limits("step")
+        times.note("step", seconds)
+    limits = times.limits("step")
     assert limits is not None
     assert limits.stall == pytest.approx(0.7)
 
 
 def test_with_fewer_ranks_each_has_more_to_do() -> None:
-    pace = Pace()
+    times = PhaseTimes()
     for _ in range(WARM_UP_STEPS + WINDOW):
-        pace.note("step", 1.0)
-    pace.enter_world(3, 2)
-    building = pace.limits("step")
+        times.note("step", 1.0)
+    times.enter_world(3, 2)
+    building = times.limits("step")
     for _ in range(WARM_UP_STEPS):
-        pace.note("step", 60.0)
-    settled = pace.limits("step")
+        times.note("step", 60.0)
+    settled = times.limits("step")
     assert settled is not None
     assert building is not None
     assert settled.stall == pytest.approx(2 * 1.5 + 0.5)
     assert building.stall > settled.stall
-    pace.enter_world(2, 3)  # more ranks: no faster before it is measured
-    assert pace.limits("rest") is None
+    times.enter_world(2, 3)  # more ranks: no faster before it is measured
+    assert times.limits("rest") is None
 
 
 def test_the_users_limit_is_for_hangs_and_never_below_what_is_usual() -> None:
@@ -103,13 +103,13 @@ def test_evaluations_and_saves_have_a_limit_of_their_own() -> None:
 
 def test_a_save_takes_as_long_as_it_is_written_behind_steps() -> None:
     """Not as long as the training thread is in it: one day it has to wait for all of it."""
-    pace = Pace()
+    times = PhaseTimes()
     for _ in range(ENOUGH_STEPS):
-        pace.note("save", 0.01)
-    assert pace.limits("save") == UNMEASURED
+        times.note("save", 0.01)
+    assert times.limits("save") == UNMEASURED
     for seconds in (50.0, 60.0):
-        pace.saved(seconds)
-    limits = pace.limits("save")
+        times.saved(seconds)
+    limits = times.limits("save")
     assert limits is not None
     assert limits.stall == 610.0
 

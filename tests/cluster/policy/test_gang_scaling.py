@@ -13,7 +13,7 @@ from paceline.cluster.policy.decide import PREPARATION_SECONDS, START_SECONDS
 from paceline.cluster.policy.decisions import ResizeGang
 from paceline.cluster.policy.elastic import MOST_FAILURES, JoinFailure, RunningGang, SlotAssignment
 from paceline.cluster.policy.extension import extend
-from paceline.cluster.policy.growth import WARM_UP_SECONDS, GangPlan, gangs_to_shrink, plan_gangs
+from paceline.cluster.policy.gang_scaling import WARM_UP_SECONDS, GangPlan, gangs_to_shrink, plan_gangs
 from paceline.cluster.policy.placement import NodeView, Placement, Request, Requirements, Room, place
 from tests.cluster.policy.test_elastic import NOW, cold, gang, member, warm
 from tests.cluster.policy.test_extension import wanted
