@@ -11,6 +11,7 @@ from paceline.cli.api_types import AxisTraffic, BadLoss, Checkpoint, Failure, Go
 from paceline.cli.gradient_words import gradient_words
 from paceline.cli.job_facts import (
     TIME_LIMIT,
+    WAY_TO_CURVES,
     code_origin,
     has_ended,
     is_script,
@@ -138,7 +139,7 @@ def _current_state(job: Job, nodes: Mapping[str, Node]) -> Pairs:
         ("loss", loss),
         *([] if bad is None or progress.not_finite_step is not None else [("bad loss", f"{bad.what}: {bad.done}")]),
         *([] if bad is None else _bad_samples(bad)),
-        *([("curves", "read from printed lines, since nothing else tells any")] if job.printed_curves else []),
+        *_curves(job),
         ("throughput", formats.throughput(progress.tokens_per_second, progress.samples_per_second)),
         ("world", f"{world(job)}, {job.strategy}, generation {job.generation}, {formats.count(job.restarts, 'restart')}"),
         *chosen(job.choice),
@@ -146,6 +147,14 @@ def _current_state(job: Job, nodes: Mapping[str, Node]) -> Pairs:
         *_time_limit(job),
         ("first step", _first_step(job)),
     ]
+
+
+def _curves(job: Job) -> Pairs:
+    """Where a script's curves come from, if not from itself, and the way to some where it has none."""
+    if job.printed_curves:
+        return [("curves", "read from printed lines, since nothing else tells any")]
+    has_none = len(job.generations) > 0 and job.progress.updated_at is None and job.data_removal is None
+    return [("curves", f"none{'' if has_ended(job) else ' yet'}: {WAY_TO_CURVES}")] if is_script(job) and has_none else []
 
 
 def _gradients(job: Job, nodes: Mapping[str, Node]) -> Pairs:

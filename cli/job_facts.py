@@ -11,6 +11,8 @@ from paceline.monitoring.words import plural
 
 #: Requirements that are shown beside a job.
 MOST_PACKAGES = 8
+#: How a script that has no curve gets one.
+WAY_TO_CURVES = "curves of a script come from paceline.log(step, loss=...), TensorBoard files and printed lines such as 'step 120 loss 2.31' (docs/scripts.md)"
 TIME_LIMIT = EndReason.TIME_LIMIT.value
 JOB_STATES = tuple(state.value for state in JobState)
 TERMINAL_STATES = frozenset(state.value for state in TERMINAL_JOB_STATES)

@@ -234,6 +234,8 @@ def trainer_of(model: nn.Module, run: Run, options: argparse.Namespace) -> Train
         mixed_precision=run.spec.precision if options.mixed_precision is None else options.mixed_precision,
         gradient_accumulation_steps=run.accumulation,
         gradient_clip_val=run.clip,
+        on_nan=spec.fault_tolerance.on_nan,
+        on_spike=spec.fault_tolerance.on_spike,
         activation_checkpointing=options.activation_checkpointing or spec.parallelism.activation_checkpointing,
         cpu_offload=options.cpu_offload,
         checkpoint_dir=options.checkpoint_dir,

@@ -195,10 +195,9 @@ COVERS = {
     "training/data/test_tokens.py": "training/data/token_set",
     "training/models/test_catalog.py": "training/models/gpt/model training/models/resnet/config training/models/resnet/imagenet training/models/resnet/model",
     "training/models/hf/test_model.py": "training/builtin",
+    "training/optim/test_loss_guard.py": "training/optim/bad_loss",
     "training/optim/test_optimizers.py": "training/schema/optimizer",
-    "training/own_loop/test_trainer.py": (
-        "training/own_loop/alike training/own_loop/batches training/own_loop/meter training/own_loop/options training/own_loop/step"
-    ),
+    "training/own_loop/test_trainer.py": "training/own_loop/alike training/own_loop/batches training/own_loop/meter training/own_loop/options",
     "training/reporting/test_agent_link.py": "training/rank_folder",
     "paceline/test_logged_media.py": "training/own_loop/recorders",
     "training/reporting/test_profiling.py": "monitoring/artifacts",

@@ -11,6 +11,7 @@ from paceline.cli.answers import parsed
 from paceline.cli.api_types import Curve, JobMetrics
 from paceline.cli.completion import JobRef
 from paceline.cli.curves import Point, points_of
+from paceline.cli.job_facts import WAY_TO_CURVES
 from paceline.cli.output import table
 from paceline.cli.session import Session, with_session
 from paceline.cli.sparkline import sparkline
@@ -53,4 +54,4 @@ def _row(name: str, rank: int, points: list[Point], *, with_ranks: bool) -> list
 
 
 def _empty(metrics: JobMetrics) -> str:
-    return f"no such points; it has reported {', '.join(metrics.names)}" if metrics.names else "it has reported no metric yet"
+    return f"no such points; it has reported {', '.join(metrics.names)}" if metrics.names else f"it has reported no metric; {WAY_TO_CURVES}"

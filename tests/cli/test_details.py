@@ -90,6 +90,22 @@ def test_a_scripts_newest_file_stands_for_its_checkpoint(paceline: Paceline, coo
     assert "/w/checkpoint-40: 11.7 MiB, " in said_of(saved_file=saved | {"step": None})
 
 
+def test_a_script_without_curves_is_told_the_way_to_some(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    def said_of(**facts: Any) -> list[str]:
+        coordinator.on("GET", ONE, Answer(200, job(**{"strategy": "script"} | facts)))
+        return [line.split(maxsplit=1)[1] for line in paceline("show", ID).stdout.splitlines() if line.startswith("curves ")]
+
+    way = "curves of a script come from paceline.log(step, loss=...), TensorBoard files and printed lines such as 'step 120 loss 2.31' (docs/scripts.md)"
+    assert said_of(state="running", progress={}) == [f"none yet: {way}"]
+    assert said_of(state="completed", progress={}) == [f"none: {way}"]
+    for has_some in (
+        {"progress": {"step": 3, "updated_at": "2026-11-20T09:01:00Z"}},
+        {"generations": [], "progress": {}},
+        {"strategy": "ddp", "progress": {}},
+    ):
+        assert said_of(state="running", **has_some) == []
+
+
 def test_show_says_what_became_of_a_bad_loss_and_which_samples_it_was_of(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     bad = {"step": 61, "what": "the loss of step 61 is NaN", "done": "the update was skipped", "sample_ids": [12, 55], "samples": 16}
     coordinator.on("GET", ONE, Answer(200, job(progress={"step": 70, "loss": 1.5, "bad_loss": bad})))

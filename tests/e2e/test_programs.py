@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +12,12 @@ import pytest
 
 from paceline.training.rank_folder import RankFolder
 from tests.e2e.stack import Stack, wait_until
+from tests.e2e.torchrun import PROGRAMS, losses, under_torchrun
 
-TORCHRUN_SECONDS = 90
 JOB_SECONDS = 90.0
 CURVE_SECONDS = 15.0
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-PROGRAMS = Path(__file__).parent / "user_code" / "programs"
 #: So long does each step take in the run in which a rank is killed.
 PAUSE_SECONDS = "0.1"
 KILLED_AFTER_STEP = 9
@@ -42,19 +38,6 @@ FURTHER = [
     pytest.param("loader_workers.py", [PAUSE_SECONDS], False, id="workers that load", marks=pytest.mark.release),
     pytest.param("forks.py", [PAUSE_SECONDS], False, id="forks and other programs", marks=pytest.mark.release),
 ]
-
-
-def losses(text: str) -> dict[int, str]:
-    """What was printed of each step, as it was printed; of a step that was done again, the last."""
-    return {int(step): rest for step, rest in re.findall(r"^step (\d+) (loss .*)$", text, re.MULTILINE)}
-
-
-def under_torchrun(program: Path, folder: Path) -> dict[int, str]:
-    folder.mkdir()
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TORCHRUN_SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    return losses(done.stdout)
 
 
 def has_curve(stack: Stack, job_id: str, expected: dict[int, str]) -> None:
@@ -137,6 +120,20 @@ def test_lightning_that_takes_the_devices_of_one_machine_is_refused_on_two_as_un
         "You set `devices=1` and `num_nodes=1` in Lightning, but the product (1 * 1) does not match the world size (2)"
         in failure["message"]
     )
+
+
+def test_lightning_that_counts_all_ranks_as_devices_of_one_node_trains_on_two_machines_as_under_torchrun(
+    stack: Stack, tmp_path: Path
+) -> None:
+    """Lightning compares the product alone with the number of ranks, and takes the place of each from torchrun's variables."""
+    program = PROGRAMS / "lightning_all_devices.py"
+    expected = under_torchrun(program, tmp_path / "torchrun", "2", "1")
+    assert len(expected) == 4
+    for devices, nodes in (("2", "1"), ("1", "2")):
+        job_id = submit(stack, program, tmp_path / f"{devices}x{nodes}", [devices, nodes])
+        done = stack.wait_for_state(job_id, "completed", "failed", timeout=JOB_SECONDS)
+        assert done["state"] == "completed", done["failure"]
+        assert printed(stack, job_id) == expected
 
 
 def test_its_event_files_are_its_curves(stack: Stack, tmp_path: Path) -> None:

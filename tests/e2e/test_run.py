@@ -19,6 +19,7 @@ import pytest
 from paceline.cli.local.private import SHORT_PLACE
 from paceline.cli.local.processes import all_processes
 from tests.e2e.stack import ROOT
+from tests.e2e.torchrun import PROGRAMS, losses, under_torchrun
 from tests.waiting import wait_until
 
 RUN_SECONDS = 150.0
@@ -105,6 +106,15 @@ def test_two_ranks_of_a_script_run_to_their_end(laptop: Laptop) -> None:
     assert lines == [f"sum {rank} 2 ['--lr=.0003', '1e4', 'a b'] 42" for rank in (0, 1)]
     assert "http://127.0.0.1:" in err
     assert "login?token=" not in err, "a file that others may read"
+
+
+def test_lightning_takes_two_devices_of_one_machine_as_under_torchrun(laptop: Laptop, tmp_path: Path) -> None:
+    program = PROGRAMS / "lightning_all_devices.py"
+    expected = under_torchrun(program, tmp_path / "torchrun", "2", "1")
+    process = laptop.start("--nproc-per-node", "2", str(program), "2", "1")
+    out, err = process.communicate(timeout=RUN_SECONDS)
+    assert process.returncode == 0, err
+    assert losses("\n".join(line.split("] ", 1)[1] for line in out.splitlines() if "] " in line)) == expected
 
 
 def test_an_exception_is_told_with_its_rank(laptop: Laptop) -> None:

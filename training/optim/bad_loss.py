@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from paceline.monitoring.loss_watch import BadLossKind
+from paceline.monitoring.sinks import on_the_wire
 from paceline.training.errors import TrainingError
-from paceline.training.schema.bad_loss import BadLossPolicy
+from paceline.training.schema.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, BadLossPolicy
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,21 @@ class BadLossVerdict:
     @property
     def ends_generation(self) -> bool:
         return self.act in ("stop", "roll_back")
+
+    def event_data(self, step: int, sample_ids: Sequence[int] = ()) -> dict[str, Any]:
+        """Return the data of the event `bad_loss`. `sample_ids` are those of the bad micro-batches, where they are known."""
+        return {
+            "step": step,
+            "what": self.kind,
+            "act": self.act,
+            "again": self.again,
+            "loss": on_the_wire(self.loss),
+            "gradient_norm": on_the_wire(self.gradient_norm),
+            "limit": self.limit,
+            "micro_batches": self.micro_batches[:MOST_MICRO_BATCHES],
+            "sample_ids": sample_ids[:MOST_SAMPLE_IDS],
+            "samples": len(sample_ids),
+        }
 
 
 class BadLossError(TrainingError):

@@ -17,6 +17,7 @@ FOLLOWED = frozenset(
         *("parallelism.cpu_offload", "parallelism.activation_checkpointing"),
         *("training.steps", "training.epochs", "training.global_batch_size", "training.micro_batch_size", "training.gradient_clip_norm"),
         *("training.eval_every_steps", "training.eval_samples", "training.seed"),
+        *("fault_tolerance.on_nan", "fault_tolerance.on_spike"),
         *("checkpoint.every_steps", "checkpoint.keep_last", "checkpoint.keep_best", "checkpoint.metric", "checkpoint.mode"),
     }
 )
@@ -51,8 +52,6 @@ REFUSED = {
     "profile": "leave it out",
     "gradients": "leave it out",
     "training.pause_at_steps": "leave it out",
-    "fault_tolerance.on_nan": "leave it out: nothing acts on such a loss",
-    "fault_tolerance.on_spike": "leave it out: nothing acts on such a loss",
     "parallelism.tensor": "use fsdp: no axis that knows the model's insides",
     "parallelism.pipeline": "use fsdp: no axis that knows the model's insides",
     "parallelism.context": "use fsdp: no axis that knows the model's insides",

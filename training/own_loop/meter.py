@@ -35,6 +35,8 @@ class Update:
     seconds: float
     parts: Mapping[str, float]  # STEP_PARTS, without communication where it is not known; they add up to `seconds`
     sent: Sent  # by this rank
+    held_back: bool = False  # not applied, as on_nan or on_spike asks
+    skipped_updates: int = 0  # since step 0: for that reason, or since gradients overflowed in fp16
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Meter:
         values = {**update.parts, "step_seconds": update.seconds, **self._memory.read(), **communication(*update.sent)}
         if self._place.rank == 0:
             values |= job_values(update) | self._rates(update.samples / update.seconds)
+        if update.held_back:  # of its loss an event tells: whoever reads the curve would say that it spoils what is trained from there on
+            values.pop("loss", None)
         for recorder in self._recorders:
             recorder.record(update.step, dict(values))
 
@@ -99,4 +103,5 @@ class Meter:
 
 
 def job_values(update: Update) -> dict[str, float]:
-    return {"loss": update.loss, "gradient_norm": update.gradient_norm, "learning_rate": update.learning_rate, **update.scale.metrics}
+    values = {"loss": update.loss, "gradient_norm": update.gradient_norm, "learning_rate": update.learning_rate, **update.scale.metrics}
+    return values | ({"skipped_updates": float(update.skipped_updates)} if update.skipped_updates else {})

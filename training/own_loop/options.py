@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from paceline.parallelism.options import ParallelizeOptions
 from paceline.parallelism.plan import Degrees, WorldSizeMismatchError
 from paceline.training.errors import InvalidInputError
+from paceline.training.schema.bad_loss import BadLossPolicy
 from paceline.training.schema.parallelism import Parallelism
 from paceline.training.spec.refusals import in_words
 
@@ -34,6 +35,13 @@ class Options:
     accumulation: int  # batches of a rank in one update
     clip: float | None  # norm of all gradients together
     seed: int
+    on_nan: BadLossPolicy = "warn"
+    on_spike: BadLossPolicy = "warn"
+
+    @property
+    def judges_losses(self) -> bool:
+        """Whether a loss may keep its update from being applied. Otherwise whoever reads the curve judges it."""
+        return (self.on_nan, self.on_spike) != ("warn", "warn")
 
     @property
     def choices(self) -> ParallelizeOptions:
@@ -70,6 +78,8 @@ def read_options(
     activation_checkpointing: bool | str,
     cpu_offload: bool,
     seed: int,
+    on_nan: str,
+    on_spike: str,
 ) -> Options:
     """Check a Trainer's arguments and return them as `Options`. Raises InvalidInputError."""
     return Options(
@@ -78,6 +88,8 @@ def read_options(
         accumulation=read_accumulation(gradient_accumulation_steps),
         clip=read_clip(gradient_clip_val),
         seed=read_whole("seed", seed),
+        on_nan=read_bad_loss_policy("on_nan", on_nan),
+        on_spike=read_bad_loss_policy("on_spike", on_spike),
     )
 
 
@@ -154,6 +166,18 @@ def read_clip(given: object) -> float | None:
     if not (isinstance(given, SupportsFloat) and 0 < float(given) < math.inf):
         raise InvalidInputError(f"gradient_clip_val={given!r} is not a positive number; use None not to clip")
     return cast(float, given)
+
+
+def read_bad_loss_policy(name: str, given: str) -> BadLossPolicy:
+    """Return the policy if a loop of one's own can follow it. Raises InvalidInputError: there is no going back in the middle of a user's loop."""
+    if given == "roll_back":
+        raise InvalidInputError(
+            f"{name}=roll_back is for models and entrypoints: a loop of your own cannot be taken back to an earlier step from here; use skip_update, "
+            "or stop, and start the loop again from a checkpoint"
+        )
+    if given not in ("warn", "stop", "skip_update"):
+        raise InvalidInputError(f"{name}={given!r} is not known; use warn, stop or skip_update")
+    return cast(BadLossPolicy, given)
 
 
 def read_folder(given: str | Path | None) -> Path | None:

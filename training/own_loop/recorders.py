@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from paceline.monitoring.media_recorder import MediaRecorder
 from paceline.monitoring.points import EventKind
 from paceline.monitoring.recorder import Recorder, recorder_at
 from paceline.monitoring.sinks import events_at
+from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.rank_folder import RankFolder
+from paceline.training.schema.bad_loss import what_is_bad, what_is_done
 
 
 @functools.cache
@@ -50,6 +53,16 @@ def emit(kind: EventKind, data: dict[str, Any]) -> None:
     folder = job_folder()
     if folder is not None:
         events_at(folder.events).emit(kind, data)
+
+
+def report_bad_loss(step: int, bad: BadLossVerdict, rank: int, own_loss: float | None) -> None:
+    """Tell of an update that is not applied: rank 0 tells the coordinator, and warns. `own_loss`: the bad loss of this rank's own batches, which
+    the rank warns of, since only its loop knows their samples; None: they are good."""
+    if rank == 0:
+        emit("bad_loss", bad.event_data(step))
+        warnings.warn(f"{what_is_bad(bad.kind, step, bad.loss, bad.limit)}: {what_is_done(bad.kind, bad.act)}", stacklevel=6)
+    if own_loss is not None:
+        warnings.warn(f"the batch of rank {rank} at step {step} has a loss of {own_loss:.4g}", stacklevel=6)
 
 
 def recorders_for(place: Position, log_folder: Path | None) -> list[Recorder]:

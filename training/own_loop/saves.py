@@ -17,6 +17,7 @@ from paceline.distributed.process_group import Group
 from paceline.monitoring.sinks import on_the_wire
 from paceline.parallelism.mesh import local_tensor
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
+from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import Unscaled
 from paceline.training.own_loop.options import Options
 from paceline.training.own_loop.recorders import emit
@@ -99,7 +100,14 @@ class OwnCheckpointDirectory:
         return (generations(self.directory), self._retention.saved_in(self.directory)) if self.group.rank == 0 else ([], [])
 
     def save(
-        self, training: TrainingObjects, step: int, scale: Unscaled, metrics: Mapping[str, float], *, is_best: bool | None = None
+        self,
+        training: TrainingObjects,
+        step: int,
+        scale: Unscaled,
+        guard: LossGuard,
+        metrics: Mapping[str, float],
+        *,
+        is_best: bool | None = None,
     ) -> Path:
         """Save the training state, and return its folder; then delete what is not to be kept. Raises CheckpointSaveError on every rank if any
         of them failed, or if this step is already saved. `is_best`: the user's word on it; None: the metric decides.
@@ -108,7 +116,7 @@ class OwnCheckpointDirectory:
         told = self.group.all_gather_object((final.exists(), has_finite_parameters(training.model)))
         if any(exists for exists, _ in told):
             raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
-        described = self._describe(step, scale, metrics, finite=all(finite for _, finite in told))
+        described = self._describe(step, scale, guard, metrics, finite=all(finite for _, finite in told))
         made = draft_of(
             self.group, self._planner, self.storage.target(final.name), training.tensors_to_save(), described, BlockingWriter().snapshot
         )
@@ -150,7 +158,7 @@ class OwnCheckpointDirectory:
         instead = "delete it to start anew" if newest is None else f"to go back, load {self.directory / newest.name}"
         return f"checkpoint {loaded.name} has parameters that are NaN or infinite, from which no training recovers; {instead}"
 
-    def _describe(self, step: int, scale: Unscaled, metrics: Mapping[str, float], *, finite: bool) -> Manifest:
+    def _describe(self, step: int, scale: Unscaled, guard: LossGuard, metrics: Mapping[str, float], *, finite: bool) -> Manifest:
         described = Manifest(
             job_id=OWN_LOOP,
             step=step,
@@ -161,6 +169,7 @@ class OwnCheckpointDirectory:
             created=time.time(),
             best=None,
             loss_scale=scale.saved,
+            loss_guard=guard,
             finite=finite,
             metrics={name: on_the_wire(value) for name, value in metrics.items()},
             files={},

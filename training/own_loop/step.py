@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -15,12 +16,15 @@ from paceline.parallelism.plan import assign_evenly
 from paceline.parallelism.precision import autocast, scaled, unscale_gradients
 from paceline.parallelism.running_statistics import restore_buffers
 from paceline.parallelism.wrapped import Wrapped
-from paceline.training.optim.loss_scale import Unscaled, loss_scale_for
+from paceline.training.optim.bad_loss import BadLossVerdict
+from paceline.training.optim.loss_guard import LossGuard, MeasuredStep
+from paceline.training.optim.loss_scale import ReadOnce, Unscaled, loss_scale_for
 from paceline.training.optim.optimizers import clip_gradients
 from paceline.training.own_loop.batches import Criterion, loss_of, samples_in, to_device
 from paceline.training.own_loop.chance import seeded
 from paceline.training.own_loop.meter import Update
 from paceline.training.own_loop.options import Options
+from paceline.training.own_loop.recorders import report_bad_loss
 from paceline.training.steps.stepping import StepClock
 
 
@@ -30,20 +34,22 @@ class OwnLoopStepRunner:
     def __init__(self, options: Options, model: nn.Module, wrapped: Wrapped, group: Group, device: torch.device) -> None:
         self.step = self.pending = 0
         self.scale = loss_scale_for(options.precision)
+        self.guard = LossGuard()
         self.loss = torch.zeros(())  # of this rank's newest batch
         self.wrapped = wrapped
         self._options, self._model, self._group, self._device = options, model, group, device
         self._assignment = assign_evenly(options.accumulation * group.world_size, group.world_size, group.rank)
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the update under way: mean loss, samples
+        self._own_part = torch.zeros(())  # this rank's part of that loss
         self._buffers: list[Tensor] = []  # as the update under way found them
         self._finish: Callable[[], Tensor] | None = None  # waits for those of all ranks
         self._clock: StepClock | None = None  # since the update before: what the loader takes is the step's
         group.sent()  # forget how the ranks came to be alike
 
-    def go_on_from(self, step: int, scale: Unscaled, optimizer: torch.optim.Optimizer) -> None:
+    def go_on_from(self, step: int, scale: Unscaled, guard: LossGuard, optimizer: torch.optim.Optimizer) -> None:
         """Continue from `step`, dropping batches that are accumulated but not applied."""
         self._clear_gradients(optimizer)
-        self.step, self.scale, self.pending = step, scale, 0
+        self.step, self.scale, self.guard, self.pending = step, scale, guard, 0
 
     @property
     def parts(self) -> Mapping[str, float]:
@@ -63,6 +69,8 @@ class OwnLoopStepRunner:
         final = self.pending == self._options.accumulation - 1
         with self.wrapped.accumulate(self.pending, final=final):
             loss = self._forward(batch, criterion)
+            if final:
+                self._own_part = self._sums[0].clone()
             self._finish = self._group.start_sum(self._sums) if final else None  # travels while backward computes
             self._lap_pass(clock, "forward_seconds")
             scaled(loss, self.scale.value).backward()  # type: ignore[no-untyped-call]
@@ -95,7 +103,8 @@ class OwnLoopStepRunner:
         return part
 
     def update(self, optimizer: torch.optim.Optimizer) -> Update:
-        """Update the parameters from the accumulated gradients. An update that overflows in fp16 leaves nothing in the model."""
+        """Update the parameters from the accumulated gradients. An update that overflows in fp16, or whose loss is bad, leaves nothing in the
+        model. Raises BadLossError on every rank where a bad loss ends the training."""
         assert self._clock is not None
         assert self._finish is not None
         clock = self._clock
@@ -105,24 +114,60 @@ class OwnLoopStepRunner:
         loss, samples = self._finish().tolist()
         clock.lap_values(self._group.exposure)
         rate = float(optimizer.param_groups[0]["lr"])
-        norm = self._apply(optimizer)
+        norm, held_back = self._apply(optimizer, loss)
         clock.lap("optimizer_seconds")
         self._clock = StepClock()
         parts = clock.told_parts(self._group.exposure)
-        return Update(self.step, loss, norm, rate, self.scale, int(samples), clock.now - clock.started, parts, self._group.sent())
+        return Update(
+            self.step,
+            loss,
+            norm,
+            rate,
+            self.scale,
+            int(samples),
+            clock.now - clock.started,
+            parts,
+            self._group.sent(),
+            held_back,
+            self.scale.skipped_updates + self.guard.skipped_updates,
+        )
 
-    def _apply(self, optimizer: torch.optim.Optimizer) -> float:
-        """The norm of the gradients before they are cut."""
+    def _apply(self, optimizer: torch.optim.Optimizer, loss: float) -> tuple[float, bool]:
+        """Apply the gradients, unless they overflow in fp16 or the loss is bad. Returns their norm before they are cut, and whether they were
+        held back for the loss, or for gradients that are not finite elsewhere than in fp16."""
         unscale_gradients(self._model.parameters(), self.scale.value)
-        norm = clip_gradients(self._model.parameters(), self._options.clip, self._group.axis_groups)
-        applied = self.scale.admits(norm)
+        norm = ReadOnce(clip_gradients(self._model.parameters(), self._options.clip, self._group.axis_groups))
+        bad = self._judge(loss, norm)
+        held_back = bad is not None and bad.holds_back
+        applied = not held_back and self.scale.admits(norm)
         if applied:
             optimizer.step()
         else:
             restore_buffers(self._model, self._buffers)
         self._clear_gradients(optimizer)
-        self.scale = self.scale.after(self.step, applied=applied)
-        return norm.item()
+        if bad is not None and bad.holds_back:
+            self._report(bad)
+        else:
+            self.scale = self.scale.after(self.step, applied=applied)
+        if self._options.judges_losses:
+            self.guard = self.guard.after(self.step, loss, bad)
+        return norm.item(), held_back
+
+    def _judge(self, loss: float, norm: ReadOnce) -> BadLossVerdict | None:
+        """Return why the update is bad, or None. Every rank has the same loss and norm, and so decides alike. With nothing to do about a bad loss
+        none is looked for: the coordinator tells of those in the curve."""
+        if not self._options.judges_losses:
+            return None
+        found = MeasuredStep(self.step, loss, (), (), norm, gradients_count=not self.scale.skips_overflows)
+        return self.guard.judge(found, self._options, None)
+
+    def _report(self, bad: BadLossVerdict) -> None:
+        """Tell of an update that was held back. Raises BadLossError where it ends the training."""
+        own = self._own_part.item() * self._group.world_size
+        is_own = not math.isfinite(own) or (bad.limit is not None and own > bad.limit)
+        report_bad_loss(self.step, bad, self._group.rank, own if is_own else None)
+        if bad.ends_generation:
+            raise self.guard.error(self.step, bad)
 
     def _clear_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         """Clear all gradients: of trainable parameters that the optimizer does not hold they would add up."""

@@ -30,6 +30,7 @@ from paceline.parallelism.apply import parallelize
 from paceline.parallelism.precision import autocast
 from paceline.training.entrypoint import give_own_memory, unfit_model
 from paceline.training.errors import InvalidInputError
+from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import Unscaled
 from paceline.training.own_loop.alike import broadcast_model
 from paceline.training.own_loop.batch_size import BatchTrials, largest_batch, memory_of
@@ -57,6 +58,9 @@ class Trainer:
         on GPUs that lack bf16
     gradient_accumulation_steps: batches of each rank in one update; gradients are their mean, over all ranks too
     gradient_clip_val: largest norm of all gradients together
+    on_nan, on_spike: what becomes of an update whose loss or gradients are NaN or infinite, or whose loss is far above those before it: warn
+        applies it; skip_update leaves model, optimizer and running statistics as they are, and goes on; stop raises BadLossError on every rank,
+        and so does skip_update after 20 in a row
     activation_checkpointing: none, selective, full; True is full
     cpu_offload: parameters, gradients and optimizer state stay in the host's memory (fsdp)
     checkpoint_dir: a folder that every rank sees
@@ -69,6 +73,13 @@ class Trainer:
 
     Raises InvalidInputError for invalid options, and LaunchError for an impossible place in the world.
     """
+
+    #: What strategy="auto" came to; None where the strategy was given.
+    strategy: ChosenStrategy | None
+    _known: torch.optim.Optimizer | None = None
+    _checkpoints: OwnCheckpointDirectory | None = None
+    _start_step = 0
+    _closed = False
 
     def __init__(
         self,
@@ -89,12 +100,13 @@ class Trainer:
         tokens_per_sample: int | None = None,
         flops_per_sample: float | None = None,
         seed: int = 0,
+        on_nan: str = "warn",
+        on_spike: str = "warn",
     ) -> None:
         require_fit(model)
         place = position()
         self.device = device_of(place)
         meeting = meet(place)
-        #: What strategy="auto" came to; None where the strategy was given.
         self.strategy = choose_together(model, meeting, self.device) if strategy == "auto" else None
         self._options = read_options(
             strategy=self.strategy.name if self.strategy else strategy,
@@ -104,6 +116,8 @@ class Trainer:
             activation_checkpointing=activation_checkpointing,
             cpu_offload=cpu_offload,
             seed=seed,
+            on_nan=on_nan,
+            on_spike=on_spike,
         )
         self._retention = read_retention(keep_last, keep_best, best_metric, best_mode)
         sizes = self._options.degrees(place.world_size)
@@ -114,12 +128,9 @@ class Trainer:
         self.model = model
         wrapped = parallelize(model, sizes, self.device, self._group, reproducible=False, choices=self._options.choices)
         self._step_runner = OwnLoopStepRunner(self._options, model, wrapped, self._group, self.device)
-        self._known: torch.optim.Optimizer | None = None
-        self._checkpoints: OwnCheckpointDirectory | None = None
         self._directory = read_folder(checkpoint_dir)
         sample = SampleSize(tokens_per_sample, flops_per_sample)
         self._meter = Meter(place, self.device, self._options.precision, sample, recorders_for(place, read_folder(log_dir)))
-        self._start_step, self._closed = 0, False
 
     @property
     def next_step(self) -> int:
@@ -137,7 +148,7 @@ class Trainer:
         a tuple its positional ones. `criterion(outputs, targets)` returns the mean over the batch; with None, `outputs.loss` is used.
         `step` counts calls from 0 over all epochs, in the order of `next_step`. Every rank must call this equally often. Raises
         InvalidInputError for another step, for an optimizer with parameters that are not the model's, for a batch without samples, and for a
-        loss that is not a scalar with gradients.
+        loss that is not a scalar with gradients; and BadLossError on every rank as on_nan and on_spike ask, with the state of before the update.
         """
         return self.train_batch(batch, optimizer, criterion, step).update
 
@@ -237,8 +248,8 @@ class Trainer:
             self._meter.flush()
             self._step_runner.wrapped.sync_buffers()
             training = TrainingObjects(self.model, optimizer, given(scheduler=scheduler, loader=loader))
-            scale = self._step_runner.scale
-            return self._open_checkpoints().save(training, self.next_step, scale, plain, is_best=is_best)
+            runner = self._step_runner
+            return self._open_checkpoints().save(training, self.next_step, runner.scale, runner.guard, plain, is_best=is_best)
 
     def load_checkpoint(
         self,
@@ -263,22 +274,22 @@ class Trainer:
         with self._step_runner.standing_still():
             found = self._open_checkpoints().load_newest(training) if path is None else load(training, Path(path), self._group)
         self._checkpoints = None  # what is saved from now on is of another generation
-        step, scale = (0, None) if found is None else (found.step, found.loss_scale)
-        return self._go_on_from(step, self._step_runner.scale.resumed(scale), optimizer, path or self._directory)
+        step, scale, guard = (0, None, LossGuard()) if found is None else (found.step, found.loss_scale, found.loss_guard)
+        return self._go_on_from(step, self._step_runner.scale.resumed(scale), guard, optimizer, path or self._directory)
 
     def _load_foreign(self, optimizer: torch.optim.Optimizer, path: Path) -> int:
         found = run_on_each_rank(self._group, lambda: read_foreign(path), InvalidInputError)
         put(found, self.model, optimizer, path)
         self._checkpoints = None
-        return self._go_on_from(found.step or 0, self._step_runner.scale, optimizer, path)
+        return self._go_on_from(found.step or 0, self._step_runner.scale, LossGuard(), optimizer, path)
 
-    def _go_on_from(self, step: int, scale: Unscaled, optimizer: torch.optim.Optimizer, source: str | Path | None) -> int:
+    def _go_on_from(self, step: int, scale: Unscaled, guard: LossGuard, optimizer: torch.optim.Optimizer, source: str | Path | None) -> int:
         """Go on from `step`, and tell the job of it, where nothing was trained before: of the best checkpoint at the end it is not told."""
         if self.next_step == self._start_step != step:
             self._start_step = step
             if self._group.rank == 0:
                 emit("checkpoint_restored", {"directory": str(source), "step": step})
-        self._step_runner.go_on_from(step, scale, optimizer)
+        self._step_runner.go_on_from(step, scale, guard, optimizer)
         return self.next_step
 
     def performance_metrics(self) -> dict[str, float]:

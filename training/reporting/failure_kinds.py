@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from paceline.training.reporting.lost_peers import is_lost_peer
@@ -31,7 +32,12 @@ _CARRIED = re.compile(
 )
 _FRAME = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
 
-Kind = Literal["exception", "out_of_memory", "peer_lost"]
+Kind = Literal["exception", "out_of_memory", "peer_lost", "loss_not_finite", "loss_spike"]
+#: What `paceline.Trainer` raises in a script where a bad loss is to stop the job.
+_OF_A_LOSS: Mapping[str, Kind] = {
+    "paceline.training.optim.bad_loss.LossNotFiniteError": "loss_not_finite",
+    "paceline.training.optim.bad_loss.LossSpikeError": "loss_spike",
+}
 
 MAX_MESSAGE_CHARACTERS = 4_000
 MAX_TRACEBACK_CHARACTERS = 16_000
@@ -39,6 +45,8 @@ MAX_TRACEBACK_CHARACTERS = 16_000
 
 def kind_of_words(exception: str, message: str, traceback: str, world_size: int) -> Kind:
     """The kind of a script's exception: see `lost_peers.is_lost_peer`. The module of its class may be unknown."""
+    if exception in _OF_A_LOSS:
+        return _OF_A_LOSS[exception]
     if _is_of_memory(exception.rpartition(".")[2], message, traceback):
         return "out_of_memory"
     if is_lost_peer(exception, message, raised_in(traceback), world_size) and not _MISUSE.search(message):

@@ -22,7 +22,7 @@ from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.memory import MemoryMeter
 from paceline.training.reporting.profiling import Profiling
-from paceline.training.schema.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, what_is_bad, what_is_done
+from paceline.training.schema.bad_loss import what_is_bad, what_is_done
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport
@@ -117,19 +117,7 @@ class Telemetry:
         """Log and record a bad loss. `sample_ids` are those of the bad micro-batches."""
         what = what_is_bad(bad.kind, step, bad.loss, bad.limit)
         self.log(f"WARNING {what}: {what_is_done(bad.kind, bad.act, again=bad.again)}")
-        self.event(
-            "bad_loss",
-            step=step,
-            what=bad.kind,
-            act=bad.act,
-            again=bad.again,
-            loss=on_the_wire(bad.loss),
-            gradient_norm=on_the_wire(bad.gradient_norm),
-            limit=bad.limit,
-            micro_batches=bad.micro_batches[:MOST_MICRO_BATCHES],
-            sample_ids=sample_ids[:MOST_SAMPLE_IDS],
-            samples=len(sample_ids),
-        )
+        self.event("bad_loss", **bad.event_data(step, sample_ids))
 
     def job_values(self, report: StepReport) -> dict[str, float]:
         values = {"loss": report.loss, "learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}

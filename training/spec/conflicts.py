@@ -35,6 +35,8 @@ OF_COMPRESSION = {
     "dense_steps": ("top_k", "power_sgd"),
     "exclude": ("top_k", "power_sgd"),
 }
+#: What a script may do instead.
+_IN_A_LOOP = {"skip_update": "; a loop with paceline.Trainer has {name}='skip_update' of its own"}
 #: The most micro-batches of a global batch. Each is dealt out, and with `reproducible` is a leaf of the tree that adds gradients up.
 MOST_MICRO_BATCHES = 1 << 16
 
@@ -56,7 +58,7 @@ def why_not_with_a_script(spec: JobSpec) -> list[str]:
         found.append("compile=true needs Paceline's trainer: leave it out for script, which compiles by itself")
     found += [
         f"fault_tolerance.{name}={policy} needs Paceline's trainer, which asks before it updates: use stop or warn for script, or use an "
-        "entrypoint or a model"
+        f"entrypoint or a model{_IN_A_LOOP.get(policy, '').format(name=name)}"
         for name in ("on_nan", "on_spike")
         if (policy := getattr(spec.fault_tolerance, name)) in NEED_A_TRAINER
     ]

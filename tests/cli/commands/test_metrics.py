@@ -48,6 +48,12 @@ def test_ranks_have_a_row_each(paceline: Paceline, coordinator: FakeCoordinator)
     assert coordinator.sent("GET", PATH)[0].query == {"names": "step_seconds", "ranks": "0,3", "first_step": "1"}
 
 
+def test_a_job_without_curves_is_told_the_way_to_some(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", PATH, Answer(200, answered(coordinator) | {"names": []}))
+    told = paceline("metrics", ID).stdout.strip()
+    assert told.startswith("it has reported no metric; curves of a script come from paceline.log(step, loss=...), TensorBoard files")
+
+
 def test_a_metric_that_is_not_there_names_those_that_are(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     answered(coordinator)
     assert paceline("metrics", ID, "--names", "los").stdout.strip() == "no such points; it has reported loss"

@@ -6,6 +6,7 @@ import pytest
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, Dataset
 
+from paceline.training.optim.bad_loss import BadLossError, BadLossVerdict, LossNotFiniteError, LossSpikeError
 from paceline.training.reporting.failure_kinds import first_line, in_words, original
 from paceline.training.reporting.failures import describe_script
 
@@ -56,6 +57,14 @@ def test_the_original_of_a_carried_exception(error: Exception, told: str) -> Non
     with pytest.raises((type(error), RuntimeError)) as caught:
         ExceptionWrapper((there.type, there.value, there.tb), where="in DataLoader worker process 2").reraise()
     assert original(type(caught.value).__name__, str(caught.value)) == told
+
+
+@pytest.mark.parametrize(("error", "kind"), [(LossNotFiniteError, "loss_not_finite"), (LossSpikeError, "loss_spike")])
+def test_a_script_that_our_trainer_stops_for_its_loss_is_not_taken_for_one_that_broke(error: type[BadLossError], kind: str) -> None:
+    """An exception is worth another start, and this one would come again."""
+    bad = BadLossVerdict("spike", 9.0, 1.0, 2.0, "stop", ())
+    report = describe_script(error("the loss of step 7 is a spike", bad), 1, world_size=4)
+    assert (report.kind, report.message) == (kind, "the loss of step 7 is a spike")
 
 
 def test_other_messages_stay_as_they_are() -> None:

@@ -73,6 +73,7 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
             SCRIPT | {"fault_tolerance": {"on_nan": "skip_update"}},
             "which asks before it updates: use stop or warn for script",
         ),
+        (SCRIPT | {"fault_tolerance": {"on_nan": "skip_update"}}, "a loop with paceline.Trainer has on_nan='skip_update' of its own"),
         (SCRIPT | {"fault_tolerance": {"on_spike": "roll_back"}}, "on_spike=roll_back needs Paceline's trainer"),
         (
             {"fault_tolerance": {"on_nan": "roll_back", "max_restarts": 0}},

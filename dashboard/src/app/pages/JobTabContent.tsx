@@ -1,5 +1,6 @@
 import { useNavigate } from "@tanstack/react-router";
-import { useMemo } from "react";
+import { useMemo, type ReactNode } from "react";
+import { DocsLink } from "@/components/ui/DocsLink";
 import { Panel } from "@/components/ui/Panel";
 import { ArtifactsPanel } from "@/features/artifacts/components/ArtifactsPanel";
 import { FilesPanel } from "@/features/artifacts/components/FilesPanel";
@@ -156,11 +157,18 @@ function JobLog({ job, live, search, change }: Pick<ContentProps, "job" | "live"
 const SOURCES_OF_CURVES =
   "Curves come from paceline.log(step, loss=...), from TensorBoard files, from the trainer_state.json and loggers of the usual libraries, and from printed lines such as: step 120 loss 2.31";
 
-function waitingFor({ data_removal: removal, spec, state }: Job, live: boolean): string {
+function waitingFor({ data_removal: removal, spec, state }: Job, live: boolean): ReactNode {
   if (removal) return "The points and curves of this job were deleted.";
-  if (spec?.script != null && state === "failed")
-    return `The script failed before a step of it was known. ${SOURCES_OF_CURVES}`;
-  if (spec?.script != null) return `No step of the script ${live ? "is" : "was"} known. ${SOURCES_OF_CURVES}`;
+  if (spec?.script != null)
+    return (
+      <>
+        {state === "failed"
+          ? "The script failed before a step of it was known."
+          : `No step of the script ${live ? "is" : "was"} known.`}{" "}
+        {SOURCES_OF_CURVES}.{" "}
+        <DocsLink page="scripts.html#curves-from-frameworks-and-from-wandbs-form">Curves of a script</DocsLink>
+      </>
+    );
   return live ? "Curves appear after the first step." : "The job ended before its first step.";
 }
 

@@ -31,6 +31,10 @@ describe("the page of a script", () => {
       ),
     ).toBeVisible();
     expect(screen.getByText("No curves")).toBeVisible();
+    expect(screen.getByRole("link", { name: "Curves of a script" })).toHaveAttribute(
+      "href",
+      "/docs/scripts.html#curves-from-frameworks-and-from-wandbs-form",
+    );
   });
 
   it("does not tell a script that failed at once to report steps, as if it did not", async () => {

@@ -1,6 +1,6 @@
 import { Button } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
-import { useState } from "react";
+import { useState, type ReactNode } from "react";
 import { Guarded } from "@/components/ui/Guarded";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { soFar } from "@/lib/jobs";
@@ -38,7 +38,7 @@ interface Props {
   byRank: RankComparison;
   /** Of a job that has not ended. */
   live: boolean;
-  waitingFor: string;
+  waitingFor: ReactNode;
   /** Where the numbers come from, if that needs to be known. */
   note?: string;
   onView(change: Partial<ChartView>): void;
