@@ -19,6 +19,7 @@ from typing import get_args
 from paceline.cluster.stacks import Part
 from paceline.distributed.env import RANK_FOLDER
 
+#: In the variables of a spawner, so that what its ranks have forked can be told by it: /proc shows a fork those of the program that it is of.
 AGENT_DATA_VARIABLE = "PACELINE_AGENT_DATA"
 
 PR_SET_PDEATHSIG = 1

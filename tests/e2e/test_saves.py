@@ -1,4 +1,4 @@
-"""A job that saves behind its steps, as its owner sees it: each checkpoint with what it cost, and restored to the same numbers."""
+"""Jobs that save, as their owners see it: behind the steps, each checkpoint with what it cost and restored to the same numbers; and at the time limit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from tests.e2e.stack import Stack
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 STEPS, EVERY = 120, 40
+#: A job counts its time from when it has its slots: long enough for two ranks to come to steps on a busy machine.
+LIMIT_SECONDS = 8
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
@@ -31,3 +33,13 @@ def test_each_checkpoint_says_what_it_cost_and_can_be_continued_from(stack: Stac
     assert again["state"] == "completed", again
     expected = {step: loss for step, loss in stack.raw_curve(job_id) if step > 2 * EVERY}
     assert dict(stack.raw_curve(again["id"])) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_model_saves_at_its_time_limit(stack: Stack) -> None:
+    job_id = stack.submit(tiny_gpt("limited", steps=100_000, time_limit=LIMIT_SECONDS))
+    job = stack.wait_for_state(job_id, "completed", "failed", timeout=120)
+    assert (job["state"], job["end_reason"], job["failure"], job["restarts"]) == ("failed", "time_limit", None, 0), job
+    assert LIMIT_SECONDS <= job["ran_seconds"] < 10 * LIMIT_SECONDS
+    (saved,) = stack.get(f"/checkpoints/jobs/{job_id}")["items"]
+    assert stack.wait_for_step(job_id, saved["step"]) == saved["step"] > 0
+    assert [step for step, _ in stack.raw_curve(job_id)] == list(range(1, saved["step"] + 1)), "a step that was taken is not saved"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.stack import Stack
+from tests.e2e.stack import ROOT, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -91,3 +92,22 @@ def test_so_does_the_same_file_without_a_coordinator(tmp_path: Path, launcher: l
     assert done.returncode == 0, done.stderr
     assert "rank 0 of" in done.stdout
     assert "step 1 loss" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command", [[str(Path(sys.executable).with_name("paceline"))], [sys.executable, "-m", "paceline.cli.main"]], ids=["paceline", "-m"]
+)
+def test_paceline_is_typed_in_its_folder(stack: Stack, tmp_path: Path, command: list[str]) -> None:
+    """The project's own `cli/main.py` ran in place of the command where `PYTHONPATH` named the folder."""
+    folder = project(tmp_path)
+    (folder / "cli" / "main.py").write_text("raise SystemExit('this is the project')")
+    environment = os.environ | {
+        "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+        "PACELINE_SERVER": stack.server,
+        "PACELINE_API_KEY": stack.api_key,
+    }
+    job_id = stack.submit(spec(folder, 2, script={"path": "train.py"}))
+    done = subprocess.run([*command, "jobs", "--json"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert job_id in [job["id"] for job in json.loads(done.stdout)]
+    stack.wait_for_state(job_id, "completed", "failed", timeout=60)

@@ -11,6 +11,7 @@ from paceline.training.reporting.users_code import innermost, raised_in
 
 #: In so many last lines an exception is looked for; a launcher prints some thirty after that of its worker.
 NEAR, FAR = 30, 400
+MOST_OF_A_MESSAGE = 20  # lines
 _HEADER = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^  File ".*", line \d+')
 #: What torch puts before each line of a traceback once there is a process group, and torchrun's `--tee` before each line.
@@ -26,23 +27,24 @@ _OF_LAUNCHERS = frozenset({"ChildFailedError", "CalledProcessError"})
 _OF_TORCHRUN = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"  # a table of all its workers follows
 #: What the C++ of torch logs, as it does at exit.
 _LOGGED = re.compile(r"^\[[IWEF]\d{4} ")
+#: What Python, torchrun and the C++ runtime print of themselves after a traceback, where a message of several lines would go on.
+_AFTER = re.compile(r"^(\[?[IWEF]\d{4} |terminate called |Fatal Python error: |Exception ignored |\S+:\d+: \w*Warning: )")
 
 
 @dataclass(frozen=True)
 class UncaughtException:
     exception: str  # its class, with the module
-    message: str  # first line
-    traceback: str  # the lines up to it, without what torch puts before each
+    message: str  # at most MOST_OF_A_MESSAGE lines
+    traceback: str  # the lines up to its end, without what torch puts before each
 
 
 def uncaught(lines: Sequence[str]) -> UncaughtException | None:
     """The last exception in a rank's output. Where a launcher only says that its worker has failed, the exception of the worker; of several
     workers' the first that did not merely lose another one."""
     far = [without_rank(line) for line in lines[-FAR:]]
-    near = far[-NEAR:]
-    if any(line.startswith(("  | ", "    | ")) for line in near) and (group := _last_group(far)):
+    if any(line.startswith(("  | ", "    | ")) for line in far[-NEAR:]) and (group := _last_group(far)):
         return group
-    found = _last(far if any(line.startswith(_OF_TORCHRUN) for line in far) else near)
+    found = _last(lines[-FAR:] if any(line.startswith(_OF_TORCHRUN) for line in far) else lines[-NEAR:])
     if found is None or not _is_launchers(found):
         return found
     streams: dict[str, list[str]] = {}
@@ -99,8 +101,9 @@ def _of_worker(stream: Sequence[str]) -> UncaughtException | None:
     return found
 
 
-def _last(plain: Sequence[str]) -> UncaughtException | None:
-    """The exception of the last traceback: the first line after its frames that is not indented."""
+def _last(lines: Sequence[str]) -> UncaughtException | None:
+    """The exception of the last traceback: the first line after its frames that is not indented, and those by which its message goes on."""
+    plain = [without_rank(line) for line in lines]
     frames = [number for number, line in enumerate(plain) if _FRAME.match(line)]
     if not frames:
         return None
@@ -109,8 +112,30 @@ def _last(plain: Sequence[str]) -> UncaughtException | None:
     found = _RAISED.fullmatch(line)
     if found is None:
         return None
-    message = f"{(found['message'] or '').strip()}{_carried_from(plain[: frames[-1]])}".strip()
-    return UncaughtException(found["exception"], message, "\n".join(plain[: number + 1]))
+    more = [] if found["exception"].rpartition(".")[2] in _OF_LAUNCHERS else _rest_of_message(lines[number:])
+    first = f"{(found['message'] or '').strip()}{_carried_from(plain[: frames[-1]])}"
+    return UncaughtException(found["exception"], "\n".join([first, *more]).strip(), "\n".join([*plain[: number + 1], *more]))
+
+
+def _rest_of_message(lines: Sequence[str]) -> list[str]:
+    """The lines after the first one by which an exception's message goes on. Where torch has put the rank before the first line, these are the lines
+    with the same, and empty ones. Elsewhere nothing tells them from what the process printed afterwards: they end at an empty line, and at what is
+    known to be printed at exit."""
+    rank = _rank_before(lines[0])
+    more: list[str] = []
+    for line in lines[1:MOST_OF_A_MESSAGE]:
+        plain = without_rank(line)
+        if _AFTER.match(plain) or (not line if not rank else line and _rank_before(line) != rank):
+            break
+        more.append(plain)
+    while more and not more[-1]:
+        more.pop()
+    return more
+
+
+def _rank_before(line: str) -> str:
+    split = _OF_RANK.fullmatch(line)
+    return split["rank"] if split is not None else ""
 
 
 def _carried_from(before: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """A trainer without torch: speaks the rank link and writes the rank folder as the real one does. Its behaviour comes from
 the job's environment: FAKE_STEPS (0: for ever), FAKE_STEP_SECONDS, FAKE_IGNORE_SIGTERM, FAKE_CRASH_AT, FAKE_CHILDREN,
-FAKE_STALL (says once that it waits), FAKE_EXIT (a code, or a message), FAKE_BOUNDARY (what it is asked to do at a boundary it does
+FAKE_FORK (a child of the same program, as the workers of a DataLoader are), FAKE_STALL (says once that it waits), FAKE_EXIT (a code, or a message), FAKE_BOUNDARY (what it is asked to do at a boundary it does
 after a multiple of so many steps), FAKE_WAIT_FOR (a file without which it does not take the last step, or the one of FAKE_WAIT_AT),
 FAKE_TELL (a variable that it prints)."""
 
@@ -137,6 +137,11 @@ def run_rank(order: RankOrder) -> int:
     for _ in range(int(os.environ.get("FAKE_CHILDREN", "0"))):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         print(f"child {child.pid}")
+    if os.environ.get("FAKE_FORK"):
+        fork = os.fork()
+        if not fork:
+            signal.pause()
+        print(f"child {fork}")
     awaited, wait_at = os.environ.get("FAKE_WAIT_FOR"), int(os.environ.get("FAKE_WAIT_AT", steps))
     if order.world.parked:
         if not park(link, pause):

@@ -208,16 +208,17 @@ async def test_what_a_rank_says_of_its_stall_outlives_its_agent(agent: AgentProc
 async def test_a_spawners_death_is_its_ranks_death_and_a_new_one_serves_the_next_generation(
     agent: AgentProcess, coordinator: Coordinator
 ) -> None:
+    """Of a rank's children the programs are known by the rank's folder in their variables, the forks by the agent's data folder in the spawner's."""
     agent.start()
-    await coordinator.desire(assignment("job", spec=training_job(children=1)))
+    await coordinator.desire(assignment("job", spec=training_job(children=1, fork=1)))
     await coordinator.until(printed("job", 4))
-    pid, child = coordinator.rank("job").pid, int(coordinator.of("job").text[0].split()[1])  # type: ignore[union-attr]
+    pid, children = coordinator.rank("job").pid, [int(line.split()[1]) for line in coordinator.of("job").text[:2]]  # type: ignore[union-attr]
     assert pid
     agent.spawner().kill()
     await coordinator.until(drained("job"))
     assert coordinator.rank("job").signal == "SIGKILL"  # type: ignore[union-attr]
-    await until_gone(pid)
-    await until_gone(child)
+    for each in (pid, *children):
+        await until_gone(each)
     await coordinator.desire(assignment("job", world("job", generation=2), spec=training_job(steps=3)))
     await coordinator.until(drained("job", generation=2))
     assert coordinator.rank("job", generation=2).outcome == "completed"  # type: ignore[union-attr]

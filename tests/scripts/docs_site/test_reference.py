@@ -18,7 +18,6 @@ from paceline.cluster.agent import bundles as agent_bundles
 from paceline.cluster.agent import folders as agent_folders
 from paceline.cluster.agent.confinement import NAMES
 from paceline.cluster.agent.environments import built
-from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
 from paceline.cluster.agent.settings import read_settings
 from paceline.cluster.agent.upload import readings_spool
 from paceline.cluster.history.storage import JOB_SHARE
@@ -122,8 +121,7 @@ def test_the_page_of_what_is_kept_has_the_limits_of_the_code(limit: str) -> None
 def test_every_variable_that_agents_pass_on_to_ranks_stands_on_a_page() -> None:
     """`PACELINE_CACHE` stood on none: whoever's home was full of data sets found no way to put them elsewhere."""
     pages = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
-    internal = {AGENT_DATA_VARIABLE, "PACELINE_STACK"}
-    assert [name for name in sorted(NAMES - internal) if name.startswith("PACELINE_") and f"`{name}`" not in pages] == []
+    assert [name for name in sorted(NAMES - {"PACELINE_STACK"}) if name.startswith("PACELINE_") and f"`{name}`" not in pages] == []
 
 
 def test_every_error_is_there_where_its_type_leads_and_with_a_way_out() -> None:

@@ -64,6 +64,46 @@ describe("the jobs list", () => {
     expect(within(row).getByText("Node node-b is silent")).toHaveAttribute("title", silentNode().message);
   });
 
+  it("puts NaN in the place of a loss that is not finite, and a spike below it", async () => {
+    const { progress } = jobSummary();
+    const spike = { step: 1210, kind: "spike", act: "warn", what: "the loss of step 1210 is 9", done: "told" } as const;
+    const bad_loss = { ...spike, sample_ids: [], samples: 0 };
+    const jobs = [
+      jobSummary({ id: "1", name: "spoilt", progress: { ...progress, not_finite_step: 61 } }),
+      jobSummary({ id: "2", name: "spiky", progress: { ...progress, bad_loss } }),
+      jobSummary({
+        id: "3",
+        name: "held-back",
+        progress: { ...progress, bad_loss: { ...bad_loss, kind: "not_finite", step: 62, act: "skip_update" } },
+      }),
+      jobSummary({ id: "4", name: "mended", strategy: "script", progress: { ...progress, not_finite_step: 61 } }),
+      jobSummary({
+        id: "5",
+        name: "lost",
+        strategy: "script",
+        progress: { ...progress, loss: "NaN", not_finite_step: 61 },
+      }),
+    ];
+    mockApi({ [`GET ${LIST}`]: () => ok(page(jobs)) });
+    renderApp("/jobs");
+    const cell = (name: string) => {
+      const row = screen.getByRole("link", { name }).closest("tr")!;
+      const heads = within(row.closest("table")!).getAllByRole("columnheader");
+      return row.querySelectorAll("td, th")[heads.findIndex((head) => head.textContent === "Loss")];
+    };
+    await screen.findByRole("link", { name: "spoilt" });
+    const shown = Object.fromEntries(jobs.map(({ name }) => [name, cell(name)!.textContent]));
+    expect(shown).toEqual({
+      spoilt: "NaN",
+      spiky: "2.5spike at 1,210",
+      "held-back": "2.5NaN at 62",
+      mended: "2.5",
+      lost: "NaN",
+    });
+    expect(within(cell("spoilt") as HTMLElement).getByTitle("The loss is not finite since step 61")).toBeVisible();
+    expect(within(cell("spiky") as HTMLElement).getByTitle("the loss of step 1210 is 9: told")).toBeVisible();
+  });
+
   it("turns pages by cursor and starts anew when the order changes", async () => {
     mockApi({
       [`GET ${LIST}`]: ({ url }) => ok(page([jobSummary()], url.searchParams.get("cursor") ? null : "page-2")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.cluster.agent.ranks.tracebacks import NEAR, last_words, uncaught, without_traceback
+from paceline.cluster.agent.ranks.tracebacks import MOST_OF_A_MESSAGE, NEAR, last_words, uncaught, without_traceback
 from paceline.training.reporting.users_code import innermost
 
 TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "    main()", "    ~~~~^^")
@@ -17,7 +17,7 @@ CARRIED = ("IndexError: Caught IndexError in DataLoader worker process 0.", "Ori
     [
         ((*TRACEBACK, "ValueError: no column 'y': see --help"), ("ValueError", "no column 'y': see --help")),
         ((*TRACEBACK, "KeyboardInterrupt"), ("KeyboardInterrupt", "")),
-        ((*TRACEBACK, "shop.errors.OutOfStock: 3 left", "[W] process group was not destroyed"), ("shop.errors.OutOfStock", "3 left")),
+        ((*TRACEBACK, "shop.errors.OutOfStock: 3 left", "[W1128 10:00:00.1 x.cpp:15] not destroyed"), ("shop.errors.OutOfStock", "3 left")),
         ((*TRACEBACK, "KeyError: 'a'", "", "During handling ...", "", *TRACEBACK, "OSError: full"), ("OSError", "full")),
         ((*TRACEBACK[1:], "ValueError: the top has scrolled away"), ("ValueError", "the top has scrolled away")),
         ((*TRACEBACK, *CARRIED, *TRACEBACK[1:], "IndexError: 0 is broken"), ("IndexError", "0 is broken (in DataLoader worker process 0)")),
@@ -133,6 +133,41 @@ def test_an_exception_group_names_its_members(lines: list[str]) -> None:
     assert found is not None
     assert (found.exception, found.message) == ("ExceptionGroup", "many (2 sub-exceptions): ValueError: a; TypeError: b")
     assert innermost(found.traceback) == "load in f.py:12"
+
+
+#: As torch words a checkpoint that does not fit its model.
+MISFIT = (
+    "RuntimeError: Error(s) in loading state_dict for Net:",
+    '\tMissing key(s) in state_dict: "head.weight". ',
+    "\tsize mismatch for body.weight",
+)
+MESSAGE = "\n".join(MISFIT).removeprefix("RuntimeError: ")
+AT_EXIT = (
+    "[rank1]:[W1128 10:00:00.1 ProcessGroupNCCL.cpp:15] Warning: not destroyed",
+    "terminate called without an active exception",
+    "Exception ignored in: <_io.TextIOWrapper name='<stdout>'>",
+    "/v/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: leaked semaphore objects",
+)
+
+
+@pytest.mark.parametrize("rank", ["", "[rank1]: ", "[default1]:[rank1]: "])
+@pytest.mark.parametrize("after", [(), ("", "saved nothing"), *((line,) for line in AT_EXIT)])
+def test_a_message_of_several_lines_is_told_whole(rank: str, after: tuple[str, ...]) -> None:
+    """A rank in a new interpreter was told the first line alone, without the one that has the cause."""
+    found = uncaught([*(rank + line for line in [*TRACEBACK, *MISFIT]), *after])
+    assert found is not None
+    assert found.message == MESSAGE
+    assert found.traceback.splitlines() == [*TRACEBACK, *MISFIT]
+
+
+def test_what_comes_after_a_message_is_none_of_it() -> None:
+    """Torch's rank before each line shows where a message ends, also with an empty line in it."""
+    of_two = uncaught([*of_rank(1, *TRACEBACK, "ValueError: first"), "", *of_rank(1, "last"), "", "saving", *of_rank(2, "another")])
+    assert of_two is not None
+    assert of_two.message == "first\n\nlast"
+    long = uncaught([*TRACEBACK, "ValueError: 0", *map(str, range(1, 25))])
+    assert long is not None
+    assert long.message.splitlines() == [str(number) for number in range(MOST_OF_A_MESSAGE)]
 
 
 def test_what_torch_logs_at_exit_is_nobodys_last_word() -> None:
