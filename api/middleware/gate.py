@@ -79,7 +79,10 @@ def refusal(scope: Scope, settings: Settings) -> ProblemError | None:
         return None
     if refused := _unreadable(scope):
         return refused
-    host = host_name(Headers(scope=scope).get("host", ""))
+    named = Headers(scope=scope).getlist("host")
+    if len(named) > 1:  # a proxy may have let it in by the one, and we would answer by the other
+        return ProblemError("host_not_allowed", f"there are {len(named)} Host headers, {' and '.join(map(repr, named[:2]))}; send one")
+    host = host_name("".join(named))
     if host not in settings.hosts:
         return ProblemError(
             "host_not_allowed",

@@ -196,17 +196,19 @@ async def test_a_session_reads_and_writes_with_its_csrf_token(browser: tuple[htt
     [
         {},
         {"X-CSRF-Token": "wrong"},
+        {"X-CSRF-Token": "\xe9"},
         {"X-CSRF-Token": "right", "Origin": "http://evil.example"},
+        {"X-CSRF-Token": "right", "Origin": "null"},
         {"X-CSRF-Token": "right", "Sec-Fetch-Site": "cross-site"},
     ],
-    ids=["no token", "wrong token", "another origin", "another site"],
+    ids=["no token", "wrong token", "token beyond ASCII", "another origin", "a page without an origin", "another site"],
 )
 @pytest.mark.parametrize(("method", "path"), [("POST", "/api/v1/keys"), ("DELETE", "/api/v1/keys/x"), ("POST", "/api/v1/auth/logout")])
 async def test_unsafe_requests_with_a_cookie_prove_their_origin(
     browser: tuple[httpx.AsyncClient, str], headers: dict[str, str], method: str, path: str
 ) -> None:
     client, csrf = browser
-    sent = {name: csrf if value == "right" else value for name, value in headers.items()}
+    sent = {name: (csrf if value == "right" else value).encode("latin-1") for name, value in headers.items()}
     answer = await client.request(method, path, headers=sent)
     assert (answer.status_code, answer.json()["code"]) == (403, "csrf")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-JOBS, PLAN = "/api/v1/training/jobs", "/api/v1/training/plan"
+JOBS, PLAN, ME = "/api/v1/training/jobs", "/api/v1/training/plan", "/api/v1/auth/me"
 YAML, JSON = "application/yaml", "application/json"
 SPEC: dict[str, Any] = {
     "name": "hostile",
@@ -22,7 +22,7 @@ SPEC: dict[str, Any] = {
 @dataclass(frozen=True)
 class Hostile:
     """`known`: sent with an API key. `refused`: the statuses that are right; a 2xx is right where it is empty. `code`: the one that is right, where it is
-    given."""
+    given. `hosts`: the Host headers, where they are not the one that is right."""
 
     name: str
     method: str
@@ -33,6 +33,7 @@ class Hostile:
     refused: tuple[int, ...] = ()
     code: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    hosts: tuple[str, ...] | None = None
 
 
 def bomb(levels: int, width: int = 9) -> bytes:
@@ -98,8 +99,19 @@ STRANGERS = (
     ),
     Hostile("a key that is no text", "GET", JOBS, known=False, refused=(401,), headers={"Authorization": "Bearer \xff\xfe"}),
     Hostile(
-        "a port that is none", "GET", JOBS, known=False, refused=(401,), headers={"Host": "127.0.0.1:99999", "Cookie": "paceline_session=x"}
+        "a port that is none",
+        "GET",
+        JOBS,
+        known=False,
+        refused=(401,),
+        headers={"Cookie": "paceline_session=x"},
+        hosts=("127.0.0.1:99999",),
     ),
+    Hostile("no Host", "GET", ME, refused=(400, 403), hosts=()),
+    Hostile("a Host that is known before one that is not", "GET", ME, refused=(400, 403), hosts=("127.0.0.1", "evil.example")),
+    Hostile("a Host that is known behind one that is not", "GET", ME, refused=(400, 403), hosts=("evil.example", "127.0.0.1")),
+    Hostile("an absolute address of another host", "GET", "http://evil.example" + ME, hosts=("127.0.0.1",)),
+    Hostile("an absolute address with another Host", "GET", "http://127.0.0.1" + ME, refused=(403,), hosts=("evil.example",)),
     Hostile("a method that nobody answers", "TRACE", JOBS, known=False, refused=(405,)),
 )
 DOCUMENTS = (

@@ -81,7 +81,9 @@ def _answered(running: Running, case: Hostile) -> tuple[int, str]:
     headers = {"Content-Type": case.type} if case.type else {}
     headers |= {"Authorization": f"Bearer {running.key}"} if case.known else {}
     try:
-        connection.putrequest(case.method, case.path, skip_host="Host" in case.headers)
+        connection.putrequest(case.method, case.path, skip_host=case.hosts is not None)
+        for host in case.hosts or ():
+            connection.putheader("Host", host)
         for name, value in {**headers, **case.headers, "Content-Length": str(len(case.body))}.items():
             connection.putheader(name, value.encode("latin-1"))
         connection.endheaders()

@@ -152,11 +152,12 @@ async def test_an_agent_of_another_protocol_is_refused_for_good(cluster: Cluster
     assert known.closed_with is None
 
 
-async def test_no_credential_no_channel(cluster: Cluster) -> None:
-    socket = AsgiSocket(cluster.app, "/api/v1/agents/channel", {"Authorization": "Bearer pn_wrong"})
-    with pytest.raises(SocketClosedError) as closed:
-        await socket.open()
-    assert closed.value.code == 4401
+async def test_no_credential_no_channel(cluster: Cluster, admin_key: str) -> None:
+    for key in ("pn_wrong", admin_key):
+        socket = AsgiSocket(cluster.app, "/api/v1/agents/channel", {"Authorization": f"Bearer {key}"})
+        with pytest.raises(SocketClosedError) as closed:
+            await socket.open()
+        assert closed.value.code == 4401
 
 
 async def test_an_unreadable_message_ends_the_channel(cluster: Cluster) -> None:

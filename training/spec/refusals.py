@@ -14,7 +14,7 @@ from paceline.training.schema.parallelism import AXIS_ALIASES
 from paceline.training.schema.parts import shown
 from paceline.training.schema.spelling import Spelling
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.shape import FieldPath, fields_of, kinds_of, place_of
+from paceline.training.spec.shape import FieldPath, fields_of, kinds_of, place_of, tag_of_kinds
 
 #: How alike two names must be for one to be offered in the place of the other, from 0 to 1.
 LIKENESS = 0.6
@@ -150,17 +150,18 @@ def _elsewhere(name: str, root: type[BaseModel]) -> str | None:
 def _no_mapping(refusal: _Refusal) -> str:
     known, kinds = fields_of(refusal.place.annotation), kinds_of(refusal.place.annotation)
     if kinds:
-        return f"{refusal.place.spoken} takes fields, of which kind is {_one_of(kinds)}; got {_got(refusal.value)}"
+        return f"{refusal.place.spoken} takes fields, of which {tag_of_kinds(refusal.place.annotation)} is {_one_of(kinds)}; got {_got(refusal.value)}"
     return f"{refusal.place.spoken} takes the fields {_listed(known)}; got {_got(refusal.value)}"
 
 
 def _no_kind(refusal: _Refusal) -> str:
-    return f"{refusal.place.spoken}.kind is required: {_one_of(kinds_of(refusal.place.annotation))}"
+    kinds = refusal.place.annotation
+    return f"{refusal.place.spoken}.{tag_of_kinds(kinds)} is required: {_one_of(kinds_of(kinds))}"
 
 
 def _wrong_kind(refusal: _Refusal) -> str:
     kinds, given = kinds_of(refusal.place.annotation), str(refusal.context["tag"])
-    return f"{refusal.place.spoken}.kind takes {_one_of(kinds)}; got {shown(given)}{_offer(_nearest(given, kinds), '')}"
+    return f"{refusal.place.spoken}.{tag_of_kinds(refusal.place.annotation)} takes {_one_of(kinds)}; got {shown(given)}{_offer(_nearest(given, kinds), '')}"
 
 
 def _wrong_choice(refusal: _Refusal) -> str:

@@ -12,8 +12,8 @@ from pydantic.fields import FieldInfo
 
 from paceline.training.schema.parts import Part
 
-#: Tells the variants of a union apart.
-TAG = "kind"
+#: Each tells the variants of a union apart: the parts of a job, the providers of a pool.
+TAGS = ("kind", "type")
 #: Characters that are shown of a name in a path: variables and labels have names of any length.
 LONGEST_STEP = 64
 
@@ -45,8 +45,8 @@ class FieldPath:
         if not self.path:
             name = self.root.__name__
             return DOCUMENTS.get(name) or (name.lower() if issubclass(self.root, Part) else "this request")
-        tag = _tag_of(self.annotation) if _is_model(self.annotation) else None
-        return ".".join(each[:LONGEST_STEP] for each in self.path) + (f" ({TAG} {tag})" if tag else "")
+        tag = _tag_of(self.annotation)
+        return ".".join(each[:LONGEST_STEP] for each in self.path) + (f" ({_tag_field(self.annotation)} {tag})" if tag else "")
 
 
 def place_of(model: type[BaseModel], location: Sequence[int | str]) -> FieldPath:
@@ -76,6 +76,11 @@ def kinds_of(annotation: Any) -> tuple[str, ...]:
     alternatives = [each for each in _alternatives(annotation) if _is_model(each)]
     tags = [tag for each in alternatives if (tag := _tag_of(each)) is not None]
     return tuple(tags) if len(alternatives) > 1 and len(tags) == len(alternatives) else ()
+
+
+def tag_of_kinds(annotation: Any) -> str:
+    """The name of the field whose value tells the variants of a union apart."""
+    return next((name for each in _alternatives(annotation) if (name := _tag_field(each))), TAGS[0])
 
 
 def _alternatives(annotation: Any) -> Iterator[Any]:
@@ -110,11 +115,14 @@ def _inside(annotation: Any, part: int | str) -> Any:
     return None
 
 
+def _tag_field(annotation: Any) -> str | None:
+    fields = annotation.model_fields if _is_model(annotation) else {}
+    return next((name for name in TAGS if name in fields and get_origin(fields[name].annotation) is Literal), None)
+
+
 def _tag_of(annotation: Any) -> str | None:
-    if not _is_model(annotation) or TAG not in annotation.model_fields:
-        return None
-    field = annotation.model_fields[TAG].annotation
-    tags = get_args(field) if get_origin(field) is Literal else ()
+    name = _tag_field(annotation)
+    tags = get_args(annotation.model_fields[name].annotation) if name else ()
     return str(tags[0]) if len(tags) == 1 else None
 
 

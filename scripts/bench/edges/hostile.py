@@ -75,7 +75,9 @@ def send(target: Coordinator, case: Hostile) -> None:
     connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=ANSWER_SECONDS)
     headers = ({"Content-Type": case.type} if case.type else {}) | ({"Authorization": f"Bearer {target.key}"} if case.known else {})
     try:
-        connection.putrequest(case.method, case.path, skip_host="Host" in case.headers)
+        connection.putrequest(case.method, case.path, skip_host=case.hosts is not None)
+        for host in case.hosts or ():
+            connection.putheader("Host", host)
         for name, value in {**headers, **case.headers, "Content-Length": str(len(case.body))}.items():
             connection.putheader(name, value.encode("latin-1"))
         connection.endheaders(case.body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from paceline.api.core import identity
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.core.origin import PLAIN_COOKIE
+from paceline.api.serve import configuration
 from paceline.api.services.identity import accounts
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.api.services.lifecycle import events
@@ -66,8 +67,9 @@ class Live:
 
 @pytest.fixture
 async def live(app: FastAPI, services: Services, admin_key: str) -> AsyncIterator[Live]:
-    """The app behind a real uvicorn; its lifespan is the fixture's."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, lifespan="off", log_level="warning", ws="websockets-sansio")
+    """The app behind a real uvicorn as the coordinator configures it; its lifespan is the fixture's."""
+    config = configuration(app)
+    config.port, config.lifespan = 0, "off"
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     await until(lambda: server.started, "the server's start")
@@ -189,8 +191,9 @@ async def test_another_sites_page_is_refused_even_with_our_cookie(live: Live) ->
         opened = identity.Opening("login_link", "127.0.0.1", None)
         secret, _ = await identity.open_session(session, user, opened, live.services.now(), lifetime=factories.HOUR)
     cookie = {"Cookie": f"{PLAIN_COOKIE}_{live.port}={secret}"}
-    async with live.metrics(**cookie, Origin="http://evil.example") as socket:
-        assert await close_code(socket) == 4403
+    for origin in ("http://evil.example", "null"):
+        async with live.metrics(**cookie, Origin=origin) as socket:
+            assert await close_code(socket) == 4403
     async with live.metrics(**cookie, Origin=f"http://127.0.0.1:{live.port}") as socket:
         assert (await frame(socket))["type"] == "hello"
 
@@ -314,3 +317,14 @@ async def test_a_client_that_talks_without_end_is_sent_away(live: Live, monkeypa
         for _ in range(3):
             await socket.send("hello?")
         assert await close_code(socket) == 4400
+
+
+async def test_a_frame_of_40_mb_ends_its_own_stream_alone(live: Live) -> None:
+    async with live.metrics() as bystander, live.metrics() as socket:
+        await frame(bystander)
+        await frame(socket)
+        with suppress(ConnectionClosed):  # it may be cut off while it is sent
+            await socket.send("x" * (40 << 20))
+        assert await close_code(socket) == 1009
+        await live.store(1, 1)
+        assert await steps(bystander, 1) == [1]

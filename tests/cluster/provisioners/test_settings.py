@@ -17,6 +17,7 @@ from paceline.cluster.provisioners.settings import PoolSpec, SshSettings, new_na
 from paceline.cluster.provisioners.slurm_script import batch_script
 from paceline.cluster.provisioners.slurm_settings import SlurmSettings
 from paceline.cluster.provisioners.ssh.provisioner import agent_arguments
+from paceline.training.spec.refusals import in_words
 
 
 def ssh(*hosts: Any, **fields: Any) -> SshSettings:
@@ -185,3 +186,19 @@ def test_a_pool_has_as_many_nodes_as_hosts_unless_it_says_otherwise() -> None:
     provider = {"type": "ssh", "hosts": ["a", "b", "c"]}
     assert PoolSpec.model_validate({"name": "lab", "provider": provider}).most_nodes == 3
     assert PoolSpec.model_validate({"name": "lab", "provider": provider, "max_nodes": 2}).most_nodes == 2
+
+
+@pytest.mark.parametrize(
+    ("provider", "told"),
+    [
+        ({}, "provider.type is required: manual, ssh, slurm, kubernetes or ray"),
+        ({"type": "slrum"}, "provider.type takes manual, ssh, slurm, kubernetes or ray; got 'slrum'; did you mean `slurm`?"),
+        ("ssh", "provider takes fields, of which type is manual, ssh, slurm, kubernetes or ray; got 'ssh'"),
+        ({"type": "slurm", "time": 3}, "provider.time takes a text; got 3"),
+    ],
+    ids=["none", "unknown", "a text", "a field of one"],
+)
+def test_a_provider_of_no_type_or_an_unknown_one_is_refused_with_the_types_that_there_are(provider: object, told: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        PoolSpec.model_validate({"name": "lab", "provider": provider})
+    assert [in_words(error, PoolSpec) for error in refused.value.errors()] == [told]

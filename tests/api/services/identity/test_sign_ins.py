@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from time import time
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from starlette.requests import HTTPConnection
 from paceline.api.core import identity
 from paceline.api.core.context import Services
 from paceline.api.core.origin import device_of
+from paceline.api.settings import Settings
 from paceline.credentials import hash_secret
 from tests import factories
 from tests.conftest import Connect
@@ -86,6 +88,23 @@ async def test_a_session_says_where_it_is_and_can_be_ended(client: httpx.AsyncCl
         assert (await client.delete(f"/api/v1/sessions/{own['id']}")).status_code == 204
         assert (await browser.get("/api/v1/auth/me")).status_code == 401
     assert (await client.delete(f"/api/v1/sessions/{own['id']}")).status_code == 404
+
+
+async def test_a_session_ends_after_as_many_days_as_the_settings_say(
+    client: httpx.AsyncClient, connect: Connect, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_SESSION_DAYS", "1")
+    begun, kept = services.now(), services.settings
+    object.__setattr__(services, "settings", Settings(data=kept.data, database_url=kept.database_url, redis_url=None))
+    key = (await new_key(client))["key"]
+    async with connect() as browser:
+        await signed_in(browser, key)
+        (cookie,) = browser.cookies.jar
+        assert cookie.expires is not None
+        assert cookie.expires - time() == pytest.approx(24 * 3600, abs=600)
+        for hours, status in ((23, 200), (25, 401)):
+            object.__setattr__(services, "now", lambda hours=hours: begun + timedelta(hours=hours))
+            assert (await browser.get("/api/v1/auth/me")).status_code == status, hours
 
 
 async def test_nobody_but_an_admin_sees_or_ends_the_sessions_of_others(
