@@ -89,6 +89,8 @@ LIMITS = [
     f"| {media.MAX_JOB_BYTES >> 30} GiB, {media.MAX_JOB_OBJECTS:,} of them, {media.MAX_OBJECT_BYTES >> 20} MiB each |",
     f"| {files.MAX_JOB_FILE_BYTES >> 30} GiB, {files.MAX_JOB_FILES:,} of them, {files.MAX_FILE_BYTES >> 30} GiB each |",
     f"| none beyond {history_room.MAX_JOB_EVENTS:,} events of the job | left out; `job.records_refused` |",
+    f"also of a job that lives on | {aging.MAX_GENERATIONS} |",
+    f"of checkpoints of a job that lives on | {aging.MAX_REPEATED_EVENTS:,} |",
     f"| none beyond {history_room.MAX_EVENTS_WITH_ESSENTIAL:,} events of the job | done without an entry; `{history_room.HISTORY_FULL}` |",
     f"(a sample {rank_events.SAMPLE_CHARACTERS:,} characters)",
     f"takes {history_room.MAX_JOB_EVENTS * rank_events.SAMPLE_CHARACTERS // 10**9} GB.",
