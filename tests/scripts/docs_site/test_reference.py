@@ -20,7 +20,7 @@ from paceline.cluster.agent.confinement import NAMES
 from paceline.cluster.agent.environments import built
 from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
 from paceline.cluster.agent.settings import read_settings
-from paceline.cluster.agent.upload import readings_spool
+from paceline.cluster.agent.upload import output_gaps, readings_spool
 from paceline.cluster.history.storage import JOB_SHARE
 from paceline.db import copies
 from paceline.monitoring import artifact_files as files
@@ -101,6 +101,8 @@ LIMITS = [
     f"deliveries of notifications after {housekeeping.DELIVERIES_KEPT // DAY} days",
     f"is cut at {log_file.MAX_BYTES >> 20} MiB, and {log_file.KEPT_BYTES >> 20} MiB of its end stay",
     f"where the last {copies.KEPT_COPIES} copies stay",
+    f"{output_gaps.BURST_BYTES >> 20} MiB and then {output_gaps.SEND_BYTES_PER_SECOND >> 10} KiB a second are sent of its output, of a job of more "
+    f"than {output_gaps.FULL_RATE_RANKS} ranks",
     f"**507** and `Retry-After: {disk.RETRY_SECONDS}`",
     f"by default the last {CheckpointPolicy().keep_last} and the best {CheckpointPolicy().keep_best}",
     f"| {agent_housekeeping.KEEP_OUTPUT_SECONDS / 3600:.0f} hours after its end, of the job's last generation |",

@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import select
 
 from paceline.api.core.context import Services
-from paceline.api.core.identity import SYSTEM, Actor
+from paceline.api.core.identity import SYSTEM
 from paceline.api.loops.storage import StorageKeeper
+from paceline.api.schemas.common import Actor
 from paceline.api.services.lifecycle import events
 from paceline.api.services.storage import aging
 from paceline.api.services.storage.files import JOBS_AT_ONCE
