@@ -133,7 +133,6 @@ COVERS = {
     "cluster/agent/test_spawner.py": (
         "cluster/agent/ranks/live_rank cluster/agent/ranks/reaped_ranks cluster/agent/spawner_link cluster/agent/supervisor"
     ),
-    "cluster/agent/test_stacks.py": "cluster/agent/processes",
     "cluster/agent/upload/test_spool.py": "cluster/agent/upload/parcel",
     "cluster/experiments/test_cost_predictor.py": "cluster/experiments/analysis/predictor",
     "cluster/experiments/test_grid.py": "cluster/experiments/cells cluster/experiments/spec cluster/experiments/values",

@@ -67,8 +67,10 @@ class StorageKeeper:
             return
         parts = (
             partial(aging.old_events, sweep, policy),
+            partial(aging.repeated_events, sweep),
             partial(aging.old_checkpoints, sweep, policy),
             partial(aging.old_ranks, sweep, policy),
+            partial(aging.ranks_of_many_generations, sweep),
             partial(aging.old_artifacts, sweep, policy),
             partial(self._drop_bundles, sweep),
             partial(removals.remove_late_data, self.services),

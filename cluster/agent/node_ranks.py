@@ -347,7 +347,8 @@ class NodeRanks:
     def _follow(self, order: RankOrder) -> None:
         key = RankKey.of(order.world)
         mask = functools.partial(self._secrets.mask_of, key.job_id, key.generation)
-        self._uploader.follow(key, RankSpool(RankFolder.at(Path(order.folder)), key, self._output_cap, mask, self._spool_kept))
+        folder, ranks = RankFolder.at(Path(order.folder)), order.world.world_size
+        self._uploader.follow(key, RankSpool(folder, key, self._output_cap, mask, self._spool_kept, ranks))
 
     def _on_process_list(self, spawner: str, process_list: ProcessList, first: bool) -> None:
         if not spawner:

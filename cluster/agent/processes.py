@@ -1,8 +1,8 @@
 """Finding and ending every process of a rank, from /proc. Linux only, as are sessions and PR_SET_PDEATHSIG.
 
 A rank leads a session of its own; most of what it starts stays in it. A process that leaves the session (a daemon) still carries
-the rank's folder in its environment, and one that clears it still carries the rank's mark for the out-of-memory killer, which the kernel
-hands down to every child.
+the rank's folder in its environment, and one that clears it still carries the rank's tag, a limit of resources that the kernel hands down to
+every child.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import re
+import resource
 import signal
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -30,11 +31,15 @@ PR_SET_PTRACER_ANY = -1
 _MAX_SWEEPS = 20  # a process may fork while it is being killed; each sweep finds what the last one missed
 
 
-#: The kernel's out-of-memory killer takes the highest first: a rank before anything of ours. Each living rank of a spawner has one of its own.
-RANK_SCORES = range(500, 1000)
-#: Of what a rank may fill and is none, the store of a script: taken by its size, as a rank is.
-STORE_SCORE = RANK_SCORES.start - 1
+#: The kernel's out-of-memory killer takes the highest first: a rank before anything of ours. One for all ranks, so that it takes the largest: a
+#: unit is a thousandth of the machine's memory, or of the control group's.
+RANK_SCORE = 500
+#: Of the store of a script, which the script may fill. A fork of the spawner counts all that the two share, which may be more than a small rank has.
+STORE_SCORE = RANK_SCORE - 10
 _OWN_SCORE = -900
+#: RLIMIT_LOCKS, which Linux hands down and shows, and by which it has limited nothing since 2.4. Python has no name for it.
+_TAG_LIMIT = 10
+_TAG = re.compile(rb"^Max file locks +(\d+) ", re.MULTILINE)
 
 
 def prctl(option: int, value: int) -> None:
@@ -58,20 +63,26 @@ def allow_tracing() -> None:
 
 
 def offer_to_memory_killer(score: int) -> None:
-    """Mark this process as one that the memory killer should end before ours; its children inherit the mark."""
+    """Let the memory killer end this process, and its children, before ours."""
     with contextlib.suppress(OSError):  # a container that hides /proc/self: then ranks are chosen by size alone
         Path("/proc/self/oom_score_adj").write_text(str(score))
 
 
-def members(leader: int, folder: str, score: int | None = None) -> list[int]:
+def set_tag(tag: int) -> None:
+    """Mark this process, and its children, whatever they execute, with a number that `members` finds them by."""
+    with contextlib.suppress(OSError, ValueError):  # a lower limit was set before: they are found by session and environment alone
+        resource.setrlimit(_TAG_LIMIT, (tag, tag))
+
+
+def members(leader: int, folder: str, tag: int | None = None) -> list[int]:
     """Every living process of the rank with pid `leader`, the rank itself included.
 
-    `score`: the mark that the rank was offered to the memory killer with, which counts for descendants of the calling process."""
+    `tag`: the one that the rank was started with, which counts for descendants of the calling process."""
     mine = f"{RANK_FOLDER}={folder}".encode()
     found = [pid for pid in _processes() if session_of(pid) == leader or mine in _environment(pid)]
-    if score is None:
+    if tag is None:
         return found
-    return found + [pid for pid in descendants(os.getpid()) if pid not in found and _score(pid) == score and session_of(pid) is not None]
+    return found + [pid for pid in descendants(os.getpid()) if pid not in found and tag_of(pid) == tag and session_of(pid) is not None]
 
 
 def in_session(leader: int) -> list[int]:
@@ -180,9 +191,10 @@ def _parent(pid: int) -> int:
     return int(fields[1]) if fields else 0
 
 
-def _score(pid: int) -> int | None:
-    text = _read(Path(f"/proc/{pid}/oom_score_adj")).strip()
-    return int(text) if text else None
+def tag_of(pid: int) -> int | None:
+    """The tag of a process; None for one without, or one that is gone."""
+    found = _TAG.search(_read(Path(f"/proc/{pid}/limits")))
+    return int(found[1]) if found else None
 
 
 def abandoned_members(leader: int, folder: str, agent_data: str) -> list[int]:
@@ -203,10 +215,10 @@ def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def kill_strays(leader: int, folder: str, score: int | None = None) -> None:
+def kill_strays(leader: int, folder: str, tag: int | None = None) -> None:
     """Send SIGKILL to the processes that an exited rank left running."""
     for _ in range(_MAX_SWEEPS):
-        strays = members(leader, folder, score)
+        strays = members(leader, folder, tag)
         if not strays:
             return
         send_signal(strays, signal.SIGKILL)

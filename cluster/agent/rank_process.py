@@ -21,7 +21,7 @@ import msgspec
 from paceline.cluster.agent import memory_groups
 from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.children import FAILED_EXIT_CODE, detach, die_with
-from paceline.cluster.agent.processes import allow_tracing, offer_to_memory_killer
+from paceline.cluster.agent.processes import RANK_SCORE, allow_tracing, offer_to_memory_killer, set_tag
 from paceline.cluster.agent.spawner_link import Spawn
 from paceline.distributed import env
 from paceline.location import PACKAGE, ROOT
@@ -59,7 +59,7 @@ class ProcessLimits:
     """The limits that a rank is kept to."""
 
     umask: int
-    score: int  # for the kernel's out-of-memory killer
+    tag: int  # of the rank and all that it starts
     account: Account | None  # the user that it runs as; None: its spawner's user
     group: Path | None  # its control group; None: that of its spawner
     shielded: bool = False  # SIGTERM is the agent's to handle: it ends no rank of the trainer
@@ -84,7 +84,8 @@ def become_rank(spawn: Spawn, trainer: TrainerModule, parent_pid: int, limits: P
         detach(parent_pid)
         if limits.shielded and not spawn.order.spec.is_script:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        offer_to_memory_killer(limits.score)
+        offer_to_memory_killer(RANK_SCORE)
+        set_tag(limits.tag)
         if limits.group is not None:
             memory_groups.enter(limits.group)
         _redirect(Path(spawn.order.folder))

@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import gc
 import importlib
+import itertools
 import math
 import os
 import selectors
@@ -35,7 +36,6 @@ from paceline.cluster.agent.folders import AgentFolder, listen, lock
 from paceline.cluster.agent.memory_groups import MemoryGroups
 from paceline.cluster.agent.processes import (
     PR_SET_CHILD_SUBREAPER,
-    RANK_SCORES,
     kill_strays,
     prctl,
 )
@@ -89,6 +89,7 @@ class Spawner:
         self._card_locks = card_locks
         self._stores = StoreProcesses(trainer.serve_store, limits.account)
         self._ranks: dict[RankKey, LiveRank] = {}
+        self._tags = itertools.count((os.getpid() << 32) + 1)  # not those of another spawner, which may be a rank's child
         self._repeated_errors = RepeatedErrors()
         self._unrecorded = ReapedRanks(self._repeated_errors)
         self._agent: socket.socket | None = None
@@ -221,18 +222,17 @@ class Spawner:
         self._announce()
 
     def _fork(self, key: RankKey, spawn: Spawn) -> None:
-        taken = {rank.score for rank in self._ranks.values()}
-        score = next((score for score in RANK_SCORES if score not in taken), None)
+        tag = next(self._tags)
         try:
             self._make_output(RankFolder.at(Path(spawn.order.folder)))  # its existence shows that the order has arrived here
             group = None if self._groups is None else self._groups.create(f"{key.job_id}-g{key.generation}-r{key.rank}")
-            limits = replace(self._limits, score=score or RANK_SCORES[0], group=group)
+            limits = replace(self._limits, tag=tag, group=group)
             forked = fork_rank(lambda shim_pid: become_rank(spawn, self._trainer, shim_pid, limits))
         except OSError as error:
             write_line(f"cannot start {key}: {error}")
             self._unrecorded.add_not_started(key, spawn.order)
             return
-        rank = LiveRank(forked.pid, spawn.order, mark=spawn.order.folder, score=score, group=group, shim_pid=forked.shim_pid)
+        rank = LiveRank(forked.pid, spawn.order, mark=spawn.order.folder, tag=tag, group=group, shim_pid=forked.shim_pid)
         self._ranks[key] = rank
         self._selector.register(forked.stops, selectors.EVENT_READ, partial(self._read_stops, rank, forked.stops))
 
@@ -310,7 +310,7 @@ class Spawner:
     def _reap_one(self, key: RankKey, pid: int, status: int) -> None:
         rank = self._ranks.pop(key)
         limit_struck = self._groups is not None and rank.group is not None and self._groups.end(rank.group)
-        kill_strays(pid, rank.mark, rank.score)
+        kill_strays(pid, rank.mark, rank.tag)
         self._unrecorded.add_exited(key, rank, os.waitstatus_to_exitcode(status), limit_struck=limit_struck)
 
     def _record_ends(self) -> None:
@@ -380,7 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_line(f"another spawner serves {folder.path}")
         return 0
     account = None if options.run_as is None else find_account(options.run_as)
-    limits = ProcessLimits(umask=options.rank_umask, score=RANK_SCORES[0], account=account, group=None, shielded=options.shielded)
+    limits = ProcessLimits(umask=options.rank_umask, tag=0, account=account, group=None, shielded=options.shielded)
     groups = MemoryGroups(options.memory_groups, options.memory_limit) if options.memory_groups and options.memory_limit else None
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank leaves behind becomes our child, not init's
     card_locks = inherit(options.card_locks)

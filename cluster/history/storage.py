@@ -80,7 +80,7 @@ class KeepPolicy:
             f"The last {self.recent / timedelta(hours=1):g} hours of all other jobs that have not ended go last (PACELINE_KEEP_RECENT_HOURS).",
             "Checkpoints follow each job's own checkpoint policy, also after its end.",
             "Jobs, their generations and incidents are kept for good: a few hundred bytes each, and the job's spec.",
-            "Until a job has ended, its other events and the ranks of its earlier generations stay, however old they are.",
+            "Until a job has ended, its other events and the ranks of its earlier generations stay, however old they are; of very many the newest.",
         ]
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, and_, delete, exists, func, not_, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from paceline.cluster.states import TERMINAL_JOB_STATES, CheckpointState, NodeState, RankState
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.checkpoints import CheckpointRow
-from paceline.db.models.events import EventRow
+from paceline.db.models.events import IS_BY_PEOPLE, EventRow
 from paceline.db.models.jobs import GenerationRow, JobRow, RankEventMarkRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.registry import ModelVersionRow
@@ -51,6 +51,30 @@ async def drop_events(session: AsyncSession, after: int, up_to: int, limit: int)
     may_go = or_(EventRow.job_id.is_(None), EventRow.job_id.not_in(living), EventRow.type.startswith("checkpoint."))
     await session.execute(delete(EventRow).where(EventRow.seq > after, EventRow.seq <= reached, may_go))
     return reached
+
+
+#: What faults and saves add to a living job's history without end. Its goodput and its incidents go by other records.
+_REPEATED = and_(or_(EventRow.type == "rank.exited", EventRow.type.startswith("checkpoint.")), not_(IS_BY_PEOPLE))
+
+
+async def living_jobs_with_events(session: AsyncSession, more_than: int) -> Sequence[str]:
+    """The jobs that have not ended and have more events than that, of all kinds."""
+    living = select(JobRow.id).where(JobRow.state.not_in(TERMINAL_JOB_STATES))
+    query = select(EventRow.job_id).where(EventRow.job_id.in_(living)).group_by(EventRow.job_id).having(func.count() > more_than)
+    return [str(job_id) for job_id in await session.scalars(query)]
+
+
+async def drop_repeated_events(session: AsyncSession, job_id: str, keep: int, limit: int) -> int:
+    """Delete a job's oldest events of ranks' ends and of checkpoints beyond the newest `keep`, but for those of people; at most `limit` of them. Returns
+    how many there were."""
+    mine = (EventRow.job_id == job_id, _REPEATED)
+    last = await session.scalar(select(EventRow.seq).where(*mine).order_by(EventRow.seq.desc()).offset(keep).limit(1))
+    if last is None:
+        return 0
+    oldest = select(EventRow.seq).where(*mine, EventRow.seq <= last).order_by(EventRow.seq).limit(limit)
+    found = list(await session.scalars(oldest))
+    await session.execute(delete(EventRow).where(EventRow.seq.in_(found)))
+    return len(found)
 
 
 # --- checkpoints
@@ -91,6 +115,18 @@ async def jobs_with_finished_ranks(
         .limit(limit)
     )
     return [(job_id, generation) for job_id, generation in await session.execute(query)]
+
+
+async def jobs_with_ranks_of_generations(
+    session: AsyncSession, more_than: int, limit: int, *, besides: Collection[str]
+) -> list[tuple[str, int]]:
+    """(job, the first generation to keep) of jobs other than `besides` that have finished ranks of a generation before their newest `more_than`. A job
+    keeps the newest generation in which it ran, which tells on which nodes its own folder is."""
+    too_old = (RankRow.job_id == JobRow.id, RankRow.generation <= JobRow.generation - more_than, _is_finished())
+    ran = select(func.max(RankRow.generation)).where(RankRow.job_id == JobRow.id, RankRow.rank == 0, RankRow.pid.is_not(None))
+    query = select(JobRow.id, JobRow.generation, ran.scalar_subquery())
+    query = query.where(JobRow.generation > more_than, JobRow.id.not_in(besides), exists().where(*too_old)).limit(limit)
+    return [(job_id, min(newest - more_than + 1, last_ran or 0)) for job_id, newest, last_ran in await session.execute(query)]
 
 
 async def drop_ranks(session: AsyncSession, job_id: str, before_generation: int) -> list[tuple[int, int]]:

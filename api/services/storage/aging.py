@@ -34,6 +34,8 @@ GRADIENTS, TOLD = frozenset({"gradients", "snapshot"}), frozenset({"trace", FILE
 #: Readings that stay however little room there is.
 SPARED_READINGS = timedelta(hours=1)
 EVENTS_AT_ONCE = CHECKPOINTS_AT_ONCE = 1_000
+#: Of one job, however long it lives: the newest generations whose ranks stay, and the newest events of ranks' ends and of checkpoints.
+MAX_GENERATIONS, MAX_REPEATED_EVENTS = 200, 20_000
 MARK_EVERY = timedelta(hours=1)
 EVERY_HOUR = "tried again every hour"
 #: A file that has been on its way for longer is given up; sooner where its node is away.
@@ -148,6 +150,24 @@ async def old_events(sweep: Sweep, policy: KeepPolicy) -> None:
             reached = await aged.drop_events(session, reached, mark.events, EVENTS_AT_ONCE)
 
 
+async def repeated_events(sweep: Sweep) -> None:
+    """Delete the oldest events of ranks' ends and of checkpoints of a job that lives through ever more of them."""
+    async with sweep.services.control.read() as session:
+        jobs = await aged.living_jobs_with_events(session, MAX_REPEATED_EVENTS)
+    with sweep.turns("delete old events of its ranks and checkpoints", EVERY_HOUR) as turns:
+        for job_id in jobs:
+            await turns.take(job_id, partial(_drop_repeated, sweep, job_id))
+
+
+async def _drop_repeated(sweep: Sweep, job_id: str) -> int:
+    gone, total = EVENTS_AT_ONCE, 0
+    while gone == EVENTS_AT_ONCE and not sweep.pace.over:
+        async with sweep.services.write() as session:
+            gone = await aged.drop_repeated_events(session, job_id, MAX_REPEATED_EVENTS, EVENTS_AT_ONCE)
+        total += gone
+    return total
+
+
 async def old_checkpoints(sweep: Sweep, policy: KeepPolicy) -> None:
     """Delete the records of deleted checkpoints that are as old as events may be: what was saved lies nowhere any more."""
     gone = CHECKPOINTS_AT_ONCE
@@ -166,6 +186,20 @@ async def old_ranks(sweep: Sweep, policy: KeepPolicy) -> None:
                 return
             for job_id, generation in jobs:
                 await turns.take(job_id, partial(_drop_ranks, sweep, job_id, generation))
+
+
+async def ranks_of_many_generations(sweep: Sweep) -> None:
+    """Delete ranks of all but a job's newest generations, also while it lives."""
+    done: set[str] = set()
+    with sweep.turns("delete ranks of its many generations", EVERY_HOUR) as turns:
+        while not sweep.pace.over:
+            async with sweep.services.control.read() as session:
+                jobs = await aged.jobs_with_ranks_of_generations(session, MAX_GENERATIONS, BATCH, besides=turns.failed | done)
+            if not jobs:
+                return
+            for job_id, first_kept in jobs:
+                await turns.take(job_id, partial(_drop_ranks, sweep, job_id, first_kept))
+                done.add(job_id)
 
 
 async def _drop_ranks(sweep: Sweep, job_id: str, generation: int) -> bool:

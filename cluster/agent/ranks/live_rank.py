@@ -24,7 +24,7 @@ class LiveRank:
     pid: int
     order: RankOrder
     mark: str  # the folder in its environment, and so in that of whatever it starts
-    score: int | None  # its own one for the memory killer, which whatever it starts inherits; None: all were taken
+    tag: int  # its own number, which whatever it starts inherits
     group: Path | None = None  # its control group, if there is one
     shim_pid: int | None = None  # its parent; None: that has ended
     kill_at: float | None = None  # monotonic: SIGTERM was sent, SIGKILL follows
@@ -81,7 +81,7 @@ class LiveRank:
         """The living processes of the rank, its own first. A process that is stopped right after the fork leads no session and carries
         no mark yet, but until it is reaped no other process has its pid."""
         own = [self.pid] if self.status is None else []
-        return [*own, *(pid for pid in members(self.pid, self.mark, self.score) if pid != self.pid)]
+        return [*own, *(pid for pid in members(self.pid, self.mark, self.tag) if pid != self.pid)]
 
     def programs(self) -> list[int]:
         """The processes that SIGTERM is for. The rank is alive; as in `processes`, it is among them in any case."""

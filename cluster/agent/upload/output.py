@@ -72,15 +72,16 @@ class ReadLine(NamedTuple):
 
 
 class OutputReader:
-    """Reads lines that follow a mark. `cuts` are offsets at which a line was once ended early; `cap`: how many bytes the file may take."""
+    """Reads lines that follow a mark. `cuts` are offsets at which a line was once ended early; `cap`: how many bytes the file may take; `ranks`:
+    how many the job has, which share what is sent of it."""
 
-    def __init__(self, path: Path, cuts: set[int], cap: int = DEFAULT_CAP_BYTES) -> None:
+    def __init__(self, path: Path, cuts: set[int], cap: int = DEFAULT_CAP_BYTES, ranks: int = 1) -> None:
         self.path = path
         self.cuts = cuts
         self._cap = cap
         self._gaps = Gaps(path.with_suffix(".gaps"))
         self._times = PrintTimes(path)
-        self._allowance = Allowance()
+        self._allowance = Allowance(ranks)
         self._read_to = 0  # lines up to here have a number
         self._window_end = 0  # of a flood, lines up to here are sent before the next gap
         self._punched_to = self._trimmed_to = cap // 2
@@ -105,7 +106,7 @@ class OutputReader:
             return []
         gap = next(iter(self._gaps.behind(offset)), None)
         if gap is not None and gap.start <= offset:
-            pieces = [OutputPiece(gap.note(self._cap), gap.end)]
+            pieces = [OutputPiece(gap.note(self._cap, self._allowance.rate), gap.end)]
         else:
             pieces = self._pieces(offset, gap, limit, now, final=final, mask=mask)
         for piece in pieces:

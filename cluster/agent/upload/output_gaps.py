@@ -2,7 +2,7 @@
 
 A rank writes straight to its file, so it is never slowed by us, and we never by it. Two things are limited. The file: its head and its
 tail are kept, and the blocks between them are given back to the file system (a hole is punched: offsets stay as they are). What is sent:
-so many bytes a second, after a generous start. What is passed over is a *gap*. It is remembered in a file before it is sent, as one line
+so many bytes a second, after a generous start, of a rank and of its job. What is passed over is a *gap*. It is remembered in a file before it is sent, as one line
 that tells how many bytes are missing, so that a new agent numbers the lines as the old one did.
 """
 
@@ -21,6 +21,7 @@ DEFAULT_CAP_BYTES = 256 << 20
 MIN_CAP_BYTES = 1 << 20
 SEND_BYTES_PER_SECOND = 256 << 10
 BURST_BYTES = 4 << 20
+FULL_RATE_RANKS = 16  # ranks of a larger job share what these may send: 4 MiB a second, and 64 MiB at once
 LINE_COST_BYTES = 64  # what a line costs at least
 RESUME_BYTES = 256 << 10  # after a flood, lines are sent again once so much may be sent at once
 FINAL_BYTES = 64 << 10  # of the end of a flood these are sent whatever was sent before
@@ -42,12 +43,13 @@ class Gap(NamedTuple):
     end: int
     reason: Reason
 
-    def note(self, cap: int) -> bytes:
-        """The line that stands for the left-out bytes."""
+    def note(self, cap: int, rate: float) -> bytes:
+        """The line that stands for the left-out bytes. `cap`: bytes that the output may take here; `rate`: bytes of it that are sent in a second."""
         why = {
             "cap": f"a rank's output may take {cap >> 20} MiB on this node, of which its beginning and its end are kept; "
             "write what is large to a file, or give the worker a larger --output-cap",
-            "rate": f"of a rank that prints more, {SEND_BYTES_PER_SECOND >> 10} KiB a second are sent; what is left out "
+            "rate": f"of a rank that prints more, {rate / 1024:.3g} KiB a second are sent"
+            f"{'' if rate >= SEND_BYTES_PER_SECOND else f', of its job {FULL_RATE_RANKS * SEND_BYTES_PER_SECOND >> 20} MiB'}; what is left out "
             "stays in output.log on its node for a day",
         }[self.reason]
         return f"WARNING {self.end - self.start} bytes of output are left out here: {why}".encode()
@@ -106,14 +108,17 @@ def _read(path: Path) -> list[Gap]:
 
 
 class Allowance:
-    """How many bytes of one output may be sent now: SEND_BYTES_PER_SECOND since the first look, and BURST_BYTES more.
+    """How many bytes of one output may be sent now: SEND_BYTES_PER_SECOND since the first look, and BURST_BYTES more; of more than FULL_RATE_RANKS
+    `ranks` of a job, an equal share of what so many may send.
 
     Output from before the first look is no flood: an agent before this one, or the coordinator, may just have been away. A clock that is set back takes
     nothing away."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int = 1) -> None:
+        share = min(1.0, FULL_RATE_RANKS / ranks)
+        self.rate = SEND_BYTES_PER_SECOND * share
         self._looked_at: float | None = None
-        self._given = float(BURST_BYTES)
+        self._given = BURST_BYTES * share
         self._spent = 0
         self._counted_to = 0
 
@@ -122,7 +127,7 @@ class Allowance:
         if self._looked_at is None:
             self._looked_at, self._counted_to = now, offset
             self._given += max(0, kept)
-        self._given += SEND_BYTES_PER_SECOND * max(0.0, now - self._looked_at)
+        self._given += self.rate * max(0.0, now - self._looked_at)
         self._looked_at = now
         return int(self._given) - self._spent
 

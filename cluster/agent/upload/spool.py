@@ -68,9 +68,10 @@ class RankSpool:
         output_cap: int = DEFAULT_CAP_BYTES,
         mask: Callable[[], SecretMask | None] = lambda: NOTHING,
         kept: int = DEFAULT_KEPT_BYTES,
+        ranks: int = 1,
     ) -> None:
         """Make a spool of a rank's folder. `mask`: the secrets of its job; None: not known yet, and nothing is sent before. `kept`: how many bytes stay
-        of the acknowledged points, and of the acknowledged events."""
+        of the acknowledged points, and of the acknowledged events. `ranks`: how many its job has."""
         self.folder = folder
         self._events, self._metrics = folder.events, folder.metrics
         self._key, self._kept = key, kept
@@ -79,7 +80,7 @@ class RankSpool:
         self.marks = self._saved.behind(self._starts)
         self.set_aside = 0  # records that the coordinator has got a note of instead
         self._mask = mask
-        self._output = OutputReader(folder.output, set(self.marks.cuts), output_cap)
+        self._output = OutputReader(folder.output, set(self.marks.cuts), output_cap, ranks)
         self._refused: dict[Stream, dict[int, str]] = {"events": {}, "metrics": {}, "logs": {}}
         self._reported: set[str] = set()
 

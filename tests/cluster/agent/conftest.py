@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from paceline.cli.local.processes import all_processes
+from paceline.cluster.agent.memory_groups import enter
 from paceline.cluster.protocol import DesiredAssignment
 from paceline.cluster.states import RankState
 from paceline.training.link import RankPlace
@@ -36,6 +37,7 @@ class AgentProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.environment: dict[str, str] = {}
         self.slots: int | None = 2
+        self.group: Path | None = None  # the control group that it is started in
 
     def start(self, *arguments: str, token: str = TOKEN) -> None:
         command = [sys.executable, "-m", "paceline.cluster.agent.main", "--server", self.server, "--name", "node", "--data", str(self.data)]
@@ -43,7 +45,13 @@ class AgentProcess:
         defaults += [] if self.slots is None else ["--slots", str(self.slots)]
         with open(self.data.parent / "agent.txt", "ab") as output:
             environment = os.environ | self.environment
-            self.process = subprocess.Popen([*command, *defaults, *arguments], cwd=ROOT, env=environment, stdout=output, stderr=output)
+            self.process = subprocess.Popen(
+                [*command, *defaults, *arguments], cwd=ROOT, env=environment, stdout=output, stderr=output, preexec_fn=self._enter_group
+            )
+
+    def _enter_group(self) -> None:
+        if self.group is not None:
+            enter(self.group)
 
     @property
     def log(self) -> str:

@@ -18,6 +18,7 @@ import pytest
 from paceline.cluster.agent import spawner
 from paceline.cluster.agent.confinement import Confinement
 from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.processes import RANK_SCORE, tag_of
 from paceline.cluster.agent.spawner_link import (
     ProcessList,
     Shutdown,
@@ -309,9 +310,9 @@ def test_a_daemon_that_left_the_session_and_cleared_its_environment_ends_with_it
     wait_until(lambda: all(told.exists() and told.read_text() for told in daemons), "the daemons", seconds=TIMEOUT_SECONDS)
     first, second = (int(told.read_text()) for told in daemons)
     wait_until(lambda: psutil.Process(first).name() == "sleep" == psutil.Process(second).name(), "their exec", seconds=TIMEOUT_SECONDS)
-    scores = {int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (*pids.values(), first, second)}
-    assert len(scores) == 2
-    assert min(scores) >= 500  # a rank goes before its spawner
+    leaders = [pids[key] for key in keys]
+    assert [tag_of(pid) for pid in leaders] == [tag_of(first), tag_of(second)]
+    assert len({tag_of(node.process.pid), tag_of(first), tag_of(second)}) == 3
     node.agent.say(Terminate(key=keys[0], grace_seconds=1.0))
     node.agent.until(lambda ranks: keys[0] not in ranks)
     assert not is_pid_alive(first)
@@ -319,6 +320,21 @@ def test_a_daemon_that_left_the_session_and_cleared_its_environment_ends_with_it
     node.agent.say(Terminate(key=keys[1], grace_seconds=1.0))
     node.agent.until(lambda ranks: keys[1] not in ranks)
     assert not is_pid_alive(second)
+
+
+def test_the_memory_killer_is_told_to_go_by_size_among_ranks(node: Node) -> None:
+    """Each rank had a score of its own, one more than the rank before it: of 64 ranks the last one went first unless another one was larger by 63
+    thousandths of the machine's memory."""
+    spawns = [node.order(rank) for rank in (0, 1, 2)]
+    for spawn in spawns:
+        node.agent.say(spawn)
+    keys = {RankKey.of(spawn.order.world) for spawn in spawns}
+    pids = node.agent.until(lambda ranks: keys <= set(ranks))
+
+    def scores() -> set[str]:
+        return {Path(f"/proc/{pid}/oom_score_adj").read_text().strip() for pid in pids.values()}
+
+    wait_until(lambda: scores() == {str(RANK_SCORE)}, "one score for all", seconds=TIMEOUT_SECONDS)
 
 
 def test_a_rank_starts_in_a_group_with_the_memory_limit(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from paceline.cluster.agent import folders as agent_folders
 from paceline.cluster.agent.confinement import NAMES
 from paceline.cluster.agent.environments import built
 from paceline.cluster.agent.settings import read_settings
-from paceline.cluster.agent.upload import readings_spool
+from paceline.cluster.agent.upload import output_gaps, readings_spool
 from paceline.cluster.history.storage import JOB_SHARE
 from paceline.db import copies
 from paceline.monitoring import artifact_files as files
@@ -88,6 +88,8 @@ LIMITS = [
     f"| {media.MAX_JOB_BYTES >> 30} GiB, {media.MAX_JOB_OBJECTS:,} of them, {media.MAX_OBJECT_BYTES >> 20} MiB each |",
     f"| {files.MAX_JOB_FILE_BYTES >> 30} GiB, {files.MAX_JOB_FILES:,} of them, {files.MAX_FILE_BYTES >> 30} GiB each |",
     f"| none beyond {history_room.MAX_JOB_EVENTS:,} events of the job | left out; `job.records_refused` |",
+    f"also of a job that lives on | {aging.MAX_GENERATIONS} |",
+    f"of checkpoints of a job that lives on | {aging.MAX_REPEATED_EVENTS:,} |",
     f"| none beyond {history_room.MAX_EVENTS_WITH_ESSENTIAL:,} events of the job | done without an entry; `{history_room.HISTORY_FULL}` |",
     f"(a sample {rank_events.SAMPLE_CHARACTERS:,} characters)",
     f"takes {history_room.MAX_JOB_EVENTS * rank_events.SAMPLE_CHARACTERS // 10**9} GB.",
@@ -98,6 +100,8 @@ LIMITS = [
     f"deliveries of notifications after {housekeeping.DELIVERIES_KEPT // DAY} days",
     f"is cut at {log_file.MAX_BYTES >> 20} MiB, and {log_file.KEPT_BYTES >> 20} MiB of its end stay",
     f"where the last {copies.KEPT_COPIES} copies stay",
+    f"{output_gaps.BURST_BYTES >> 20} MiB and then {output_gaps.SEND_BYTES_PER_SECOND >> 10} KiB a second are sent of its output, of a job of more "
+    f"than {output_gaps.FULL_RATE_RANKS} ranks",
     f"**507** and `Retry-After: {disk.RETRY_SECONDS}`",
     f"by default the last {CheckpointPolicy().keep_last} and the best {CheckpointPolicy().keep_best}",
     f"| {agent_folders.KEEP_OUTPUT_SECONDS / 3600:.0f} hours after its end, of the job's last generation |",

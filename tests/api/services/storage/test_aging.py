@@ -11,14 +11,18 @@ import pytest
 from sqlalchemy import select
 
 from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.loops.storage import StorageKeeper
+from paceline.api.schemas.common import Actor
+from paceline.api.services.lifecycle import events
 from paceline.api.services.storage import aging
 from paceline.api.services.storage.files import JOBS_AT_ONCE
 from paceline.api.services.storage.keeping import DeletionPace, Sweep
 from paceline.cluster.history.storage import CURVES
-from paceline.cluster.states import JobState
+from paceline.cluster.states import JobState, RankState
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.events import EventRow
-from paceline.db.models.jobs import JobRow
+from paceline.db.models.jobs import GenerationRow, JobRow, RankEventMarkRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import storage
 from tests import factories
@@ -47,6 +51,66 @@ async def leave(services: Services, job: JobRow, node: NodeRow, kind: str, count
     async with services.write() as session:
         for step in range(count):
             session.add(ArtifactRow(**place, name=f"{kind}-{step}", first_step=step, last_step=step, **(facts | columns)))
+
+
+async def faults(services: Services, job: JobRow, node: NodeRow, generations: range, pid: int | None = 7) -> None:
+    """Generations that one rank each has ended: a row and an event of each, and that of a save."""
+    async with services.write() as session:
+        for number in generations:
+            session.add(GenerationRow(job_id=job.id, generation=number, world_size=1, started_at=START, store_token="t"))
+            await session.flush()
+            place = {"job_id": job.id, "generation": number, "rank": 0}
+            where = {"node_id": node.id, "slot": 0, "local_rank": 0, "node_rank": 0, "updated_at": START, "pid": pid}
+            session.add(RankRow(**place, **where, state=RankState.EXITED, drained=True))
+            session.add(RankEventMarkRow(**place, seq=5))
+            for type in ("rank.exited", "checkpoint.committed"):
+                await events.record(session, type=type, actor=SYSTEM, cause="", message=f"{type} {number}", job_id=job.id, time=START)
+
+
+async def ranks_of(services: Services, job: JobRow) -> tuple[list[int], list[int]]:
+    """(the generations of a job with a rank, those with a mark of its events)."""
+    async with services.control.read() as session:
+        found = [await session.scalars(select(row.generation).where(row.job_id == job.id)) for row in (RankRow, RankEventMarkRow)]
+    return tuple(sorted(each) for each in found)  # type: ignore[return-value]
+
+
+async def test_a_job_that_lives_through_ever_more_faults_keeps_the_ranks_of_its_newest_generations(
+    services: Services, node: NodeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were kept until a month after its end, which for such a job never comes."""
+    monkeypatch.setattr(aging, "MAX_GENERATIONS", 3)
+    async with services.write() as session:
+        living, waiting = [await factories.create_job(session, state=JobState.RUNNING, generation=10) for _ in range(2)]
+    await faults(services, living, node, range(1, 10))
+    await faults(services, waiting, node, range(1, 3))
+    await faults(services, waiting, node, range(3, 10), pid=None)  # it has run in generation 2 for the last time: its folder is there
+    async with services.write() as session:
+        (undrained,) = await session.scalars(select(RankRow).where(RankRow.job_id == living.id, RankRow.generation == 4))
+        undrained.drained = False
+    await StorageKeeper(services, PATIENCE).step_once(START)
+    assert await ranks_of(services, living) == ([4, 8, 9], [4, 8, 9])
+    assert await ranks_of(services, waiting) == ([*range(2, 10)], [*range(2, 10)])
+
+
+async def test_a_job_that_lives_through_ever_more_faults_keeps_its_newest_events(
+    services: Services, node: NodeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And all that its goodput goes by, and all that people did."""
+    monkeypatch.setattr(aging, "MAX_REPEATED_EVENTS", 4)
+    monkeypatch.setattr(aging, "EVENTS_AT_ONCE", 3)
+    async with services.write() as session:
+        living = await factories.create_job(session, state=JobState.RUNNING, generation=10)
+        few = await factories.create_job(session, state=JobState.RUNNING, generation=3)
+        for type, actor in (("job.running", SYSTEM), ("checkpoint.pinned", Actor(kind="user", id="u", name="ann"))):
+            await events.record(session, type=type, actor=actor, cause="", message="stays", job_id=living.id, time=START)
+    await faults(services, living, node, range(1, 10))
+    await faults(services, few, node, range(1, 3))
+    await StorageKeeper(services, PATIENCE).step_once(START)
+    async with services.control.read() as session:
+        left = {job.id: list(await session.scalars(select(EventRow.message).where(EventRow.job_id == job.id))) for job in (living, few)}
+    newest = [f"{type} {number}" for number in (8, 9) for type in ("rank.exited", "checkpoint.committed")]
+    assert sorted(left[living.id]) == sorted(["stays", "stays", *newest])
+    assert len(left[few.id]) == 4
 
 
 async def kinds(services: Services) -> list[str]:

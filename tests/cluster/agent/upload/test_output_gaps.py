@@ -74,6 +74,21 @@ def test_a_flood_is_sent_at_its_rate_and_the_rest_is_told_in_bytes(tmp_path: Pat
     assert all(GAP.match(read.line.text) or re.fullmatch(r"line \d{9} x{84}", read.line.text) for read in found)  # whole lines around gaps
 
 
+def test_ranks_of_a_large_job_share_what_is_sent_of_it(tmp_path: Path) -> None:
+    """Sixty-four that print without end had sixty-four times what one may send."""
+    path = tmp_path / "output.log"
+    path.write_bytes(b"")
+    reader = OutputReader(path, set(), 1 << 30, ranks=4 * output_gaps.FULL_RATE_RANKS)
+    read_all(reader, 0.0, final=False)
+    path.write_bytes(lines(0, 50_000))
+    found = read_all(reader, 5.0)
+    assert whole(found) + left_out(found) == path.stat().st_size
+    assert BURST // 4 < whole(found) < BURST // 4 + 6 * RATE // 4 + RATE // 4
+    assert (found[0].line.text[:14], found[-1].line.text[:14]) == ("line 000000000", "line 000049999")
+    (told,) = (read.line.text for read in found if GAP.match(read.line.text))
+    assert f"{RATE / 4096:.3g} KiB a second are sent, of its job" in told
+
+
 def test_a_rank_that_prints_little_loses_nothing_however_long_the_coordinator_was_away(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_bytes(lines(0, 10))
