@@ -203,7 +203,9 @@ def test_the_dialogs_are_accessible_and_free_of_errors(watched: Watched, jobs: d
     assert not watched.wrong, "\n".join(watched.wrong)
 
 
-def test_an_incident_is_told_on_the_curves_in_the_incident_log_and_beside_the_undisturbed_run(watched: Watched, twins: dict[str, str]) -> None:
+def test_an_incident_is_told_on_the_curves_in_the_incident_log_and_beside_the_undisturbed_run(
+    watched: Watched, twins: dict[str, str]
+) -> None:
     page = watched.page
     watched.look(f"/jobs/{twins['killed']}", f"nats at step {TWIN_STEPS}")
     mark = page.get_by_role("toolbar", name="What happened: marks on Loss").get_by_role("button", name=re.compile("SIGKILL"))

@@ -49,7 +49,7 @@ def build(world: RankPlace, folder: Path, cache: Path, spec: JobSpec, device: to
     place = msgspec.structs.replace(world, checkpoint_directory=str(folder / "checkpoints"))
     generation = build_generation(spec, place, state, telemetry, GroupAborter())
     telemetry.joined(0, state.total_steps, state.task, state.feed.epoch_samples)
-    return Built(state, generation.step_runner, telemetry, StepRequests(telemetry.link, generation.saves))
+    return Built(state, generation.step_runner, telemetry, StepRequests(telemetry.link, generation.saves, generation.gradients))
 
 
 def telemetry_of(world: RankPlace, spec: JobSpec, folder: Path) -> Telemetry:

@@ -189,7 +189,7 @@ def test_what_is_too_much_is_told_with_the_limit_and_the_way_out(fields: dict[st
 def ask(gang: RunningGang, *ranks: int, names: tuple[str, ...] = ("*",), snapshots: bool = False) -> None:
     for rank in ranks:
         gang.agent.until(1, rank, Joined)
-        gang.agent.ask(gang.births[rank], GradientsRequest(id="asked", names=names, snapshots=snapshots))
+        gang.agent.ask(gang.identities[rank], GradientsRequest(id="asked", names=names, snapshots=snapshots))
 
 
 def answers(job: Job, *kinds: str) -> dict[int, dict[str, RankArtifact]]:
@@ -205,8 +205,8 @@ def answers(job: Job, *kinds: str) -> dict[int, dict[str, RankArtifact]]:
 def answered(job: Job, gang: RunningGang, *kinds: str, ranks: int = 2) -> dict[int, dict[str, RankArtifact]]:
     """Wait until all ranks have answered, and pause the job."""
     wait_until(lambda: len(answers(job, *kinds)) == ranks, "the answers", seconds=RANK_TIMEOUT_SECONDS)
-    for birth in gang.births:
-        gang.agent.ask(birth, PauseRequest())
+    for identity in gang.identities:
+        gang.agent.ask(identity, PauseRequest())
     assert {end.result.outcome for end in gang.wait() if end.result} == {"paused"}
     return answers(job)
 
