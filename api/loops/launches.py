@@ -25,7 +25,14 @@ from paceline.api.services.nodes import joining, launches, nodes
 from paceline.api.settings import provider_secret
 from paceline.cluster.provisioners import progress
 from paceline.cluster.provisioners.progress import LaunchMove, LaunchView, ProviderCall
-from paceline.cluster.provisioners.provisioner import Provisioner, ProvisionerContext, ProvisionerError, SeenLaunch, WantedNode
+from paceline.cluster.provisioners.provisioner import (
+    KeptResource,
+    Provisioner,
+    ProvisionerContext,
+    ProvisionerError,
+    SeenLaunch,
+    WantedNode,
+)
 from paceline.cluster.provisioners.registry import ProvisionerFactory, make_provisioner
 from paceline.cluster.states import OVER_LAUNCH_STATES, LaunchState, NodeState
 from paceline.db.models.provisioning import LaunchRow
@@ -59,13 +66,14 @@ class ClaimedLaunch:
 
 @dataclass
 class LaunchKeeper:
-    """Keeps nothing from step to step but the calls that are under way."""
+    """Keeps nothing from step to step but the calls that are under way, and what providers keep open between them."""
 
     services: Services
     looks: DueLooks
     factory: ProvisionerFactory = make_provisioner
     _calls: set[asyncio.Task[None]] = field(default_factory=set)
     _asking: set[str] = field(default_factory=set)  # launches that a provider is being asked for: what was started is known in a moment
+    _kept: dict[str, KeptResource] = field(default_factory=dict)
     _last_step: datetime | None = None
 
     async def step_once(self, now: datetime) -> None:
@@ -85,6 +93,11 @@ class LaunchKeeper:
             call.add_done_callback(self._calls.discard)
         if self._calls:
             await asyncio.wait(self._calls, timeout=STEP_SECONDS)
+
+    async def close(self) -> None:
+        """End what providers keep open."""
+        for each in self._kept.values():
+            await each.close()
 
     async def _claimed(self, now: datetime) -> list[ClaimedLaunch]:
         if not (await self.looks.look(now)).launches:
@@ -133,7 +146,7 @@ class LaunchKeeper:
                 await close()
 
     def _context(self) -> ProvisionerContext:
-        return ProvisionerContext(self.services.settings.data, provider_secret)
+        return ProvisionerContext(self.services.settings.data, provider_secret, self._kept)
 
     async def _poll(self, provisioner: Provisioner, members: Sequence[ClaimedLaunch]) -> None:
         polled = {str(each.row.handle): each for each in members if each.call is ProviderCall.POLL}

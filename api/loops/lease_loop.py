@@ -37,6 +37,7 @@ class LeaseLoop:
     """A loop that holds a lease. `step` is one turn, with the time as its argument; `topics` are the nudges that wake it early.
 
     `waits_for_agents`: its steps judge by how long agents have been silent. A process that takes such a loop over has not heard them before.
+    `close`: ends what its steps have left open, after the last one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class LeaseLoop:
     interval_seconds: float
     topics: tuple[str, ...] = ()
     waits_for_agents: bool = False
+    close: Callable[[], Awaitable[None]] | None = None
     holder: str = field(default_factory=new_id)
     _held_until: datetime | None = None
     #: Since the process started; for the exposition.
@@ -63,6 +65,8 @@ class LeaseLoop:
                 # Nudged without end, it takes half of the time, and its next step finds more to do at once.
                 await asyncio.sleep(min(time.monotonic() - began, LONGEST_REST_SECONDS))
                 await self._wake.wait(seconds)
+        if self.close is not None:
+            await self.close()
         await self._release()
 
     def stop(self) -> None:

@@ -36,7 +36,7 @@ STOP_SECONDS = 5.0
 
 def loops_of(services: Services, reads: HeavyReads) -> list[LeaseLoop]:
     watch, due = nodes.NodeWatch(services), DueLooks(services)
-    keeper = storage.StorageKeeper(services)
+    keeper, launch_keeper = storage.StorageKeeper(services), launches.LaunchKeeper(services, due)
     return [
         LeaseLoop(
             "scheduler", services, scheduler.Scheduler(services).step_once, SCHEDULER_SECONDS, (bus.SCHEDULER,), waits_for_agents=True
@@ -49,10 +49,11 @@ def loops_of(services: Services, reads: HeavyReads) -> list[LeaseLoop]:
         LeaseLoop(
             "launches",
             services,
-            launches.LaunchKeeper(services, due).step_once,
+            launch_keeper.step_once,
             launches.INTERVAL_SECONDS,
             (bus.LAUNCHES,),
             waits_for_agents=True,
+            close=launch_keeper.close,
         ),
         LeaseLoop(
             "autoscaler", services, autoscaler.Autoscaler(services, due).step_once, autoscaler.INTERVAL_SECONDS, waits_for_agents=True

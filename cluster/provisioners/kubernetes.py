@@ -1,7 +1,7 @@
 """Nodes of a Kubernetes cluster: each is a Job with one pod that runs an agent, which is drained before its pod is killed.
 
-The handle is `NAMESPACE/NAME/UID` of the Job: a Job that later gets the same name is another node. All nodes are looked at by two lists, of Jobs
-and of pods: level-triggered, so that no event can be missed.
+The handle is `NAMESPACE/NAME/UID` of the Job: a Job that later gets the same name is another node. All nodes are looked at in copies of two lists, of
+Jobs and of pods, which watches keep current; without watches the lists themselves are asked for. Both are level-triggered: no event can be missed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import httpx
 from paceline.cluster.provisioners import kubernetes_manifests as manifests
 from paceline.cluster.provisioners.kubernetes_client import KubernetesApiError, KubernetesClient
 from paceline.cluster.provisioners.kubernetes_settings import KubernetesSettings
+from paceline.cluster.provisioners.kubernetes_watch import WatchedObjects
 from paceline.cluster.provisioners.provisioner import LaunchPhase, ProvisionerContext, ProvisionerError, SeenLaunch, WantedNode
 
 SELECTOR = f"{manifests.MANAGED_BY}=paceline"
@@ -21,12 +22,12 @@ BATCH, CORE = "batch/v1", "v1"
 
 
 class KubernetesProvisioner:
-    """Makes a Job for each node, and keeps no state."""
+    """Makes a Job for each node. Its watches are kept in the context."""
 
     def __init__(
         self, settings: KubernetesSettings, context: ProvisionerContext, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        self._settings, self._client = settings, KubernetesClient(settings, context, transport)
+        self._settings, self._client, self._kept = settings, KubernetesClient(settings, context, transport), context.kept
 
     async def launch(self, request: WantedNode) -> str:
         """Make the Job and its Secret, unless they are there. Returns its handle."""
@@ -59,10 +60,25 @@ class KubernetesProvisioner:
         """Look at the Jobs and their pods."""
         if not handles:
             return {}
-        jobs = {_handle(self._settings.namespace, job): job for job in await self._client.objects(BATCH, "jobs", SELECTOR)}
-        pods = {pod["metadata"]["labels"].get(manifests.NODE_LABEL): pod for pod in await self._client.objects(CORE, "pods", SELECTOR)}
+        jobs = self._by_handle(await self._objects(BATCH, "jobs"))
+        if not jobs.keys() >= set(handles):  # gone, or made so late that the watch has not told it yet
+            jobs |= self._by_handle((await self._client.objects(BATCH, "jobs", SELECTOR)).items)
+        pods = {pod["metadata"]["labels"].get(manifests.NODE_LABEL): pod for pod in await self._objects(CORE, "pods")}
         gone = SeenLaunch(LaunchPhase.ENDED, "its Job is gone")
         return {handle: _launch(jobs[handle], pods) if handle in jobs else gone for handle in handles}
+
+    def _by_handle(self, jobs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {_handle(self._settings.namespace, job): job for job in jobs}
+
+    async def _objects(self, group: str, plural: str) -> list[dict[str, Any]]:
+        if self._kept is None:
+            return (await self._client.objects(group, plural, SELECTOR)).items
+        whose = self._settings
+        name = f"{plural} of {whose.namespace} at {whose.api_server} as {whose.token_secret}, {whose.ca_file}"
+        watched = self._kept.get(name)
+        if not isinstance(watched, WatchedObjects):
+            self._kept[name] = watched = WatchedObjects(self._client, group, plural, SELECTOR)
+        return await watched.objects()
 
     async def terminate(self, handle: str) -> None:
         """Delete the Job. Its pod is drained by its preStop hook, for as long as its grace period lasts."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,10 @@ REQUEST_SECONDS = 15.0
 PAGE = 500
 #: How often a list begins anew whose snapshot the server has dropped meanwhile (410).
 MOST_LISTS = 3
+#: The server ends a watch after so long, and another one begins where it ended. A connection that broke without a word is noticed at the latest then.
+WATCH_SECONDS = 60
+#: One event of a watch, with its object: etcd keeps none over 1.5 MiB.
+MOST_LINE_BYTES = 4 * 2**20
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 IN_CLUSTER = "https://kubernetes.default.svc"
 
@@ -27,8 +34,20 @@ class KubernetesApiError(ProvisionerError):
         self.status = status
 
 
+class KubernetesUnreachableError(ProvisionerError):
+    """No connection to the API server, or one that was lost."""
+
+
+@dataclass(frozen=True)
+class ObjectList:
+    """All objects of a kind at one moment. `version` is where a watch goes on from it."""
+
+    items: list[dict[str, Any]]
+    version: str
+
+
 class KubernetesClient:
-    """Makes, lists and deletes Jobs, Secrets and pods of one namespace."""
+    """Makes, lists, watches and deletes Jobs, Secrets and pods of one namespace."""
 
     def __init__(
         self, settings: KubernetesSettings, context: ProvisionerContext, transport: httpx.AsyncBaseTransport | None = None
@@ -58,7 +77,7 @@ class KubernetesClient:
             if refused.status not in (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT):
                 raise
 
-    async def objects(self, group: str, plural: str, selector: str) -> list[dict[str, Any]]:
+    async def objects(self, group: str, plural: str, selector: str) -> ObjectList:
         """All objects with these labels, page by page; from the start again where the server no longer has the first page's snapshot (410)."""
         for attempt in range(MOST_LISTS):
             try:
@@ -68,34 +87,57 @@ class KubernetesClient:
                     raise
         raise AssertionError("a list returns or raises")
 
-    async def _pages(self, group: str, plural: str, selector: str) -> list[dict[str, Any]]:
+    async def _pages(self, group: str, plural: str, selector: str) -> ObjectList:
         found, more = list[dict[str, Any]](), ""
         while True:
             parameters = {"labelSelector": selector, "limit": str(PAGE), **({"continue": more} if more else {})}
             answer = await self._ask("GET", self._path(group, plural), params=parameters)
             found += answer.get("items", [])
-            more = answer.get("metadata", {}).get("continue") or ""
+            metadata = answer.get("metadata", {})
+            more = metadata.get("continue") or ""
             if not more:
-                return found
+                return ObjectList(found, metadata.get("resourceVersion") or "")
+
+    @asynccontextmanager
+    async def watch(self, group: str, plural: str, selector: str, version: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A context with the events since `version` as lines of JSON, until the server ends it after WATCH_SECONDS. Raises KubernetesApiError where the
+        server refuses it, and ProvisionerError where the connection is lost, both within the context too."""
+        parameters = {"watch": "true", "labelSelector": selector, "resourceVersion": version}
+        parameters |= {"allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS)}
+        path, timeout = self._path(group, plural), httpx.Timeout(REQUEST_SECONDS, read=WATCH_SECONDS + REQUEST_SECONDS)
+        try:
+            async with self._http() as http, http.stream("GET", path, params=parameters, timeout=timeout) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise _refusal(response, "GET", f"{path}?watch=true")
+                yield _lines(response)
+        except (httpx.HTTPError, OSError) as error:
+            raise self._unreachable(error) from error
 
     def _path(self, group: str, plural: str) -> str:
         base = "/api/v1" if group == "v1" else f"/apis/{group}"
         return f"{base}/namespaces/{self._settings.namespace}/{plural}"
 
     async def _ask(self, method: str, path: str, **content: Any) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {token}"} if (token := self._token()) else {}
         try:
-            async with httpx.AsyncClient(
-                base_url=self._url, headers=headers, timeout=REQUEST_SECONDS, verify=self._certificates(), transport=self._transport
-            ) as http:
+            async with self._http() as http:
                 response = await http.request(method, path, **content)
         except (httpx.HTTPError, OSError) as error:
-            remedy = "look at the pool's `api_server` and `ca_file`; without them the coordinator itself must run in the cluster"
-            raise ProvisionerError(f"{self._url} cannot be reached: {str(error) or type(error).__name__}", remedy) from error
+            raise self._unreachable(error) from error
         if response.is_success:
             answer: dict[str, Any] = response.json()
             return answer
         raise _refusal(response, method, path)
+
+    def _http(self) -> httpx.AsyncClient:
+        headers = {"Authorization": f"Bearer {token}"} if (token := self._token()) else {}
+        return httpx.AsyncClient(
+            base_url=self._url, headers=headers, timeout=REQUEST_SECONDS, verify=self._certificates(), transport=self._transport
+        )
+
+    def _unreachable(self, error: Exception) -> KubernetesUnreachableError:
+        remedy = "look at the pool's `api_server` and `ca_file`; without them the coordinator itself must run in the cluster"
+        return KubernetesUnreachableError(f"{self._url} cannot be reached: {str(error) or type(error).__name__}", remedy)
 
     def _token(self) -> str | None:
         if self._settings.token_secret is not None:
@@ -121,6 +163,19 @@ REMEDIES = {
     404: "make the namespace: `kubectl create namespace`",
     422: "the cluster refuses what the pool asks for: correct the field that it names",
 }
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The whole lines of an answer that is still coming; what a lost connection leaves of one is none. Raises ProvisionerError for one that is too long."""
+    begun = b""
+    async for chunk in response.aiter_bytes():
+        *whole, begun = (begun + chunk).split(b"\n")
+        for line in whole:
+            yield line
+        if len(begun) > MOST_LINE_BYTES:
+            raise ProvisionerError(
+                f"an event of a watch is longer than {MOST_LINE_BYTES} bytes", "look at the annotations of the pool's Jobs and pods"
+            )
 
 
 def _refusal(response: httpx.Response, method: str, path: str) -> KubernetesApiError:

@@ -54,16 +54,25 @@ class ProvisionerError(Exception):
         self.remedy, self.nothing_began = remedy, nothing_began
 
 
+class KeptResource(Protocol):
+    """What a provider keeps open between its calls, such as a watch, and can do without. It ends by itself once it is not used any more."""
+
+    async def close(self) -> None:
+        """End it at once."""
+
+
 @dataclass(frozen=True)
 class ProvisionerContext:
     """The coordinator, as far as a provider needs it."""
 
     data: Path  # its folder, for files that a provider makes once
     secret: Callable[[str], str | None]  # by name; None: there is no such secret
+    kept: dict[str, KeptResource] | None = None  # by a name that says all that it depends on; None: nothing lasts longer than a call
 
 
 class Provisioner(Protocol):
-    """Starts and ends agents on machines of one pool. It keeps no state of its own: `handle` is all that it needs to find a node again."""
+    """Starts and ends agents on machines of one pool. It keeps no state of its own: `handle` is all that it needs to find a node again,
+    and what is kept open in its context spares it questions alone."""
 
     async def launch(self, request: WantedNode) -> str:
         """Ask for one node. Returns its handle, a text of at most 256 characters. Raises ProvisionerError."""

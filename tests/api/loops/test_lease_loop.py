@@ -76,6 +76,20 @@ async def test_a_nudge_wakes_it_and_a_stop_ends_and_releases_it(services: Servic
         assert await session.get(LeaseRow, "test") is None
 
 
+async def test_what_its_steps_left_open_is_closed_after_the_last_one(services: Services) -> None:
+    steps, stop, closed = Steps(), asyncio.Event(), list[int]()
+
+    async def close() -> None:
+        closed.append(len(steps.taken))
+
+    running = asyncio.create_task(run_until_stopped([replace(loop(services, steps), close=close)], stop, WAIT_SECONDS))
+    async with asyncio.timeout(WAIT_SECONDS):
+        await steps.reached.wait()
+        stop.set()
+        await running
+    assert closed == [len(steps.taken)]
+
+
 async def test_a_failing_step_is_logged_and_tried_again(services: Services, caplog: pytest.LogCaptureFixture) -> None:
     steps, stop = Steps(failures=1), asyncio.Event()
     with caplog.at_level(logging.CRITICAL):

@@ -11,7 +11,9 @@ from paceline.api.main import create_app
 from paceline.api.settings import Settings
 from paceline.cluster.states import NodeState
 from tests import factories
+from tests.cluster.provisioners.kubernetes_server import KubernetesServer
 from tests.simulated_agent import SimulatedAgent
+from tests.waiting import until
 
 WAIT_SECONDS = 20.0
 
@@ -45,3 +47,26 @@ async def test_a_submitted_job_starts_without_anybody_stepping(settings: Setting
                 await until_running(client, job_id)
         print(f"submit to assignment: {1000 * placed:.0f} ms")
         await agent.disconnect()
+
+
+async def test_a_pool_in_kubernetes_is_watched_from_look_to_look_and_until_the_coordinator_stops(settings: Settings) -> None:
+    """Each look at a node, every two seconds, listed all Jobs and all pods."""
+    app = create_app(settings)
+    async with KubernetesServer().served() as server:
+        async with app.router.lifespan_context(app):
+            async with app.state.services.write() as session:
+                _, key = await factories.create_user(session)
+            transport, signed = httpx.ASGITransport(app=app), {"Authorization": f"Bearer {key}"}
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000", headers=signed) as client:
+                pool = {"name": "pods", "provider": {"type": "kubernetes", "image": "agent:1", "api_server": server.url}}
+                assert (await client.put("/api/v1/cluster/pools/pods", json=pool)).status_code == 200
+                assert (await client.post("/api/v1/cluster/nodes", json={"pool": "pods", "count": 1})).status_code == 201
+                await until(lambda: sorted(server.open) == ["jobs", "pods"], "a watch of each kind", seconds=WAIT_SECONDS)
+                lists = server.lists
+                (pod,) = server.api.objects["pods"]
+                server.api.change("pods", pod, status={"phase": "Running"})
+                async with asyncio.timeout(WAIT_SECONDS):
+                    while (await client.get("/api/v1/cluster/launches")).json()["items"][0]["state"] != "running":  # noqa: ASYNC110 - it is asked
+                        await asyncio.sleep(0.01)
+                assert server.lists <= lists + 2, "those of a look that was under way"
+        await until(lambda: not server.open, "the end of the watches")

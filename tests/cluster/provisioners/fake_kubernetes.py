@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a watch is told of: the kind of object, and the event as a line of JSON."""
+
+    version: int
+    plural: str
+    line: bytes
 
 
 class FakeKubernetes(httpx.AsyncBaseTransport):
@@ -19,6 +30,27 @@ class FakeKubernetes(httpx.AsyncBaseTransport):
         self.gone_pages = 0  # how many more lists lose their snapshot
         self.page: int | None = None
         self.requests: list[httpx.Request] = []
+        self.changes: list[Change] = []
+        self.version = 0
+        self.changed = asyncio.Event()  # replaced by another one with each change
+
+    def change(self, plural: str, name: str, **fields: Any) -> None:
+        """Change an object, and tell the watches."""
+        found = self.objects[plural][name]
+        found.update(fields)
+        self._note(plural, "MODIFIED", found)
+
+    def _note(self, plural: str, type: str, found: dict[str, Any]) -> None:
+        self.version += 1
+        found["metadata"]["resourceVersion"] = str(self.version)
+        line = json.dumps({"type": type, "object": found}).encode() + b"\n"
+        self.changes.append(Change(self.version, plural, line))
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+    def _remove(self, plural: str, name: str) -> None:
+        if (found := self.objects[plural].pop(name, None)) is not None:
+            self._note(plural, "DELETED", found)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -45,9 +77,11 @@ class FakeKubernetes(httpx.AsyncBaseTransport):
         self.made += 1
         manifest["metadata"]["uid"] = f"uid-{self.made}"
         self.objects[kind][name] = manifest
+        self._note(kind, "ADDED", manifest)
         if kind == "jobs":
-            metadata = {"name": f"{name}-x1", "labels": manifest["metadata"]["labels"]}
-            self.objects["pods"][f"{name}-x1"] = {"metadata": metadata, "status": {"phase": "Pending"}}
+            metadata = {"name": f"{name}-x1", "uid": f"pod-{self.made}", "labels": manifest["metadata"]["labels"]}
+            self.objects["pods"][f"{name}-x1"] = pod = {"metadata": metadata, "status": {"phase": "Pending"}}
+            self._note("pods", "ADDED", pod)
         return httpx.Response(201, json=manifest)
 
     def _list(self, kind: str, parameters: httpx.QueryParams) -> httpx.Response:
@@ -58,14 +92,14 @@ class FakeKubernetes(httpx.AsyncBaseTransport):
             self.gone_pages -= 1
             return _status(410, "the provided continue parameter is too old")
         more = {"continue": str(start + size)} if start + size < len(found) else {}
-        return httpx.Response(200, json={"items": found[start : start + size], "metadata": more})
+        return httpx.Response(200, json={"items": found[start : start + size], "metadata": more | {"resourceVersion": str(self.version)}})
 
     def _delete(self, kind: str, name: str, options: dict[str, Any]) -> httpx.Response:
         if options["preconditions"]["uid"] != self.objects[kind][name]["metadata"]["uid"]:
             return _status(409, "the UID in the precondition does not match")
-        del self.objects[kind][name]
-        self.objects["pods"].pop(f"{name}-x1", None)
-        self.objects["secrets"].pop(name, None)
+        self._remove(kind, name)
+        self._remove("pods", f"{name}-x1")
+        self._remove("secrets", name)
         return httpx.Response(200, json={"kind": "Status", "status": "Success"})
 
 

@@ -96,7 +96,11 @@ def test_the_rights_that_the_coordinator_needs_are_valid(file: str) -> None:
         kubernetes_validate.validate(document, VERSION, strict=True)
     (role,) = [each for each in documents if each["kind"] == "Role"]
     granted = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
-    assert granted == {("jobs", verb) for verb in ("create", "get", "list", "delete")} | {("secrets", "create"), ("pods", "list")}
+    assert granted == {("jobs", verb) for verb in ("create", "get", "list", "watch", "delete")} | {
+        ("secrets", "create"),
+        ("pods", "list"),
+        ("pods", "watch"),
+    }
 
 
 async def test_the_job_owns_its_secret_and_the_server_is_asked_with_the_token(engine: FakeCluster) -> None:
