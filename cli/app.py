@@ -70,7 +70,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "gpus": ("cluster:gpus", "List the GPUs of all nodes"),
         "events": ("events:events", "Print what happened, to a job or to everything"),
         "storage": ("storage:storage", "Show what is stored of jobs, and how much disk is left"),
-        "nodes": ("nodes:app", "List, add, drain and remove nodes"),
+        "nodes": ("nodes:app", "List, add, upgrade, drain and remove nodes"),
         "pools": ("pools:app", "List, create, change and delete pools of nodes"),
         "notify": ("notify:app", "Be told by webhook, Slack or e-mail when jobs fail, finish, wait or lose time"),
     },

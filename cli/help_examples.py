@@ -127,6 +127,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "nodes uncordon": ("paceline nodes uncordon node-7",),
     "nodes taint": ("paceline nodes taint node-7 reserved=vision",),
     "nodes untaint": ("paceline nodes untaint node-7 reserved",),
+    "nodes upgrade": ("paceline nodes upgrade node-7", "paceline nodes upgrade --pool lab"),
     "nodes drain": ("paceline nodes drain node-7",),
     "nodes remove": ("paceline nodes remove node-7", "paceline nodes remove node-7 --force --yes"),
     "notify channels list": ("paceline notify channels list",),

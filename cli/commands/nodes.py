@@ -14,6 +14,7 @@ from paceline.cli.completion import node_references
 from paceline.cli.errors import UsageProblem
 from paceline.cli.help import CommandGroup
 from paceline.cli.node_launches import coming_lines, launch_table, show_launches, ssh_request
+from paceline.cli.node_upgrades import launch_anew, loss, nodes_to_upgrade
 from paceline.cli.output import fields, note, table
 from paceline.cli.questions import Yes, confirm
 from paceline.cli.references import near_names
@@ -35,7 +36,7 @@ Status = Annotated[str | None, typer.Option(help="only these states, e.g. ready"
 @app.callback()
 @with_session
 def nodes(session: Session, context: typer.Context, status: Status = None) -> None:
-    """List, add, drain and remove nodes. Without a command: list them."""
+    """List, add, upgrade, drain and remove nodes. Without a command: list them."""
     if context.invoked_subcommand is None:
         _list(session, status)
 
@@ -187,6 +188,31 @@ def remove(
 ) -> None:
     """Remove a node, drained first, or with --force at once. At a terminal it asks first."""
     _remove(session, node, force=force, ask=not yes)
+
+
+@app.command()
+@with_session
+def upgrade(
+    session: Session,
+    nodes: Annotated[
+        list[str] | None, typer.Argument(metavar="[NODE]...", help="ids or names", show_default=False, autocompletion=node_references)
+    ] = None,
+    pool: Annotated[str | None, typer.Option(metavar="NAME", help="all nodes of this pool")] = None,
+    yes: Yes = False,
+) -> None:
+    """Drain nodes of pools and launch them anew, one after the other: with the coordinator's version (ssh) and their pool's settings of now. At a
+    terminal it asks first."""
+    with session.client() as client:
+        found = nodes_to_upgrade(client, nodes or [], pool)
+        if not yes:
+            confirm(loss(found), "Go on?")
+        documents = [launch_anew(client, each) for each in found]
+    ready = [parsed(each, Node) for each in documents]
+    session.emit(documents, lambda: "\n".join(f"{each.name} is ready, with Paceline {_version(each)}" for each in ready))
+
+
+def _version(node: Node) -> str:
+    return node.versions.get("paceline", formats.UNKNOWN)
 
 
 def _list(session: Session, status: str | None) -> None:

@@ -24,7 +24,7 @@ OUR_COLOURS = re.compile(r"\x1b\[(?:\d+)?m")
 #: Commands that start processes, write files, or wait for ever, and those that print nothing of the coordinator's.
 LEFT_OUT = {
     "", "attach", "exec", "up", "down", "demo", "worker", "simulate", "backup", "run", "open", "export", "tensorboard", "profile", "login", "submit", "plan",
-    "experiment run", "experiment plan", "experiment export", "experiment extend", "secret set",
+    "experiment run", "experiment plan", "experiment export", "experiment extend", "secret set", "nodes upgrade",
 }  # fmt: skip
 GROUPS_LEFT_OUT = {"db", "data", "config", "context"}
 TYPED = [

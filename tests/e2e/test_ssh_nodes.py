@@ -179,6 +179,35 @@ def test_an_agent_is_upgraded_in_place_and_saves_before_its_host_goes_down(empty
         stack.cancel(job)
 
 
+def test_the_nodes_of_a_pool_are_launched_anew_while_their_job_moves_on(empty_stack: Stack, tmp_path: Path) -> None:
+    """By one command, as docs/nodes.md has it for an upgrade: one host after the other, with what the pool says by then."""
+    stack = empty_stack
+    with ssh_server(tmp_path / "one", "127.0.0.2") as one, ssh_server(tmp_path / "two", "127.0.0.3") as two:
+        (two.home.parent / "user_key.pub").write_bytes((one.home.parent / "user_key.pub").read_bytes())
+        hosts = [one.host, two.host | {"port": two.port}]
+        provider = {"type": "ssh", "hosts": hosts, "key_file": str(one.key_file), "environment": sys.executable}
+        pool, file = {"name": "lab", "provider": provider, "slots": 1}, tmp_path / "pools.yaml"
+        file.write_text(yaml.safe_dump({"pools": [pool]}))
+        run(stack, "pools", "apply", str(file))
+        run(stack, "nodes", "add", "--pool", "lab", "-n", "2")
+        names = sorted(wait_until("both are ready", lambda: found if len(found := ready(stack)) == 2 else None, 240))
+        old = {node["id"] for node in stack.get("/cluster/nodes")["items"]}
+        checkpoint = {"directory": str(tmp_path / "checkpoints"), "every_steps": None}
+        job = stack.submit(tiny_gpt("moving", 1_000_000, nodes=1) | {"checkpoint": checkpoint})
+        stack.wait_for_step(job, 5, 120)
+
+        file.write_text(yaml.safe_dump({"pools": [pool | {"labels": {"since": "upgrade"}}]}))
+        run(stack, "pools", "apply", str(file))
+        run(stack, "nodes", "upgrade", "--pool", "lab", "--yes")
+        nodes = stack.get("/cluster/nodes")["items"]
+        assert sorted(node["name"] for node in nodes) == names
+        assert {(node["state"], node["labels"]["since"]) for node in nodes} == {("ready", "upgrade")}
+        assert not old & {node["id"] for node in nodes}
+        stack.wait_for_step(job, stack.job(job)["progress"]["step"] + 5, 120)
+        assert stack.job(job)["state"] == "running"
+        stack.cancel(job)
+
+
 def agent_of(node: Path) -> int:
     """The process of a node's agent, by the folder of the node."""
     return int(json.loads((node / "status.json").read_text())["pid"])
