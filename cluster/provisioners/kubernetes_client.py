@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,8 @@ class KubernetesClient:
                 if not response.is_success:
                     await response.aread()
                     raise _refusal(response, "GET", f"{path}?watch=true")
-                yield _lines(response)
+                async with aclosing(_lines(response)) as lines:
+                    yield lines
         except (httpx.HTTPError, OSError) as error:
             raise self._unreachable(error) from error
 
@@ -124,10 +125,14 @@ class KubernetesClient:
                 response = await http.request(method, path, **content)
         except (httpx.HTTPError, OSError) as error:
             raise self._unreachable(error) from error
-        if response.is_success:
+        if not response.is_success:
+            raise _refusal(response, method, path)
+        try:
             answer: dict[str, Any] = response.json()
-            return answer
-        raise _refusal(response, method, path)
+        except ValueError as error:
+            remedy = "look at the pool's `api_server`: a proxy in front of it may answer in its place"
+            raise ProvisionerError(f"{self._url} answered {method} {path} with what is no JSON: {response.text[:200]!r}", remedy) from error
+        return answer
 
     def _http(self) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {token}"} if (token := self._token()) else {}
@@ -165,7 +170,7 @@ REMEDIES = {
 }
 
 
-async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+async def _lines(response: httpx.Response) -> AsyncGenerator[bytes]:
     """The whole lines of an answer that is still coming; what a lost connection leaves of one is none. Raises ProvisionerError for one that is too long."""
     begun = b""
     async for chunk in response.aiter_bytes():

@@ -40,7 +40,8 @@ class KubernetesServer:
 
     def say(self, plural: str, line: bytes) -> None:
         """Tell the watches of a kind this line."""
-        self.api.changes.append(Change(self.api.version + 1, plural, line))
+        self.api.version += 1
+        self.api.changes.append(Change(self.api.version, plural, line))
         self._wake()
 
     def cut(self, rest: bytes = b"") -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import kubernetes_validate
 import pytest
 import yaml
@@ -194,6 +195,15 @@ async def test_a_refusal_is_told_with_a_way_out(engine: FakeCluster, status: int
     with pytest.raises(ProvisionerError, match=f"{status} to POST .*: jobs.batch is forbidden") as refused:
         await engine.provisioner.launch(request())
     assert remedy in refused.value.remedy
+
+
+async def test_an_answer_that_is_not_of_an_api_server_is_told() -> None:
+    """The page of a proxy, for one: the coordinator's log had a traceback at each look, and the launch no way out."""
+    context = ProvisionerContext(Path("/nowhere"), {"PACELINE_KUBERNETES_TOKEN": "t"}.get)
+    page = httpx.MockTransport(lambda _: httpx.Response(200, text="<html>please sign in</html>"))
+    with pytest.raises(ProvisionerError, match="no JSON: '<html>please sign in") as refused:
+        await KubernetesProvisioner(SETTINGS, context, page).poll(["paceline/a/b"])
+    assert "proxy" in refused.value.remedy
 
 
 async def test_a_job_that_is_not_ours_is_left_alone(engine: FakeCluster) -> None:

@@ -13,6 +13,7 @@ import pytest
 from paceline.cluster.provisioners import kubernetes_client, kubernetes_watch
 from paceline.cluster.provisioners.kubernetes import KubernetesProvisioner
 from paceline.cluster.provisioners.kubernetes_settings import KubernetesSettings
+from paceline.cluster.provisioners.kubernetes_watch import WatchedObjects
 from paceline.cluster.provisioners.provisioner import KeptResource, LaunchPhase, ProvisionerContext, ProvisionerError, SeenLaunch
 from tests.cluster.provisioners.conformance import ProviderEngine, ProvisionerConformance, request
 from tests.cluster.provisioners.kubernetes_server import KubernetesServer
@@ -46,10 +47,14 @@ class WatchedCluster(ProviderEngine):
     async def look(self, handle: str) -> SeenLaunch:
         return (await self.provisioner.poll([handle]))[handle]
 
+    @property
+    def are_current(self) -> list[bool]:
+        """Of each watch, whether its copy is one."""
+        return [watched._is_current for watched in self.kept.values() if isinstance(watched, WatchedObjects)]
+
     async def watched(self, watches: int = 2) -> None:
         """Wait until both kinds are watched, by so many watches since the test began."""
-        server = self.server
-        await until(lambda: len(server.watches) >= watches and sorted(server.open) == ["jobs", "pods"], "a watch of each kind", seconds=20)
+        await until(lambda: len(self.server.watches) >= watches and self.are_current == [True, True], "a watch of each kind", seconds=20)
 
     async def seen(self, handle: str, phase: LaunchPhase) -> None:
         """Look until a node is in a phase."""
@@ -196,7 +201,7 @@ async def test_an_event_without_an_end_is_not_kept(engine: WatchedCluster, monke
 async def test_a_server_that_went_away_is_told_and_watched_again(engine: WatchedCluster) -> None:
     handle = await launched(engine)
     engine.break_down()
-    await until(lambda: not any(each._is_current for each in engine.kept.values()), "both watches know")  # type: ignore[attr-defined]
+    await until(lambda: engine.are_current == [False, False], "both watches know")
     with pytest.raises(ProvisionerError, match="cannot be reached"):
         await engine.look(handle)
     tries = len(engine.server.watches)
