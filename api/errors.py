@@ -125,6 +125,10 @@ CATALOGUE: Mapping[str, ProblemKind] = {
     "node_away": ProblemKind(409, "The node's agent cannot be reached", "Wait until the agent is back, or look at its log on the node."),
     "too_many_sessions": ProblemKind(429, "Too many sessions are open", "Close a session, then try again."),
     "already_profiling": ProblemKind(409, "A trace is being taken", "Wait until the present trace is taken."),
+    "cannot_record_gradients": ProblemKind(
+        409, "This job's gradients cannot be recorded", "Use a built-in model or an entrypoint, or record them in the loop of the script."
+    ),
+    "already_recording_gradients": ProblemKind(409, "Gradients are being recorded", "Wait until every rank has recorded the present step."),
     "artifact_not_ready": ProblemKind(409, "The file cannot be downloaded", "Wait until the file has arrived, or look why it failed."),
     "cannot_choose": ProblemKind(422, "There is no plan to choose", "Give the strategy yourself in place of `auto`."),
     "nothing_fits": ProblemKind(

@@ -49,7 +49,7 @@ class Artifact(Struct, frozen=True, kw_only=True):
     path: str | None = None
     """of a file in $PACELINE_ARTIFACTS: where `files` has it"""
     request_id: str | None = None
-    """of the profile request; null: the job's spec asked for it"""
+    """of the request for it while the job runs; null: the job's spec asked for it"""
     sha256: str = ""
 
 
@@ -446,12 +446,6 @@ class HangNotice(Struct, frozen=True, kw_only=True):
     ends: bool = False
     """fault_tolerance.hang_seconds is given: its ranks are ended"""
     told_at: datetime | None = None
-
-
-class JobGradients(Struct, frozen=True, kw_only=True):
-    steps: list[GradientStep]
-    """in rising order"""
-    job_id: str = ""
 
 
 class JobMetrics(Struct, frozen=True, kw_only=True):
@@ -912,6 +906,26 @@ class ReplacedExperiment(Struct, frozen=True, kw_only=True):
     cancels: int = 0
     """its trials that the new grid lacks and whose jobs have not ended: they would be cancelled"""
     created_by: Actor | None = None
+
+
+class RequestedGradients(Struct, frozen=True, kw_only=True):
+    """Gradients of one step that were asked for while the job runs. The request belongs to one generation, and ends with it."""
+
+    id: str
+    job_id: str
+    ranks: int
+    """how many are asked: all"""
+    answered: int
+    """how many have answered, with a record or with the reason why there is none"""
+    state: str
+    """missed: its generation ended before every rank had answered"""
+    created_at: datetime | None = None
+    created_by: str = ""
+    generation: int = 0
+    names: list[str] = field(default_factory=list)
+    snapshots: bool = False
+    step: int | None = None
+    """the step that is recorded, the same on all ranks; null: no rank has answered yet"""
 
 
 class RotatedKey(Struct, frozen=True, kw_only=True):
@@ -1407,6 +1421,14 @@ class Incident(Struct, frozen=True, kw_only=True):
     steps_lost: int | None = None
     survivors: list[int] = field(default_factory=list)
     """ranks with processes that went on in the next generation, by their old numbers"""
+
+
+class JobGradients(Struct, frozen=True, kw_only=True):
+    steps: list[GradientStep]
+    """in rising order"""
+    job_id: str = ""
+    request: RequestedGradients | None = None
+    """the newest that was made while the job runs; null: none was"""
 
 
 class JobMedia(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ CliError
 ├── JobEndedError            the job has ended, and cannot be in the awaited state any more
 ├── OutputError              stdout took no more, or a file
 ├── NoTraceError             ranks have not traced what they were asked for
+├── NoGradientsError         ranks have not recorded the gradients that they were asked for
 └── StackError               a local process did not start or stop
 """
 
@@ -120,6 +121,10 @@ class OutputError(CliError):
 
 class NoTraceError(CliError):
     after_answer = True
+
+
+class NoGradientsError(CliError):
+    pass
 
 
 class NoStackError(CliError):

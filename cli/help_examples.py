@@ -55,7 +55,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "attach": ("paceline attach gpt --rank 0",),
     "stacks": ("paceline stacks gpt", "paceline stacks gpt --rank 0"),
-    "gradients": ("paceline gradients gpt",),
+    "gradients": ("paceline gradients gpt", "paceline gradients gpt --next --names 'blocks.0.*' --snapshots --into gradients"),
     "profile": ("paceline profile gpt", "paceline profile gpt --steps 5 --ranks 0,3 --into traces"),
     "artifacts list": ("paceline artifacts gpt", "paceline artifacts gpt rank0/eval --all"),
     "artifacts download": ("paceline artifacts download gpt", "paceline artifacts download gpt rank0/model.safetensors --into models"),

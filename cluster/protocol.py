@@ -204,6 +204,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
 
 
+class WantedGradients(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a record of the gradients of the next step, from the `ranks` that have not answered yet."""
+
+    id: str
+    names: tuple[str, ...]  # patterns for names of parameters
+    snapshots: bool  # also keep the gradients themselves
+    ranks: tuple[int, ...]
+
+
 class StacksRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for the Python stacks of `ranks`: those that have not answered yet, and no more than one report can carry."""
 
@@ -225,6 +234,7 @@ class DesiredAssignment(msgspec.Struct, frozen=True, kw_only=True):
     spec: SpecField
     worlds: tuple[RankPlace, ...]  # the ranks of this node
     profile: Profile | None = None
+    gradients: WantedGradients | None = None
     stacks: StacksRequest | None = None
 
 

@@ -33,7 +33,7 @@ class RankArtifact(msgspec.Struct, frozen=True, kw_only=True):
     first_step: int
     last_step: int
     time: float  # seconds since the epoch
-    request: str | None = None  # id of the profile request; None: the job's spec asked for it
+    request: str | None = None  # id of the request for it while the job runs; None: the job's spec asked for it
     bytes: int = 0
     sha256: str = ""
     error: str | None = None

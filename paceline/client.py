@@ -349,6 +349,7 @@ class AsyncClient:
     compare = _awaited(Client.compare)
     stacks = _awaited(Client.stacks)
     gradients = _awaited(Client.gradients)
+    record_gradients = _awaited(Client.record_gradients)
     artifacts = _awaited(Client.artifacts)
     files = _awaited(Client.files)
     download = _awaited(Client.download)

@@ -20,6 +20,7 @@ from paceline.cli.api_types import (
     JobStacks,
     LeftFile,
     Performance,
+    RequestedGradients,
     Storage,
 )
 from paceline.cli.client import RestClient
@@ -130,6 +131,13 @@ class JobMethods:
     def gradients(self, job: str) -> JobGradients:
         """Return the steps at which the job's ranks have recorded their own gradients."""
         return parsed(self._rest.get(f"{self._job_path(job)}/gradients"), JobGradients)
+
+    def record_gradients(self, job: str, *, names: Sequence[str] = ("*",), snapshots: bool = False) -> RequestedGradients:
+        """Have all ranks of a running job record their gradients of its next step, and return the request; `gradients` says how far it is.
+
+        `names` are patterns for names of parameters. With `snapshots` the gradients themselves are kept too."""
+        order = {"names": list(names), "snapshots": snapshots}
+        return parsed(self._rest.create(f"{self._job_path(job)}/gradients", order), RequestedGradients)
 
     def artifacts(self, job: str) -> list[Artifact]:
         """Return the traces that the job has left, with their states."""

@@ -115,6 +115,7 @@ READ = {
     "Reason": "code text",
     "RegisteredModel": "name versions",
     "ReplacedExperiment": "id",
+    "RequestedGradients": "id job_id ranks answered state",
     "RotatedKey": "key_id secrets channels dropped deleted_keys",
     "SampleAudit": "text",
     "SampleRange": "generation first_step last_step first_sample samples",

@@ -24,7 +24,7 @@ from paceline.training.autotune import micro_batch
 from paceline.training.data.sizes import require_same_on_all
 from paceline.training.elastic import Agreement, RecoveryReport
 from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums
-from paceline.training.gradients.recorder import GradientRecording, recording_for
+from paceline.training.gradients.recorder import GradientRecorder, recorder_for
 from paceline.training.link import RankPlace
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.restoring import newest_first, restore, storage_of
@@ -57,7 +57,7 @@ class JoinedGeneration:
     telemetry: Telemetry
     rebuilt: RecoveryReport | None  # None: all its processes are new
     sums: FixedSums | ChosenSums
-    gradients: GradientRecording
+    gradients: GradientRecorder
     taken_over: Mapping[str, Tensor] = field(default_factory=dict)  # what ranks that leave have not sent
 
     @property
@@ -130,7 +130,7 @@ def build_generation(spec: JobSpec, world: RankPlace, state: TrainState, telemet
         step_runner.left_out = left_out.read(checkpoints)
     writer = BackgroundWriter(world.local_world_size, telemetry.log) if spec.checkpoint.asynchronous else BlockingWriter()
     saves = Saves(checkpoints, state, telemetry, writer)
-    gradients = recording_for(spec.gradients, state, group, telemetry.artifacts, telemetry.leave_step)
+    gradients = recorder_for(spec.gradients, state, group, telemetry.artifacts, telemetry)
     return JoinedGeneration(spec, state, group, step_runner, checkpoints, saves, telemetry, rebuilt, sums, gradients)
 
 

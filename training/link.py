@@ -151,6 +151,15 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, tag="profile"):
     steps: int
 
 
+class GradientsRequest(msgspec.Struct, frozen=True, kw_only=True, tag="gradients"):
+    """Record the gradients of the parameters with `names` in the step after which all ranks know of this. Repeated until the record, or why
+    there is none, is with the coordinator; each id is obeyed once."""
+
+    id: str
+    names: tuple[str, ...]
+    snapshots: bool
+
+
 class Release(msgspec.Struct, frozen=True, kw_only=True, tag="release"):
     """The next generation does without this rank: leave with the others at the step they agree on, then exit with `released`.
     Repeated until obeyed."""
@@ -239,7 +248,7 @@ class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):
 
 
 FromRank = RankHello | Parked | Joined | Progress | Broken | Stalled | Moving
-ToRank = PauseRequest | CheckpointRequest | TraceRequest | Reform | Release
+ToRank = PauseRequest | CheckpointRequest | TraceRequest | GradientsRequest | Reform | Release
 
 _to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank, dec_hook=spec_from_json)
 _order = msgspec.json.Decoder(RankOrder, dec_hook=spec_from_json)

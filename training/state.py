@@ -67,6 +67,7 @@ class StepReport:
     outcomes: tuple[int, ...] | None = None  # sizes by rank, once every rank has done its work for the pending save
     sent: Sent = NOTHING  # by this rank
     bubble: float | None = None  # measured: the share of the step in which a pipeline's ranks computed nothing, in the mean
+    gradients: bool = False  # all ranks know that the next step's gradients are to be recorded
 
 
 @dataclass

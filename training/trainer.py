@@ -8,6 +8,7 @@ from typing import Literal
 
 from paceline.monitoring.words import plural
 from paceline.training.build import JoinedGeneration
+from paceline.training.gradients.recorder import GradientRecorder
 from paceline.training.optim.bad_loss import BadLossError, BadLossVerdict
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.communication import report_communication
@@ -50,6 +51,7 @@ class StepRequests:
 
     link: AgentLink
     saves: Saves
+    recorder: GradientRecorder
 
     @property
     def pause_wanted(self) -> bool:
@@ -62,6 +64,10 @@ class StepRequests:
     @property
     def leave_wanted(self) -> bool:
         return self.link.leave_wanted
+
+    @property
+    def gradients_wanted(self) -> bool:
+        return self.recorder.wanted
 
     @property
     def outcome_bytes(self) -> int | None:
@@ -82,7 +88,7 @@ def train(generation: JoinedGeneration) -> Literal["completed", "paused", "left"
         telemetry.activity.enter("step", state.step + 1)
         compile_ahead(generation.step_runner)
     stop = state.pending_step is not None and run_actions(generation, state.pending_step)
-    leave, requests = False, StepRequests(telemetry.link, generation.saves)
+    leave, requests = False, StepRequests(telemetry.link, generation.saves, generation.gradients)
     while state.step < state.total_steps and not (stop or leave):
         telemetry.activity.enter("step", state.step + 1)
         report = run_step(generation, requests)
@@ -113,6 +119,8 @@ def run_step(generation: JoinedGeneration, requests: StepRequests) -> StepReport
     except BadLossError as error:
         end_on_bad_loss(generation, error.bad)
         raise
+    if report.gradients:
+        generation.gradients.record_next()
     if report.applied:
         generation.reducer.commit()
     verdict = generation.sums.after_step(report)

@@ -26,7 +26,7 @@ class Artifact(Schema):
     sha256: str
     state: Literal["arriving", "ready", "failed"]
     error: str | None = Field(None, description="why there is no file")
-    request_id: str | None = Field(description="of the profile request; null: the job's spec asked for it")
+    request_id: str | None = Field(description="of the request for it while the job runs; null: the job's spec asked for it")
     path: str | None = Field(None, description="of a file in $PACELINE_ARTIFACTS: where `files` has it")
     created_at: Timestamp
 

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from paceline.api.schemas.common import Schema
+from paceline.api.schemas.common import Schema, Timestamp
+from paceline.training.schema.gradients import MOST_PATTERNS, ParameterPattern
 
 
 class GradientStep(Schema):
@@ -17,9 +18,33 @@ class GradientStep(Schema):
     failed: int
 
 
+class GradientsOrder(Schema):
+    names: tuple[ParameterPattern, ...] = Field(
+        ("*",), min_length=1, max_length=MOST_PATTERNS, description="patterns for names of trainable parameters, such as blocks.0.*"
+    )
+    snapshots: bool = Field(False, description="also keep the gradients themselves, as one file per rank")
+
+
+class RequestedGradients(Schema):
+    """Gradients of one step that were asked for while the job runs. The request belongs to one generation, and ends with it."""
+
+    id: str
+    job_id: str
+    generation: int
+    names: list[str]
+    snapshots: bool
+    step: int | None = Field(description="the step that is recorded, the same on all ranks; null: no rank has answered yet")
+    ranks: int = Field(description="how many are asked: all")
+    answered: int = Field(description="how many have answered, with a record or with the reason why there is none")
+    state: Literal["open", "done", "missed"] = Field(description="missed: its generation ended before every rank had answered")
+    created_by: str
+    created_at: Timestamp
+
+
 class JobGradients(Schema):
     job_id: str
     steps: list[GradientStep] = Field(description="in rising order")
+    request: RequestedGradients | None = Field(description="the newest that was made while the job runs; null: none was")
 
 
 class GradientRecordState(Schema):

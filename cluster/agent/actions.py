@@ -20,6 +20,7 @@ from paceline.cluster.agent.ranks.reconcile import (
     PauseRank,
     ProfileRank,
     ReadStacks,
+    RecordGradients,
     ReleaseRank,
     StartRank,
     TerminateRank,
@@ -51,8 +52,8 @@ class ActionRunner:
                 self.ranks.call(key)
             case PauseRank(key=key):
                 self.ranks.pause(key)
-            case ProfileRank(key=key, request=request):
-                self.ranks.profile(key, request)
+            case ProfileRank(key=key, request=request) | RecordGradients(key=key, request=request):
+                self.ranks.request(key, request)
             case ReadStacks(key=key, request=stacks):
                 self.ranks.read_stacks(key, stacks)
             case DropStacks(key=key):

@@ -50,7 +50,7 @@ from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.cluster.agent.upload.uploader import Uploader
 from paceline.cluster.protocol import GenerationKey, Observed, RankKey
 from paceline.monitoring.beats import until_beat
-from paceline.training.link import FailureReport, PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
+from paceline.training.link import FailureReport, GradientsRequest, PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
 from paceline.training.rank_folder import RankFolder
 from paceline.training.schema.script import grace_of
 
@@ -308,7 +308,7 @@ class NodeRanks:
     def pause(self, key: RankKey) -> None:
         self._link.ask(self.ranks[key].birth, PauseRequest())
 
-    def profile(self, key: RankKey, request: TraceRequest) -> None:
+    def request(self, key: RankKey, request: TraceRequest | GradientsRequest) -> None:
         self._link.ask(self.ranks[key].birth, request)
 
     def read_stacks(self, key: RankKey, request: str) -> None:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import httpx
 import msgspec
@@ -26,6 +26,7 @@ from paceline.cluster.agent.ranks.reconcile import (
     PauseRank,
     ProfileRank,
     ReadStacks,
+    RecordGradients,
     ReleaseRank,
     StartRank,
     TerminateRank,
@@ -40,7 +41,7 @@ from paceline.cluster.simulation.step_times import typical_seconds
 from paceline.cluster.stacks import MAIN_THREAD, ProcessStack, PythonFrame, StackSample, ThreadStack
 from paceline.monitoring.artifacts import Offer, RankArtifact
 from paceline.training.errors import UnreadableSpecError
-from paceline.training.link import FailureReport, Parked, RankOrder, RankPlace, TraceRequest
+from paceline.training.link import FailureReport, Parked, RankOrder, RankPlace
 from paceline.training.spec.stored import StoredSpec
 
 #: Modelled seconds from the order to start a process until its model is built, and until a process has heard SIGTERM.
@@ -75,7 +76,7 @@ class SimulatedNodeRanks:
         self.uploader = OutboxUploader(http, lambda _: changed())
         self._processes: dict[RankKey, SimulatedProcess] = {}  # by birth
         self._places: dict[RankKey, SimulatedRank] = {}
-        self._answered: set[tuple[str, int]] = set()  # requests for a trace, by rank
+        self._answered: set[tuple[str, int]] = set()  # requests for a trace or for gradients, by rank
         self._pids = FIRST_PID
         self.deleted: set[str] = set()  # ids of checkpoints
 
@@ -125,7 +126,9 @@ class SimulatedNodeRanks:
             case ForgetRank(key=key):
                 self._forget(key)
             case ProfileRank(key=key, request=request):
-                self._answer_profile(key, request)
+                self._answer(key, "trace", request.id, request.steps)
+            case RecordGradients(key=key, request=request):
+                self._answer(key, "gradients", request.id, 1)
             case ReadStacks(key=key, request=request_id):
                 self._table.change(key, stacks=_stacks(request_id, self._places[key]))
             case DropStacks(key=key):
@@ -203,19 +206,20 @@ class SimulatedNodeRanks:
             self._processes.pop(RankKey.at_birth(rank.world), None)
         self._gangs.forget(GenerationKey(key.job_id, key.generation))
 
-    def _answer_profile(self, key: RankKey, request: TraceRequest) -> None:
-        if (request.id, key.rank) in self._answered:
+    def _answer(self, key: RankKey, kind: Literal["trace", "gradients"], request: str, steps: int) -> None:
+        """Answer a request for a trace or for gradients, once, with the reason why there is none."""
+        if (request, key.rank) in self._answered:
             return
-        self._answered.add((request.id, key.rank))
+        self._answered.add((request, key.rank))
         step = self._places[key].process.step or 0
         artifact = RankArtifact(
-            name=f"trace-{request.id}.json.gz",
-            kind="trace",
+            name=f"{kind}-{request}",
+            kind=kind,
             first_step=step + 1,
-            last_step=step + request.steps,
+            last_step=step + steps,
             time=time.time(),
-            request=request.id,
-            error="this rank is simulated: it computes nothing that could be traced",
+            request=request,
+            error="this rank is simulated: it computes nothing",
         )
         offer = Offer(job_id=key.job_id, generation=key.generation, rank=key.rank, artifact=artifact)
         task = asyncio.create_task(self._offer(offer))
@@ -224,10 +228,10 @@ class SimulatedNodeRanks:
     async def _offer(self, offer: Offer) -> None:
         (await self._http.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).raise_for_status()
 
-    def _offered(self, done: asyncio.Task[None], request: TraceRequest, key: RankKey) -> None:
+    def _offered(self, done: asyncio.Task[None], request: str, key: RankKey) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
-            log.warning("%s: no answer to a request for a trace, trying again: %s", self._node, error)
-            self._answered.discard((request.id, key.rank))
+            log.warning("%s: no answer to request %s, trying again: %s", self._node, request, error)
+            self._answered.discard((request, key.rank))
 
 
 def _kill(rank: SimulatedRank, *, ordered: bool, signal: str) -> None:

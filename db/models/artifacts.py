@@ -27,6 +27,23 @@ class ProfileRequestRow(ControlBase):
     __table_args__ = (Index(None, "job_id", "id"),)
 
 
+class GradientsRequestRow(ControlBase):
+    """A request for gradients of one step, of all ranks. It belongs to one generation and ends with it, answered or not."""
+
+    __tablename__ = "gradients_requests"
+
+    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    generation: Mapped[int] = mapped_column(BigInt)
+    world_size: Mapped[int]
+    names: Mapped[list[str]] = mapped_column(JsonDocument)
+    snapshots: Mapped[bool]
+    created_by: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+    __table_args__ = (Index(None, "job_id", "id"),)
+
+
 class ArtifactRow(ControlBase):
     """A file for download. `error`: why there is no file. `stored_at`: since when all of it is stored.
 

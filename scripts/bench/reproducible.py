@@ -42,6 +42,7 @@ class NobodyAsks:
     leave_wanted: bool = False
     outcome_bytes: int | None = None
     checkpoint_wanted: bool = False
+    gradients_wanted: bool = False
 
 
 def our_loop(group: Group, *, micro_batch_size: int | None = None) -> Loop:

@@ -50,6 +50,7 @@ CALLS: list[tuple[Callable[[paceline.Client], object], str, str, dict[str, objec
     (lambda c: c.compare(ID, OTHER), "GET", "/training/compare", {"jobs": f"{ID},{OTHER}"}),
     (lambda c: c.stacks(ID, ranks=[0, 3]), "GET", f"{ONE}/stacks", {"rank": "0,3"}),
     (lambda c: c.gradients(ID), "GET", f"{ONE}/gradients", {}),
+    (lambda c: c.record_gradients(ID, names=["a.*"], snapshots=True), "POST", f"{ONE}/gradients", {"names": ["a.*"], "snapshots": True}),
     (lambda c: c.artifacts(ID), "GET", f"{ONE}/artifacts", {"limit": "200"}),
     (lambda c: c.storage(), "GET", "/cluster/storage", {}),
     (
@@ -72,7 +73,7 @@ def test_each_call_is_one_request_whose_answer_is_typed(
 ) -> None:
     assert call(client) is not None
     (request,) = coordinator.sent(method, path)
-    assert (request.body if method == "PATCH" else request.query) == said
+    assert (request.body if method in ("PATCH", "POST") else request.query) == said
 
 
 def test_what_cannot_be_asked_is_refused_before_it_is_sent(client: paceline.Client, coordinator: FakeCoordinator) -> None:

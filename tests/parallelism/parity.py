@@ -39,7 +39,7 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class NothingAsked:
-    pause_wanted = checkpoint_wanted = leave_wanted = False
+    pause_wanted = checkpoint_wanted = leave_wanted = gradients_wanted = False
     outcome_bytes = None
 
 

@@ -59,7 +59,7 @@ FEW = ("single", "2 x 2", "pipeline 2 x replicate 2")
 
 
 class NothingAsked:
-    pause_wanted = checkpoint_wanted = leave_wanted = False
+    pause_wanted = checkpoint_wanted = leave_wanted = gradients_wanted = False
     outcome_bytes = None
 
 

@@ -22,6 +22,7 @@ from paceline.training.link import (
     Broken,
     CheckpointRequest,
     FromRank,
+    GradientsRequest,
     Joined,
     Moving,
     Parked,
@@ -51,14 +52,15 @@ READ_BYTES = 1 << 16
 class AgentLink:
     """A rank's connection to its agent.
 
-    Holds the agent's requests (`pause_wanted`, `checkpoint_wanted`, `profile_wanted`, `leave_wanted`, `next_order`), and sends the rank's
-    messages.
+    Holds the agent's requests (`pause_wanted`, `checkpoint_wanted`, `profile_wanted`, `gradients_wanted`, `leave_wanted`, `next_order`), and
+    sends the rank's messages.
     """
 
     def __init__(self, path: str, world: RankPlace) -> None:
         self.pause_wanted = False
         self.checkpoint_wanted = False
         self.profile_wanted: TraceRequest | None = None  # the last one; it stays when it has been obeyed
+        self.gradients_wanted: GradientsRequest | None = None  # likewise
         self._path, self._hello = path, hello_of(world)
         self._last_word: Parked | Joined | Broken | None = None
         self._stalled: Stalled | None = None
@@ -168,6 +170,8 @@ class AgentLink:
                 self.checkpoint_wanted = True
             case TraceRequest():
                 self.profile_wanted = request
+            case GradientsRequest():
+                self.gradients_wanted = request
             case Reform(order=order):
                 self._reform(order)
 

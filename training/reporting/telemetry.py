@@ -15,7 +15,7 @@ from paceline.monitoring.points import TRAINER_NAMES, EventKind, communication
 from paceline.monitoring.recorder import recorder_at
 from paceline.monitoring.sinks import events_at, on_the_wire
 from paceline.training.elastic import Agreement, RecoveryReport
-from paceline.training.link import Joined, RankPlace, TraceRequest
+from paceline.training.link import GradientsRequest, Joined, RankPlace, TraceRequest
 from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.planning.flops import model_flops
 from paceline.training.rank_folder import RankFolder
@@ -159,6 +159,10 @@ class Telemetry:
     @property
     def profile_wanted(self) -> TraceRequest | None:
         return self.link.profile_wanted
+
+    @property
+    def gradients_wanted(self) -> GradientsRequest | None:
+        return self.link.gradients_wanted
 
     def leave_step(self) -> None:
         """Mark the end of the step for the watchdog, which times steps only."""

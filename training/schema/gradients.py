@@ -9,12 +9,15 @@ from pydantic import FailFast, Field, model_validator
 from paceline.monitoring.gradient_records import MAX_BINS, MAX_PARAMETERS
 from paceline.training.schema.parts import Part, PositiveInt, Text, Whole, inconsistent
 
-MIN_BINS = 8
+MIN_BINS, DEFAULT_BINS = 8, 64
 MOST_PATTERNS = 64
 #: Steps of one job at which statistics are recorded, and at which tensors are kept.
 MOST_STEPS, MOST_SNAPSHOTS = 1000, 20
 #: Parameters times steps, on one rank.
 MOST_RECORDS = MAX_PARAMETERS
+
+#: As of a shell, for names of trainable parameters.
+ParameterPattern = Annotated[Text, Field(min_length=1, max_length=200)]
 
 
 class Gradients(Part):
@@ -22,14 +25,14 @@ class Gradients(Part):
 
     steps: Annotated[tuple[PositiveInt, ...], FailFast()] = Field((), max_length=MOST_STEPS, description="Optimizer steps to record.")
     every: PositiveInt | None = Field(None, description="Also record every N-th step.")
-    names: Annotated[tuple[Annotated[Text, Field(min_length=1, max_length=200)], ...], FailFast()] = Field(
+    names: Annotated[tuple[ParameterPattern, ...], FailFast()] = Field(
         ("*",),
         min_length=1,
         max_length=MOST_PATTERNS,
         description="Trainable parameters to record. Patterns such as blocks.0.* or *.weight. Default: all.",
     )
     bins: Whole = Field(
-        64, ge=MIN_BINS, le=MAX_BINS, description="Bins of each histogram. An even number, half of them for negative values."
+        DEFAULT_BINS, ge=MIN_BINS, le=MAX_BINS, description="Bins of each histogram. An even number, half of them for negative values."
     )
     snapshots: bool = Field(False, description="Also keep the gradients themselves, as one file per rank and step.")
 

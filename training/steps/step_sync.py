@@ -31,6 +31,8 @@ class Requests(Protocol):
     @property
     def leave_wanted(self) -> bool: ...
     @property
+    def gradients_wanted(self) -> bool: ...
+    @property
     def outcome_bytes(self) -> int | None:
         """Size of the outcome of this rank's work for the pending save, in bytes; None while it is at work, or no save is pending."""
 
@@ -44,6 +46,7 @@ class StepConsensus:
     pause: bool
     checkpoint: bool
     leave: bool  # every rank knows its next place, or that it has none: no rank stops alone
+    gradients: bool  # every rank knows that the next step's gradients are to be recorded: all record the same one
     outcomes: tuple[int, ...] | None = None  # sizes by rank, once every rank has done its work for the pending save
 
 
@@ -68,19 +71,27 @@ class StepSync:
         """Start the all-reduce. The returned function waits for the sums of all ranks, for `read`."""
         size, sizes = requests.outcome_bytes, [0.0] * group.world_size
         sizes[group.rank] = float(size or 0)
-        wanted = (requests.pause_wanted, requests.checkpoint_wanted, requests.leave_wanted, size is not None)
+        wanted = (requests.pause_wanted, requests.checkpoint_wanted, requests.leave_wanted, requests.gradients_wanted, size is not None)
         # From pinned memory a GPU fetches them when it comes to it; else the host would wait here for all that the GPU has still to do.
         numbers = torch.tensor([*map(float, wanted), *sizes, *self._times], dtype=torch.float64, pin_memory=self._losses.is_cuda)
         return group.start_sum(torch.cat([numbers.to(self._losses.device, non_blocking=True), self._losses]))
 
     def read(self, sums: Tensor, ranks: int) -> StepConsensus:
         """Decode the sums over `ranks` ranks. Raises SampleAccountingError where a micro-batch is missing, or is there twice."""
-        pause, checkpoint, leaving, done, *rest = sums.tolist()
+        pause, checkpoint, leaving, recording, done, *rest = sums.tolist()
         sizes, times, losses = rest[:ranks], rest[ranks : -self._micro_batches], rest[-self._micro_batches :]
         parts = self._coordinates.degrees.context  # of each micro-batch: a rank has only its part of the sequences
         require_once_each(self._step, [count / parts for count in times])
         loss, outcomes = tree_sum(losses, operator.add), tuple(map(int, sizes)) if done == ranks else None
-        return StepConsensus(loss, tuple(losses), pause=pause > 0, checkpoint=checkpoint > 0, leave=leaving == ranks, outcomes=outcomes)
+        return StepConsensus(
+            loss,
+            tuple(losses),
+            pause=pause > 0,
+            checkpoint=checkpoint > 0,
+            leave=leaving == ranks,
+            gradients=recording == ranks,
+            outcomes=outcomes,
+        )
 
 
 def require_once_each(step: int, times: Sequence[float]) -> None:

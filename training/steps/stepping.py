@@ -111,6 +111,7 @@ class StepRunner(ABC):
             pause=agreed.pause,
             checkpoint=agreed.checkpoint,
             leave=agreed.leave,
+            gradients=agreed.gradients,
             time=time.time(),
             outcomes=agreed.outcomes,
             sent=self.group.sent(),

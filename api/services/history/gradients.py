@@ -10,7 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError
-from paceline.api.schemas.gradients import GradientRecordState, GradientStep, JobGradients, ParameterGradients, RankGradient, StepGradients
+from paceline.api.schemas.gradients import (
+    GradientRecordState,
+    GradientStep,
+    JobGradients,
+    ParameterGradients,
+    RankGradient,
+    RequestedGradients,
+    StepGradients,
+)
 from paceline.api.services.artifacts import stored_artifacts
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.repositories import artifacts as rows
@@ -22,14 +30,15 @@ MOST_RANKS, MOST_BYTES = 64, 64 << 20
 PARAMETER_BYTES = 320
 
 
-async def of_job(session: AsyncSession, job_id: str) -> JobGradients:
+async def of_job(session: AsyncSession, job_id: str, request: RequestedGradients | None) -> JobGradients:
+    """Return the steps of which there are records. `request`: the newest one for a further step."""
     newest: dict[int, GradientStep] = {}
     for each in await rows.recorded_steps(session, job_id):  # later generations come later
         arriving = each.files - each.stored - each.failed
         newest[each.step] = GradientStep(
             step=each.step, generation=each.generation, ready=each.stored, arriving=arriving, failed=each.failed
         )
-    return JobGradients(job_id=job_id, steps=sorted(newest.values(), key=lambda found: found.step))
+    return JobGradients(job_id=job_id, steps=sorted(newest.values(), key=lambda found: found.step), request=request)
 
 
 async def of_step(services: Services, job_id: str, step: int, ranks: Collection[int] | None) -> StepGradients:
@@ -41,7 +50,9 @@ async def of_step(services: Services, job_id: str, step: int, ranks: Collection[
     generation = max(file.generation for file in files)
     files = [file for file in files if file.generation == generation]
     snapshots = {file.rank: file.id for file in files if file.kind == "snapshot" and file.stored_at is not None}
-    records = [file for file in files if file.kind == "gradients" and (ranks is None or file.rank in ranks)]
+    found = [file for file in files if file.kind == "gradients" and (ranks is None or file.rank in ranks)]
+    # A rank that could not do what was asked for may have recorded what the spec chooses.
+    records = list({file.rank: file for file in sorted(found, key=lambda file: (file.rank, file.error is None))}.values())
     chosen = [file for file in records if file.stored_at is not None]
     if len(chosen) > MOST_RANKS:
         raise ProblemError(

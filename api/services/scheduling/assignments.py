@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.services.checkpoints.checkpoints import store_options
 from paceline.api.services.ingest.checkpoint_claims import is_older
-from paceline.api.services.scheduling import profiles, stacks
+from paceline.api.services.scheduling import gradients_requests, profiles, stacks
 from paceline.api.services.specs.stored_specs import checkpoint_folder
 from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment, GenerationKey
 from paceline.cluster.states import CheckpointState, EndReason, JobState, RankState
@@ -20,6 +20,7 @@ from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.repositories import artifacts as artifact_rows
 from paceline.db.repositories import checkpoints as checkpoint_rows
+from paceline.db.repositories import gradients_requests as gradients_request_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import stacks as stack_rows
@@ -73,6 +74,13 @@ class AssignedGang:
         return len({rank.node_id for rank in self.ranks if not rank.parked})
 
 
+class JobsWithRequests(NamedTuple):
+    """The jobs of which something was ever asked while they run, answered or not: few have to be looked at further."""
+
+    for_traces: Collection[str]
+    for_gradients: Collection[str]
+
+
 async def desired_of(session: AsyncSession, nodes: Sequence[NodePlacement]) -> dict[str, Desired]:
     """The desired state by node: every rank that it has not yet confirmed gone, and every checkpoint it should delete. As many queries
     for a hundred nodes as for one."""
@@ -83,7 +91,10 @@ async def desired_of(session: AsyncSession, nodes: Sequence[NodePlacement]) -> d
     gangs = await _gangs(session, sorted({(rank.job_id, rank.generation) for rank in ranks}))
     doomed = await checkpoint_rows.being_deleted_on(session, node_ids)
     stores = await _store_options(session, doomed)
-    profiled = await artifact_rows.jobs_with_requests(session, {job_id for job_id, _ in gangs})
+    requests = JobsWithRequests(
+        await artifact_rows.jobs_with_requests(session, {job_id for job_id, _ in gangs}),
+        await gradients_request_rows.jobs_with_requests(session, {job_id for job_id, _ in gangs}),
+    )
     asked = await stack_rows.unanswered(session, gangs.keys())
     held = defaultdict[str, dict[GenerationKey, list[RankRow]]](dict)
     for rank in ranks:
@@ -92,7 +103,7 @@ async def desired_of(session: AsyncSession, nodes: Sequence[NodePlacement]) -> d
     for node in nodes:
         assignments = list[DesiredAssignment]()
         for key, mine in held[node.id].items():
-            assignments += await _assignments(session, node, gangs[key], mine, profiled, asked.get(key, ()))
+            assignments += await _assignments(session, node, gangs[key], mine, requests, asked.get(key, ()))
         condemned = [each for each in doomed if each.node_id == node.id]
         desired[node.id] = Desired(
             revision=node.desired_revision,
@@ -175,15 +186,16 @@ async def _assignments(
     node: NodePlacement,
     gang: AssignedGang,
     mine: Sequence[RankRow],
-    profiled: Collection[str],
+    requests: JobsWithRequests,
     asked_for_stacks: Sequence[tuple[str, int]],
 ) -> list[DesiredAssignment]:
     """One assignment for each action of this generation's ranks. The spec goes along as it is stored: the agent reads it where it starts
     a rank, and living ranks have theirs."""
     job, number = gang.job, gang.generation.generation
     worlds = [(action_of(job, gang.generation, rank), _world(rank, node, gang)) for rank in mine]
-    asked = number == job.generation and job.id in profiled
-    profile = await profiles.wanted(session, job, [rank.rank for rank in mine]) if asked else None
+    newest, numbers = number == job.generation, [rank.rank for rank in mine]
+    profile = await profiles.wanted(session, job, numbers) if newest and job.id in requests.for_traces else None
+    gradients = await gradients_requests.wanted(session, job, numbers) if newest and job.id in requests.for_gradients else None
     return [
         DesiredAssignment(
             job_id=job.id,
@@ -193,7 +205,8 @@ async def _assignments(
             spec=job.spec,
             worlds=tuple(world for what, world in worlds if what == action),
             profile=profile if action == "run" else None,
-            stacks=stacks.wanted(asked_for_stacks, [rank.rank for rank in mine]) if action == "run" else None,
+            gradients=gradients if action == "run" else None,
+            stacks=stacks.wanted(asked_for_stacks, numbers) if action == "run" else None,
         )
         for action in dict.fromkeys(action for action, _ in worlds)
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment, Observed, ObservedAssignment, ObservedRank, RankKey
 from paceline.cluster.states import RankState
-from paceline.training.link import RankPlace, TraceRequest
+from paceline.training.link import GradientsRequest, RankPlace, TraceRequest
 from paceline.training.schema.script import grace_of
 from paceline.training.spec.stored import StoredSpec
 
@@ -61,6 +61,12 @@ class ProfileRank:
 
 
 @dataclass(frozen=True)
+class RecordGradients:
+    key: RankKey
+    request: GradientsRequest
+
+
+@dataclass(frozen=True)
 class ReadStacks:
     key: RankKey
     request: str
@@ -103,6 +109,7 @@ Action = (
     | CallRank
     | PauseRank
     | ProfileRank
+    | RecordGradients
     | ReadStacks
     | DropStacks
     | ReleaseRank
@@ -162,7 +169,7 @@ def _act_on_assignment(rank: RankRecord, assignment: DesiredAssignment) -> list[
     if rank.phase in (RankPhase.EXITED, RankPhase.MOVED):
         return []
     if assignment.action == "run":
-        asked = _request_profile(rank, assignment) if rank.entered else [CallRank(rank.key)]
+        asked = [*_request_profile(rank, assignment), *_request_gradients(rank, assignment)] if rank.entered else [CallRank(rank.key)]
         return [*asked, *_request_stacks(rank, assignment)]
     if assignment.action == "pause":
         return [PauseRank(rank.key)]
@@ -177,6 +184,14 @@ def _request_profile(rank: RankRecord, assignment: DesiredAssignment) -> list[Ac
     if profile is None or rank.key.rank not in profile.ranks or not rank.joined:
         return []
     return [ProfileRank(rank.key, TraceRequest(id=profile.id, steps=profile.steps))]
+
+
+def _request_gradients(rank: RankRecord, assignment: DesiredAssignment) -> list[Action]:
+    """Ask a rank for a record of its gradients, in the same way."""
+    wanted = assignment.gradients
+    if wanted is None or rank.key.rank not in wanted.ranks or not rank.joined:
+        return []
+    return [RecordGradients(rank.key, GradientsRequest(id=wanted.id, names=wanted.names, snapshots=wanted.snapshots))]
 
 
 def _request_stacks(rank: RankRecord, assignment: DesiredAssignment) -> list[Action]:

@@ -1733,11 +1733,15 @@ export interface paths {
         };
         /**
          * Job Gradients
-         * @description The steps of which there are records.
+         * @description The steps of which there are records, and the newest request for a further one.
          */
         get: operations["job_gradients"];
         put?: never;
-        post?: never;
+        /**
+         * Record Gradients
+         * @description Have all ranks of a running job record their gradients of its next step.
+         */
+        post: operations["record_gradients"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2603,7 +2607,7 @@ export interface components {
             rank: number;
             /**
              * Request Id
-             * @description of the profile request; null: the job's spec asked for it
+             * @description of the request for it while the job runs; null: the job's spec asked for it
              */
             request_id: string | null;
             /** Sha256 */
@@ -4975,6 +4979,23 @@ export interface components {
              */
             steps: number[];
         };
+        /** GradientsOrder */
+        GradientsOrder: {
+            /**
+             * Names
+             * @description patterns for names of trainable parameters, such as blocks.0.*
+             * @default [
+             *       "*"
+             *     ]
+             */
+            names: string[];
+            /**
+             * Snapshots
+             * @description also keep the gradients themselves, as one file per rank
+             * @default false
+             */
+            snapshots: boolean;
+        };
         /**
          * Halving
          * @description Asynchronous successive halving (ASHA, Li et al. 2020): a trial pauses at each rung, and only the best 1/`factor` of a rung go on.
@@ -5522,6 +5543,8 @@ export interface components {
         JobGradients: {
             /** Job Id */
             job_id: string;
+            /** @description the newest that was made while the job runs; null: none was */
+            request: components["schemas"]["RequestedGradients"] | null;
             /**
              * Steps
              * @description in rising order
@@ -8428,6 +8451,50 @@ export interface components {
             created_by: components["schemas"]["Actor"];
             /** Id */
             id: string;
+        };
+        /**
+         * RequestedGradients
+         * @description Gradients of one step that were asked for while the job runs. The request belongs to one generation, and ends with it.
+         */
+        RequestedGradients: {
+            /**
+             * Answered
+             * @description how many have answered, with a record or with the reason why there is none
+             */
+            answered: number;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /** Generation */
+            generation: number;
+            /** Id */
+            id: string;
+            /** Job Id */
+            job_id: string;
+            /** Names */
+            names: string[];
+            /**
+             * Ranks
+             * @description how many are asked: all
+             */
+            ranks: number;
+            /** Snapshots */
+            snapshots: boolean;
+            /**
+             * State
+             * @description missed: its generation ended before every rank had answered
+             * @enum {string}
+             */
+            state: "open" | "done" | "missed";
+            /**
+             * Step
+             * @description the step that is recorded, the same on all ranks; null: no rank has answered yet
+             */
+            step: number | null;
         };
         /**
          * Resize
@@ -13739,6 +13806,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobGradients"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    record_gradients: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GradientsOrder"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RequestedGradients"];
                 };
             };
             /** @description Client Error */

@@ -42,6 +42,7 @@ export type MediaHistograms = Schemas["MediaHistograms"];
 export type LoggedHistogram = Schemas["LoggedHistogram"];
 export type LoggedTable = Schemas["LoggedTable"];
 export type JobGradients = Schemas["JobGradients"];
+export type RequestedGradients = Schemas["RequestedGradients"];
 export type StepGradients = Schemas["StepGradients"];
 export type ParameterGradients = Schemas["ParameterGradients"];
 export type ProfileRequest = Schemas["ProfileRequest"];

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator, job, problem
 
@@ -102,3 +104,85 @@ def test_show_names_the_newest_recorded_step(paceline: Paceline, coordinator: Fa
     coordinator.on("GET", ONE, Answer(200, job(spec={"gradients": {"every": 5}})))
     coordinator.on("GET", f"{ONE}/gradients", Answer(200, STEPS))
     assert "gradients of 2 steps, the newest 10: 'paceline gradients" in paceline("show", ID).stdout
+
+
+ASKED = {"id": "01JD00000000000000000000RR", "job_id": ID, "ranks": 2, "answered": 0, "state": "open", "step": None, "snapshots": False}
+DONE = ASKED | {"answered": 2, "state": "done", "step": 5}
+
+
+def steps(request: dict[str, Any], **changes: Any) -> Answer:
+    return Answer(200, {"job_id": ID, "steps": [STEPS["steps"][0] | changes], "request": request})
+
+
+def test_the_next_step_is_asked_for_awaited_and_shown(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", f"{ONE}/gradients", Answer(201, ASKED))
+    coordinator.on("GET", f"{ONE}/gradients", steps(ASKED), steps(DONE, ready=1, arriving=1), steps(DONE))
+    coordinator.on("GET", f"{ONE}/gradients/5", step(parameter("head.weight", rank(0), rank(1))))
+    done = paceline("gradients", ID, "--next", "--names", "head.*, *.bias")
+    assert done.returncode == 0, done.stderr
+    assert "head.weight" in done.stdout
+    (asked,) = coordinator.sent("POST", f"{ONE}/gradients")
+    assert asked.body == {"names": ["head.*", "*.bias"], "snapshots": False}
+    assert "idempotency-key" in asked.headers
+    assert len(coordinator.sent("GET", f"{ONE}/gradients")) == 3
+
+
+def test_snapshots_of_the_next_step_are_waited_for_and_downloaded(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    request = {"snapshots": True}
+    coordinator.on("POST", f"{ONE}/gradients", Answer(201, ASKED | request))
+    coordinator.on("GET", f"{ONE}/gradients", steps(DONE | request))
+    file = {"id": "s0", "rank": 0, "generation": 1, "first_step": 5, "last_step": 5, "bytes": 9, "created_at": "2026-11-20T12:00:00Z"}
+    arriving, ready = (
+        Answer(200, {"items": [file | {"state": state, "request_id": ASKED["id"]}], "next_cursor": None}) for state in ("arriving", "ready")
+    )
+    coordinator.on("GET", f"{ONE}/artifacts", arriving, ready)
+    coordinator.on("GET", f"{ONE}/gradients/5", step(ranks=[{"rank": 0, "state": "ready", "error": None, "snapshot_id": "s0"}]))
+    coordinator.on("GET", f"{ONE}/artifacts/s0/content", Answer(200, b"torch"))
+    done = paceline("gradients", ID, "--next", "--snapshots", "--into", "kept")
+    assert (done.returncode, done.stdout.strip()) == (0, "kept/step5-rank0.pt"), done.stderr
+    assert len(coordinator.sent("GET", f"{ONE}/artifacts")) == 2
+
+
+def test_without_a_wait_it_only_asks(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", f"{ONE}/gradients", Answer(201, ASKED))
+    done = paceline("gradients", ID, "--next", "--wait", "0")
+    assert (done.returncode, done.stdout.strip()) == (0, "asked all ranks for the gradients of their next step")
+    assert coordinator.sent("GET", f"{ONE}/gradients") == []
+
+
+def test_a_next_step_that_no_rank_has_recorded_is_an_error_with_the_reason(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", f"{ONE}/gradients", Answer(201, ASKED))
+    coordinator.on("GET", f"{ONE}/gradients", steps(DONE, ready=0, failed=2))
+    failed = [
+        {"rank": number, "state": "failed", "error": "no trainable parameter matches hed.*", "snapshot_id": None} for number in (0, 1)
+    ]
+    coordinator.on("GET", f"{ONE}/gradients/5", step(ranks=failed))
+    done = paceline("gradients", ID, "--next", "--names", "hed.*")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no gradients of rank 0: no trainable parameter matches hed.*" in done.stderr
+
+
+def test_ranks_that_went_apart_before_the_step_are_told_of(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", f"{ONE}/gradients", Answer(201, ASKED))
+    coordinator.on("GET", f"{ONE}/gradients", steps(ASKED | {"state": "missed"}))
+    done = paceline("gradients", ID, "--next")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the ranks went apart before they had recorded a step" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--next", "--step", "5"], "--step shows a step that is recorded"),
+        (["--snapshots"], "--names and --snapshots are about a step to be recorded"),
+        (["--names", "a.*"], "--names and --snapshots are about a step to be recorded"),
+        (["--next", "--names", " , "], "names no parameter"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    paceline: Paceline, coordinator: FakeCoordinator, options: list[str], words: str
+) -> None:
+    done = paceline("gradients", ID, *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert coordinator.sent("POST", f"{ONE}/gradients") == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,14 +13,17 @@ from torch import nn
 
 from paceline.monitoring.artifacts import NOTE_SUFFIX, RankArtifact, file_of
 from paceline.monitoring.gradient_records import RecordedGradients, decode, decompress
-from paceline.training.gradients.recorder import why_too_much
-from paceline.training.link import Broken
+from paceline.training.gradients.recorder import GradientRecorder, why_too_much
+from paceline.training.link import Broken, GradientsRequest, Joined, PauseRequest, Progress
 from paceline.training.schema.gradients import Gradients
+from paceline.training.state import TrainState
 from tests.faults import Fault, faulty_job
-from tests.gangs import Job
+from tests.gangs import Job, RunningGang
+from tests.ranks import RANK_TIMEOUT_SECONDS
 from tests.training.conftest import MakeJob
 from tests.training.gradients.fixed_task import by_hand, fixed_job
 from tests.training.states import final_state
+from tests.waiting import wait_until
 
 REPRODUCIBLE: dict[str, Any] = {"parallelism": {"strategy": "ddp"}}
 DDP = {"parallelism": {"strategy": "ddp"}, "reproducible": False}
@@ -177,3 +181,111 @@ def test_what_is_too_much_is_told_with_the_limit_and_the_way_out(fields: dict[st
     large = nn.Parameter(torch.empty(1 << 25, device="meta")) if "steps" in fields else nn.Parameter(torch.empty(3))
     reason = why_too_much(Gradients.model_validate(fields), {large: "weight"}, total_steps)
     assert reason is None if words is None else words in str(reason)
+
+
+# --- on request
+
+
+def ask(gang: RunningGang, *ranks: int, names: tuple[str, ...] = ("*",), snapshots: bool = False) -> None:
+    for rank in ranks:
+        gang.agent.until(1, rank, Joined)
+        gang.agent.ask(gang.births[rank], GradientsRequest(id="asked", names=names, snapshots=snapshots))
+
+
+def answers(job: Job, *kinds: str) -> dict[int, dict[str, RankArtifact]]:
+    """What each rank has left for the request, by kind."""
+    found: dict[int, dict[str, RankArtifact]] = {}
+    for note in job.folder.glob(f"**/g1/rank*/artifacts/*{NOTE_SUFFIX}"):
+        artifact = msgspec.json.decode(note.read_bytes(), type=RankArtifact)
+        if artifact.request is not None:
+            found.setdefault(int(note.parents[1].name.removeprefix("rank")), {})[artifact.kind] = artifact
+    return {rank: each for rank, each in found.items() if set(kinds) <= set(each)}
+
+
+def answered(job: Job, gang: RunningGang, *kinds: str, ranks: int = 2) -> dict[int, dict[str, RankArtifact]]:
+    """Wait until all ranks have answered, and pause the job."""
+    wait_until(lambda: len(answers(job, *kinds)) == ranks, "the answers", seconds=RANK_TIMEOUT_SECONDS)
+    for birth in gang.births:
+        gang.agent.ask(birth, PauseRequest())
+    assert {end.result.outcome for end in gang.wait() if end.result} == {"paused"}
+    return answers(job)
+
+
+def endless(steps: int = 1_000_000, **changes: Any) -> dict[str, Any]:
+    """Its parameters stay as they are, so that each step's gradients can be computed by hand."""
+    job = fixed_job(optimizer={"kind": "sgd", "lr": 1e-30}, **changes)
+    return job | {"training": job["training"] | {"steps": steps}}
+
+
+@pytest.mark.parametrize("plan", [REPRODUCIBLE, DDP], ids=["reproducible", "ddp"])
+def test_all_ranks_of_a_running_job_record_the_same_step_once_all_of_them_are_asked(make_job: MakeJob, plan: dict[str, Any]) -> None:
+    job = make_job(endless(resources={"nodes": 2}, **plan))
+    gang = job.start(2)
+    ask(gang, 0)
+    begun = gang.agent.until(1, 0, Progress).step
+    gang.agent.until(1, 0, Progress, lambda told: told.step > begun + 1)
+    assert answers(job) == {}
+    for _ in range(3):
+        ask(gang, 0, 1)
+    found = answered(job, gang, "gradients")
+    (step,) = {each["gradients"].first_step for each in found.values()}
+    assert step > begun
+    records = recorded(job)
+    assert sorted(records) == [(step, 0), (step, 1)]
+    for rank, micro_batches in OF_RANK.items():
+        assert_as_by_hand(records[step, rank], by_hand(micro_batches, step))
+
+
+def test_what_is_asked_for_and_what_the_spec_chooses_are_in_one_record_of_a_step(make_job: MakeJob) -> None:
+    job = make_job(endless(1000, gradients={"every": 1, "names": ["0.*"], "bins": 32}))
+    gang = job.start(1)
+    ask(gang, 0, names=("2.weight",), snapshots=True)
+    step = answered(job, gang, "gradients", "snapshot", ranks=1)[0]["snapshot"].first_step
+    records = recorded(job)
+    assert [each.name for each in records[step, 0].parameters] == ["0.weight", "0.bias", "2.weight"]
+    assert {each.name for each in records[step - 1, 0].parameters} == {"0.weight", "0.bias"}
+    (file,) = job.folder.glob("**/rank0/artifacts/snapshot-*[0-9]")
+    kept = torch.load(file, weights_only=True)
+    assert kept.keys() == {"2.weight"}
+    assert torch.allclose(kept["2.weight"], by_hand(ALL, step)["2.weight"], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("names", "plan", "words"),
+    [
+        (
+            ("head.*", "tail.*"),
+            DDP,
+            ["no trainable parameter matches head.*, tail.*; of the 6 that this rank has: 0.weight, 0.bias, 2.we"] * 2,
+        ),
+        (("*",), SERVER, ["this rank has computed no micro-batch of step", None]),
+        (("0.*",), PIPELINE, [None, "no trainable parameter matches 0.*; of the "]),
+    ],
+)
+def test_a_rank_that_has_nothing_to_record_says_why(
+    make_job: MakeJob, names: tuple[str, ...], plan: dict[str, Any], words: list[str | None]
+) -> None:
+    job = make_job(endless(resources={"nodes": 2}, **plan))
+    gang = job.start(2)
+    ask(gang, 0, 1, names=names)
+    found = answered(job, gang, "gradients")
+    for rank, expected in enumerate(words):
+        error = found[rank]["gradients"].error
+        assert error is None if expected is None else expected in str(error)
+
+
+def test_what_was_asked_of_an_earlier_generation_is_not_recorded(tmp_path: Path) -> None:
+    class Rank:
+        gradients_wanted: GradientsRequest | None = GradientsRequest(id="of g1", names=("*",), snapshots=False)
+
+        def leave_step(self) -> None:
+            raise AssertionError("nothing is recorded")
+
+    state = SimpleNamespace(device=torch.device("cpu"), model=nn.Linear(2, 1))
+    rank = Rank()
+    recorder = GradientRecorder(None, {}, cast("TrainState", state), tmp_path, rank)
+    assert not recorder.wanted
+    rank.gradients_wanted = GradientsRequest(id="of g2", names=("*",), snapshots=False)
+    assert recorder.wanted
+    recorder.record_next()
+    assert not recorder.wanted

@@ -32,12 +32,13 @@ class Asked:
     pause_wanted: bool = False
     checkpoint_wanted: bool = False
     leave_wanted: bool = False
+    gradients_wanted: bool = False
     outcome_bytes: int | None = None
 
 
-def told(world: RankPlace, *who: int) -> tuple[float, bool, bool, bool, tuple[int, ...] | None]:
+def told(world: RankPlace, *who: int) -> tuple[float, bool, bool, bool, bool, tuple[int, ...] | None]:
     """Rank 0 keeps micro-batches 0 and 1 from an earlier generation and computes 3; rank 1 computes 2 and is asked to save;
-    `who` know where to go, and have written their part of a checkpoint."""
+    `who` know where to go and that gradients are asked for, and have written their part of a checkpoint."""
     group = join(world, GroupAborter())
     partial = PartialStep(5)
     if world.rank == 0:
@@ -45,19 +46,21 @@ def told(world: RankPlace, *who: int) -> tuple[float, bool, bool, bool, tuple[in
     news = StepSync(partial, MICRO_BATCHES, Coordinates(Degrees(replicate=2), world.rank), CPU)
     news.add(3 - world.rank, torch.tensor(4.0))
     size = 300 * world.rank if world.rank in who else None
-    asked = Asked(checkpoint_wanted=world.rank == 1, leave_wanted=world.rank in who, outcome_bytes=size)
+    asked = Asked(checkpoint_wanted=world.rank == 1, leave_wanted=world.rank in who, gradients_wanted=world.rank in who, outcome_bytes=size)
     agreed = news.read(news.send(group, asked)(), world.world_size)
     group.close()
-    return agreed.loss, agreed.pause, agreed.checkpoint, agreed.leave, agreed.outcomes
+    return agreed.loss, agreed.pause, agreed.checkpoint, agreed.leave, agreed.gradients, agreed.outcomes
 
 
 def test_everyone_hears_the_whole_loss_and_every_request() -> None:
-    assert run_ranks(told, 2) == [(1.0 + 2.0 + 4.0 + 4.0, False, True, False, None)] * 2
+    assert run_ranks(told, 2) == [(1.0 + 2.0 + 4.0 + 4.0, False, True, False, False, None)] * 2
 
 
-@pytest.mark.parametrize(("who", "leave", "outcomes"), [((0,), False, None), ((0, 1), True, (0, 300))])
-def test_nobody_leaves_or_publishes_before_everyone_can(who: tuple[int, ...], leave: bool, outcomes: tuple[int, ...] | None) -> None:
-    assert [each[-2:] for each in run_ranks(told, 2, *who)] == [(leave, outcomes)] * 2
+@pytest.mark.parametrize(("who", "all_can", "outcomes"), [((0,), False, None), ((0, 1), True, (0, 300))])
+def test_nobody_leaves_records_or_publishes_before_everyone_can(
+    who: tuple[int, ...], all_can: bool, outcomes: tuple[int, ...] | None
+) -> None:
+    assert [each[-3:] for each in run_ranks(told, 2, *who)] == [(all_can, all_can, outcomes)] * 2
 
 
 def told_by_parts(world: RankPlace) -> float:

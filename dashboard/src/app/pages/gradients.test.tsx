@@ -1,7 +1,14 @@
-import { screen, within } from "@testing-library/react";
+import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
-import { job, jobGradients, parameterGradients, rankGradient, stepGradients } from "@/testing/fixtures";
+import {
+  job,
+  jobGradients,
+  parameterGradients,
+  rankGradient,
+  requestedGradients,
+  stepGradients,
+} from "@/testing/fixtures";
 import { mockApi, ok, problem, type Routes } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -27,12 +34,64 @@ async function rowOf(name: string) {
 }
 
 describe("the gradients of a job", () => {
-  it("is not on the page of a job that records none, and asks for nothing", async () => {
-    const seen = mockApi();
+  it("is not on the page of a job that has ended and recorded none", async () => {
+    const seen = mockApi({ [`GET ${ONE}`]: () => ok(job({ state: "completed" })) });
+    show();
+    await screen.findByRole("region", { name: "Performance" });
+    await waitFor(() => expect(seen.some(({ path }) => path === `${ONE}/gradients`)).toBe(true));
+    expect(screen.queryByRole("region", { name: "Gradients" })).toBeNull();
+  });
+
+  it("is not on the page of a script, whose steps are its own, and asks for nothing", async () => {
+    const seen = mockApi({
+      [`GET ${ONE}`]: () => ok(job({ spec: { ...job().spec!, script: { path: "a.py" } } as never })),
+    });
     show();
     await screen.findByRole("region", { name: "Performance" });
     expect(screen.queryByRole("region", { name: "Gradients" })).toBeNull();
     expect(seen.filter(({ path }) => path.includes("gradients"))).toEqual([]);
+  });
+
+  it("asks all ranks for the next step, with the names that were given, one request at a time", async () => {
+    let asked: ReturnType<typeof requestedGradients> | null = null;
+    const seen = mockApi({
+      [`GET ${ONE}/gradients`]: () => ok(jobGradients([], {}, asked)),
+      [`POST ${ONE}/gradients`]: () => ok((asked = requestedGradients({ answered: 1 })), 201),
+    });
+    show();
+    const form = await screen.findByRole("form", { name: "Record the next step" });
+    await userEvent.clear(within(form).getByLabelText("Parameters"));
+    expect(within(form).getByRole("button", { name: "Record the next step" })).toBeDisabled();
+    await userEvent.type(within(form).getByLabelText("Parameters"), "blocks.0.*, *.bias");
+    await userEvent.click(within(form).getByLabelText("With snapshots"));
+    await userEvent.click(within(form).getByRole("button", { name: "Record the next step" }));
+    expect(await within(form).findByText("Waiting for 1 rank")).toBeVisible();
+    expect(within(form).getByRole("button", { name: "Record the next step" })).toBeDisabled();
+    const sent = seen.find(({ method, path }) => method === "POST" && path === `${ONE}/gradients`)!;
+    expect(sent.body).toEqual({ names: ["blocks.0.*", "*.bias"], snapshots: true });
+    expect(sent.headers.get("Idempotency-Key")).toBeTruthy();
+  });
+
+  it("shows a step that was asked for, also once the job has ended", async () => {
+    mockApi({
+      [`GET ${ONE}`]: () => ok(job({ state: "completed" })),
+      [`GET ${ONE}/gradients`]: () => ok(jobGradients([5], {}, requestedGradients({ state: "done", step: 5 }))),
+      [`GET ${ONE}/gradients/5`]: () => ok(stepGradients(5)),
+    });
+    show();
+    expect(await screen.findByText(/^Step 5:/)).toBeVisible();
+    expect(screen.queryByRole("form", { name: "Record the next step" })).toBeNull();
+  });
+
+  it("says why a request came to nothing", async () => {
+    mockApi({
+      [`GET ${ONE}/gradients`]: () => ok(jobGradients([], {}, requestedGradients({ state: "missed" }))),
+      [`POST ${ONE}/gradients`]: () => problem(409, "job_not_running", "job gpt is resizing"),
+    });
+    show();
+    expect(await screen.findByText("The ranks went apart before they had recorded the step.")).toBeVisible();
+    await userEvent.click(screen.getByRole("button", { name: "Record the next step" }));
+    expect(await screen.findByText("job gpt is resizing")).toBeVisible();
   });
 
   it("says which steps the spec chooses while none is recorded", async () => {

@@ -90,6 +90,7 @@ async def test_a_step_has_each_parameter_of_each_rank_and_their_histograms_added
     assert await recorded.get() == {
         "job_id": recorded.job.id,
         "steps": [{"step": 5, "generation": 2, "ready": 2, "arriving": 0, "failed": 0}],
+        "request": None,
     }
     found = await recorded.get("/5")
     assert [(each["rank"], each["state"], each["snapshot_id"]) for each in found["ranks"]] == [(0, "ready", None), (1, "ready", None)]

@@ -20,6 +20,7 @@ from paceline.cluster.agent.ranks.reconcile import (
     PauseRank,
     ProfileRank,
     ReadStacks,
+    RecordGradients,
     ReleaseRank,
     StartRank,
     StoreNamespace,
@@ -28,10 +29,10 @@ from paceline.cluster.agent.ranks.reconcile import (
     reconcile,
     store_namespaces,
 )
-from paceline.cluster.protocol import CheckpointToDelete, Desired, Profile, RankKey, StacksRequest
+from paceline.cluster.protocol import CheckpointToDelete, Desired, Profile, RankKey, StacksRequest, WantedGradients
 from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
-from paceline.training.link import ProcessIdentity, RankOrder, TraceRequest
+from paceline.training.link import GradientsRequest, ProcessIdentity, RankOrder, TraceRequest
 from paceline.training.schema.script import OWN_GRACE_SECONDS
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import assignment, training_job, world
@@ -102,11 +103,15 @@ def test_what_is_done(there: RankRecord | None, action: str | None, expected: li
         (rank(**ENDED), (0,), False),
     ],
 )
-def test_a_trace_is_asked_for_on_each_tick_until_it_is_there(there: RankRecord, ranks: tuple[int, ...], asked: bool) -> None:
+def test_a_trace_and_gradients_are_asked_for_on_each_tick_until_they_are_there(
+    there: RankRecord, ranks: tuple[int, ...], asked: bool
+) -> None:
     wanted = assignment("job", world("job"), action="run")
-    wanted = msgspec.structs.replace(wanted, profile=Profile(id="p", steps=3, ranks=ranks))
+    gradients = WantedGradients(id="g", names=("*",), snapshots=True, ranks=ranks)
+    wanted = msgspec.structs.replace(wanted, profile=Profile(id="p", steps=3, ranks=ranks), gradients=gradients)
     actions = reconcile(Desired(revision=5, assignments=(wanted,)), {KEY: there}, NOW)
     assert (ProfileRank(KEY, TraceRequest(id="p", steps=3)) in actions) is asked
+    assert (RecordGradients(KEY, GradientsRequest(id="g", names=("*",), snapshots=True)) in actions) is asked
 
 
 def test_a_newer_generation_starts_once_the_older_has_left_the_slot() -> None:

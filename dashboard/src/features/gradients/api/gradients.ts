@@ -1,5 +1,5 @@
-import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { api, unwrap } from "@/lib/client";
+import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { api, newIdempotencyKey, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
 
 // New steps have no event of their own.
@@ -12,7 +12,8 @@ export function gradientsQuery(jobId: string, live: boolean) {
     queryFn: ({ signal }) =>
       unwrap(api.GET("/api/v1/training/jobs/{job_id}/gradients", { params: { path: { job_id: jobId } }, signal })),
     refetchInterval: ({ state }) =>
-      (live || state.data?.steps.some(({ arriving }) => arriving > 0)) && LIVE_INTERVAL_MS,
+      (live || state.data?.request?.state === "open" || state.data?.steps.some(({ arriving }) => arriving > 0)) &&
+      LIVE_INTERVAL_MS,
   });
 }
 
@@ -28,6 +29,25 @@ export function stepGradientsQuery(jobId: string, step: number) {
       ),
     placeholderData: keepPreviousData,
     refetchInterval: ({ state }) => state.data?.ranks.some(({ state }) => state === "arriving") && LIVE_INTERVAL_MS,
+  });
+}
+
+interface Order {
+  names: string[];
+  snapshots: boolean;
+}
+
+export function useRecordGradients(jobId: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (body: Order) =>
+      unwrap(
+        api.POST("/api/v1/training/jobs/{job_id}/gradients", {
+          params: { path: { job_id: jobId }, header: { "Idempotency-Key": newIdempotencyKey() } },
+          body,
+        }),
+      ),
+    onSettled: () => client.invalidateQueries({ queryKey: keys.gradients(jobId) }),
   });
 }
 

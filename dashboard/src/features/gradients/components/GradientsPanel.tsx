@@ -5,6 +5,7 @@ import { count } from "@/lib/format";
 import { isTerminal, soFar } from "@/lib/jobs";
 import type { Job, JobGradients } from "@/lib/types";
 import { gradientsQuery, stepGradientsQuery } from "../api/gradients";
+import { NextStepForm } from "./NextStepForm";
 import { StepTable } from "./StepTable";
 
 interface Props {
@@ -14,11 +15,13 @@ interface Props {
   onStep(step: number): void;
 }
 
-/** Each rank's own gradients at the steps that the spec chooses, before ranks exchange them. */
+/** Each rank's own gradients, before ranks exchange them: at the steps that the spec chooses, and at those that are asked for. */
 export function GradientsPanel({ job, step, onStep }: Props) {
-  const asked = job.spec?.gradients != null;
-  const query = useQuery({ ...gradientsQuery(job.id, !isTerminal(job.state)), enabled: asked });
-  if (!asked) return null;
+  const ours = job.spec != null && job.spec.script == null;
+  const chosen = job.spec?.gradients != null;
+  const running = ours && job.state === "running";
+  const query = useQuery({ ...gradientsQuery(job.id, chosen && !isTerminal(job.state)), enabled: ours });
+  if (!chosen && !running && !query.data?.steps.length) return null;
   const shown = query.data && shownStep(query.data, step);
   return (
     <Panel
@@ -38,13 +41,20 @@ export function GradientsPanel({ job, step, onStep }: Props) {
         )
       }
     >
+      {running && <NextStepForm jobId={job.id} asked={query.data?.request ?? null} />}
       <PanelStates
         source={query}
         what="the gradients"
         isEmpty={({ steps }) => steps.length === 0}
         empty={
           <EmptyState title={soFar("No step is recorded", !isTerminal(job.state))}>
-            The spec chooses the steps: {chosenSteps(job)}.
+            {chosen ? (
+              `The spec chooses the steps: ${chosenSteps(job)}.`
+            ) : (
+              <>
+                Record one while the job runs, or set <code>gradients</code> in the spec.
+              </>
+            )}
           </EmptyState>
         }
       >
