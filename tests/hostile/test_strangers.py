@@ -7,23 +7,28 @@ import http.client
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
+from paceline.api.core.origin import SAFE_METHODS
 from paceline.api.errors import CATALOGUE
 from paceline.api.main import create_app
 from paceline.api.settings import Settings
 from paceline.db.session import open_databases
 from tests import factories
-from tests.hostile.requests import CASES, JOBS, PLAN, SPEC, Hostile
+from tests.api.test_identity import http_routes
+from tests.hostile.requests import CASES, JOBS, JSON, PLAN, QUERIES, SPEC, VALUES, Hostile
 from tests.loop_watchdog import Watch, watched
 from tests.ports import HOST
 from tests.served import Served, served
 
 ANSWER_SECONDS = 10
+#: Less than the least time that a body has: whoever waits for one to come, or to be given up, has waited longer.
+SUBMISSION_SECONDS = 4.5
 
 
 @dataclass(frozen=True)
@@ -31,16 +36,20 @@ class Running:
     server: Served
     watch: Watch
     key: str
+    node_key: str
+    routes: list[tuple[str, str]]
     bystander: httpx.Client
 
 
-async def _key(data: Path) -> str:
+async def _keys(data: Path) -> tuple[str, str]:
+    """(of an admin, of a node)."""
     control, metrics = open_databases(data, None)
     async with control.write() as session:
         _, key = await factories.create_user(session, name="admin", role="admin")
+        _, node_key = await factories.create_node(session)
     await control.close()
     await metrics.close()
-    return key
+    return key, node_key
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +59,17 @@ def running(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     shutil.copytree(sqlite_template, data)
     (data / "dist").mkdir()
     (data / "dist" / "index.html").write_text("<title>Paceline</title>")
-    key = asyncio.run(_key(data))
-    settings = Settings(data=data, database_url=None, redis_url=None, dashboard=data / "dist")
+    key, node_key = asyncio.run(_keys(data))
+    app = create_app(Settings(data=data, database_url=None, redis_url=None, dashboard=data / "dist"), with_loops=False)
     with (
-        served(create_app(settings, with_loops=False)) as server,
+        served(app) as server,
         httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=ANSWER_SECONDS) as bystander,
         watched(server.thread) as watch,
     ):
         assert bystander.post(PLAN, json=SPEC).status_code == 200
         assert bystander.get(JOBS).status_code == 200
         assert bystander.get("/").status_code == 200
-        yield Running(server, watch, key, bystander)
+        yield Running(server, watch, key, node_key, sorted(http_routes(app)), bystander)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -73,6 +82,35 @@ def test_a_hostile_request_is_refused_and_nobody_else_notices(running: Running, 
     assert not case.refused or code in CATALOGUE
     assert code == case.code or not case.code
     assert running.bystander.get("/api/v1/auth/me").json()["name"] == "admin"
+
+
+@pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
+async def test_on_postgresql_the_same_is_refused(client: httpx.AsyncClient) -> None:
+    """Numbers, moments and texts that SQLite takes, its columns and operators of JSON do not."""
+    wrong = []
+    for case in (*VALUES, *QUERIES):
+        answer = await client.request(case.method, case.path, content=case.body, headers={"Content-Type": case.type} if case.type else {})
+        if answer.status_code not in case.refused and (case.refused or answer.status_code >= 300):
+            wrong.append((case.name, answer.status_code, answer.text))
+    assert wrong == []
+    assert (await client.post(JOBS, json=SPEC)).status_code == 201
+
+
+def test_bodies_that_never_come_hold_up_no_submission(running: Running) -> None:
+    """Of every route, with a key that it knows: none holds a transaction, a connection or the turn of the writer while it waits."""
+    with ExitStack() as open_:
+        for method, path in running.routes:
+            if method not in SAFE_METHODS:
+                key = running.node_key if path.startswith("/api/v1/agents/") else running.key
+                connection = open_.enter_context(closing(http.client.HTTPConnection(HOST, running.server.port, timeout=ANSWER_SECONDS)))
+                connection.putrequest(method, path.replace("{", "").replace("}", ""))
+                for name, value in {"Authorization": f"Bearer {key}", "Content-Type": JSON, "Content-Length": "100"}.items():
+                    connection.putheader(name, value)
+                connection.endheaders()
+        assert running.bystander.get("/healthz").status_code == 200  # by then all have begun
+        for number in range(3):
+            answer = running.bystander.post(JOBS, json=SPEC | {"name": f"beside-{number}"}, timeout=SUBMISSION_SECONDS)
+            assert answer.status_code == 201, answer.text
 
 
 def _answered(running: Running, case: Hostile) -> tuple[int, str]:
