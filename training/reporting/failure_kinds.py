@@ -31,13 +31,13 @@ _CARRIED = re.compile(
 )
 _FRAME = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
 
-Kind = Literal["exception", "out_of_memory", "peer_lost"]
+RaisedFailureKind = Literal["exception", "out_of_memory", "peer_lost"]
 
 MAX_MESSAGE_CHARACTERS = 4_000
 MAX_TRACEBACK_CHARACTERS = 16_000
 
 
-def kind_of_words(exception: str, message: str, traceback: str, world_size: int) -> Kind:
+def kind_of_words(exception: str, message: str, traceback: str, world_size: int) -> RaisedFailureKind:
     """The kind of a script's exception: see `lost_peers.is_lost_peer`. The module of its class may be unknown."""
     if _is_of_memory(exception.rpartition(".")[2], message, traceback):
         return "out_of_memory"
