@@ -14,14 +14,14 @@ FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 22.0
 #: A loop whose steps fail this often in a row, one right after the other, is told of as failing.
 MANY_FAILURES = 3
 
-Kind = Literal["job", "node", "experiment", "pool"]
+SubjectKind = Literal["job", "node", "experiment", "pool"]
 
 
 @dataclass(frozen=True)
 class Subject:
     """One job, node, experiment or pool, as a loop takes its turn at it. A new `version` is tried at once."""
 
-    kind: Kind
+    kind: SubjectKind
     id: str
     version: int = 0
 
@@ -40,7 +40,7 @@ class Trouble:
 class Troubles:
     """The present failures, held by `Services`; the tasks of loops note here how they went."""
 
-    _held_up: dict[tuple[str, Kind, str], Trouble] = field(default_factory=dict)
+    _held_up: dict[tuple[str, SubjectKind, str], Trouble] = field(default_factory=dict)
     _failing_loops: dict[str, int] = field(default_factory=dict)
 
     def is_due(self, task: str, subject: Subject, now: datetime) -> bool:
@@ -88,7 +88,7 @@ class Troubles:
     def failing_loops(self) -> list[str]:
         return sorted(name for name, failures in self._failing_loops.items() if failures >= MANY_FAILURES)
 
-    def held_up(self, kind: Kind) -> int:
+    def held_up(self, kind: SubjectKind) -> int:
         """The number of jobs, or nodes, that are held up."""
         return len({id for _, of, id in self._held_up if of == kind})
 

@@ -69,7 +69,7 @@ class Scheduler:
         self._unmoved = None
         phases: list[Phase] = [partial(quiet_scripts.step_once, self.services)] if wanted.quiet else []
         if any(wanted):
-            phases += [self._advance, partial(self._place, wanted), self._grow, partial(self._settle, wanted)]
+            phases += [self._advance, partial(self._place, wanted), self._grow, partial(self._find_causes, wanted)]
         await each_phase(phases, now)
         self._done = work
 
@@ -84,7 +84,7 @@ class Scheduler:
     async def _grow(self, now: datetime) -> None:
         await self._elasticity.step_once(now, self._unmoved)
 
-    async def _settle(self, wanted: OpenWork, now: datetime) -> None:
+    async def _find_causes(self, wanted: OpenWork, now: datetime) -> None:
         if wanted.unsettled or self._unmoved is None:
             await incident_causes.step_once(self.services, now)
 

@@ -30,7 +30,7 @@ async def prepared(settings: Settings) -> AsyncIterator[tuple[Settings, Process]
 @contextlib.asynccontextmanager
 async def running(app: FastAPI, services: Services, simulation: Process) -> AsyncIterator[None]:
     """A context in which guests are let in, simulated nodes work, and demo users have jobs."""
-    keys = await people.settle(services)
+    keys = await people.create(services)
     print(
         f"MOCK_DB: {nodes.NODES} simulated nodes of {nodes.SLOTS} cards, demo jobs, and a database in {services.settings.data} that is gone "
         f"at the end.\nNo sign-in from this machine: {first_start.dashboard_address(services.settings)}",

@@ -19,7 +19,7 @@ PEOPLE: dict[str, Role] = {"ada": "admin", "grace": "member", "alan": "member", 
 LIFETIME = timedelta(days=365)
 
 
-async def settle(services: Services) -> dict[str, str]:
+async def create(services: Services) -> dict[str, str]:
     """Create all users, and let guests in. Returns an API key of each demo user who may submit, by name."""
     now = services.now()
     async with services.write() as session:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import vitals
 from paceline.api.core.disk import Disk
-from paceline.api.core.troubles import Kind, Troubles
+from paceline.api.core.troubles import SubjectKind, Troubles
 from paceline.api.deps import ReadSession, ServicesDep, Viewer
 from paceline.api.services.ingest.writer import Counters
 from paceline.api.services.nodes import gauges
@@ -76,7 +76,7 @@ def _trouble_gauges(registry: CollectorRegistry, troubles: Troubles) -> None:
     held_up = Gauge(
         "paceline_held_up", "Jobs, nodes, experiments and pools that a loop of this process cannot go on with", ["kind"], registry=registry
     )
-    for kind in get_args(Kind):
+    for kind in get_args(SubjectKind):
         held_up.labels(kind).set(troubles.held_up(kind))
 
 

@@ -31,7 +31,7 @@ from paceline.db.repositories import identity as repository
 router = APIRouter()
 Name = Annotated[str | None, Query(description="the user of this name alone", max_length=64)]
 WhoseActions = Annotated[str | None, Query(description="what the user of this name did", max_length=64)]
-Action = Annotated[
+AuditAction = Annotated[
     str | None, Query(description="what was done, such as key.revoked, or to what kind of thing, such as key", max_length=64)
 ]
 
@@ -109,7 +109,7 @@ async def list_audit(
     session: ReadSession,
     _: Admin,
     user: WhoseActions = None,
-    action: Action = None,
+    action: AuditAction = None,
     cursor: Cursor = None,
     limit: Limit = 50,
     fields: Fields = None,

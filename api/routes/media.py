@@ -12,10 +12,10 @@ from paceline.api.core.lists import numbers
 from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import ServicesDep
 from paceline.api.schemas.common import Page
-from paceline.api.schemas.media import JobMedia, Kind, MediaAtStep, MediaHistograms, MediaStep
+from paceline.api.schemas.media import JobMedia, MediaAtStep, MediaHistograms, MediaStep
 from paceline.api.services.history import media
 from paceline.api.services.jobs import jobs
-from paceline.monitoring.media import MAX_IMAGES
+from paceline.monitoring.media import MAX_IMAGES, MediaKind
 from paceline.monitoring.points import MAX_NAME_CHARACTERS, MAX_STEP
 
 router = APIRouter(prefix="/training/jobs/{job_id}/media", tags=["history"])
@@ -38,7 +38,7 @@ async def media_steps(
     job_id: str,
     key: Key,
     services: ServicesDep,
-    kind: Kind | None = None,
+    kind: MediaKind | None = None,
     cursor: Cursor = None,
     limit: Limit = 50,
     fields: Fields = None,
@@ -58,7 +58,7 @@ async def media_object(
     services: ServicesDep,
     step: Annotated[int | None, Query(ge=0, le=MAX_STEP, description="default: the newest")] = None,
     rank: Annotated[str | None, Query(description="0,1; default: all")] = None,
-    kind: Kind | None = None,
+    kind: MediaKind | None = None,
 ) -> MediaAtStep:
     """The objects of ranks under a key at a step: histograms and tables whole, of images all but their files."""
     await _require_job(services, job_id)

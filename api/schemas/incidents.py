@@ -11,7 +11,7 @@ from paceline.api.schemas.jobs import Failure
 from paceline.cluster.history.incidents import PhaseName
 from paceline.cluster.states import EndReason
 
-Action = Literal["closed_up", "fell_back", "restarted", "gave_up"]
+RecoveryAction = Literal["closed_up", "fell_back", "restarted", "gave_up"]
 Outcome = Literal["open", "recovered", "overtaken", "stopped"]
 
 
@@ -29,7 +29,7 @@ class Incident(Schema):
     job_id: str
     generation: int
     next_generation: int | None
-    action: Action = Field(description="fell_back: to a checkpoint, in the processes that had survived; restarted: in new ones")
+    action: RecoveryAction = Field(description="fell_back: to a checkpoint, in the processes that had survived; restarted: in new ones")
     outcome: Outcome = Field(description="overtaken: by the next fault; stopped: the job ended or was paused before its next step")
     cause: EndReason | None
     what: str = Field(description="the causing rank, where it was and what ended it, in words")

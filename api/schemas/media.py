@@ -7,15 +7,14 @@ from typing import Literal
 from pydantic import Field
 
 from paceline.api.schemas.common import Schema, Timestamp
-
-Kind = Literal["images", "histogram", "table"]
+from paceline.monitoring.media import MediaKind
 
 
 class MediaKey(Schema):
     """A key under which something is logged. Steps that a recovery takes back are left out until they are done again."""
 
     key: str
-    kind: Kind
+    kind: MediaKind
     steps: list[int] = Field(description="in order")
     ranks: list[int]
     bytes: int
@@ -88,7 +87,7 @@ class MediaObject(Schema):
 class MediaAtStep(Schema):
     job_id: str
     key: str
-    kind: Kind
+    kind: MediaKind
     step: int
     generation: int
     ranks: list[int] = Field(description="all that logged it, asked for or not")

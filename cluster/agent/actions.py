@@ -10,13 +10,13 @@ from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.node_ranks import NodeRanks
 from paceline.cluster.agent.ranks import launch
 from paceline.cluster.agent.ranks.reconcile import (
-    Action,
     CallRank,
     DeleteCheckpoint,
     DropStacks,
     ForgetRank,
     MarkRankExited,
     MoveRank,
+    NodeAction,
     PauseRank,
     ProfileRank,
     ReadStacks,
@@ -40,7 +40,7 @@ class ActionRunner:
     checkpoints: Path  # where jobs save that name no folder
     interface: str | None  # of this node, towards the others
 
-    def carry_out(self, action: Action, desired: Desired) -> None:
+    def carry_out(self, action: NodeAction, desired: Desired) -> None:
         match action:
             case StartRank(world=world, spec=spec):
                 self.ranks.start(self._order(world, spec), launch.local_slots(world, desired))
@@ -71,7 +71,7 @@ class ActionRunner:
         return launch.order_for(world, spec, self.folder, self.checkpoints, self.interface)
 
 
-def described(action: Action) -> str:
+def described(action: NodeAction) -> str:
     """Name an action and its rank for the log, without the job's whole spec."""
     match action:
         case StartRank(world=world) | MarkRankExited(world=world):

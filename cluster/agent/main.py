@@ -25,7 +25,7 @@ from paceline.cluster.agent.errors import AgentError, DataFolderInUseError
 from paceline.cluster.agent.folders import AgentFolder, lock
 from paceline.cluster.agent.memory_groups import divide_own_group
 from paceline.cluster.agent.notices import NoticeWatch
-from paceline.cluster.agent.offer import settle_offer
+from paceline.cluster.agent.offer import decide_offer
 from paceline.cluster.agent.processes import spare_from_memory_killer
 from paceline.cluster.agent.settings import AgentSettings, forget_token, read_settings
 from paceline.cluster.agent.supervisor import LEAVING_SIGNALS, EarlySpawner
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         notices = NoticeWatch(settings.notices)
         with EarlySpawner() as spawner:
             leave_when_told(notices, spawner)
-            offer = settle_offer(settings, folder)
+            offer = decide_offer(settings, folder)
             spawner.start(settings, folder, offer.locks)
             from paceline.cluster.agent.serving import serve  # while the spawner loads torch
 

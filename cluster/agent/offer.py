@@ -68,7 +68,7 @@ class NodeOffer:
         return "cuda" if self.cards else "cpu"
 
 
-def settle_offer(settings: AgentSettings, folder: AgentFolder) -> NodeOffer:
+def decide_offer(settings: AgentSettings, folder: AgentFolder) -> NodeOffer:
     """Decide what to offer, and lock the cards. For the agent that holds the folder's lock. Raises OfferError and TorchMissingError."""
     torch = find_torch()
     if torch is None:

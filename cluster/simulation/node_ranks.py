@@ -16,13 +16,13 @@ from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.ranks.rank_table import RankTable
 from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.cluster.agent.ranks.reconcile import (
-    Action,
     CallRank,
     DeleteCheckpoint,
     DropStacks,
     ForgetRank,
     MarkRankExited,
     MoveRank,
+    NodeAction,
     PauseRank,
     ProfileRank,
     ReadStacks,
@@ -109,7 +109,7 @@ class SimulatedNodeRanks:
             if rank.process.place is rank and not rank.process.ended:
                 _kill(rank, ordered=ordered, signal=signal)
 
-    def carry_out(self, action: Action) -> None:
+    def carry_out(self, action: NodeAction) -> None:
         match action:
             case StartRank(world=world, spec=spec):
                 self._start(world, spec)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paceline.distributed.parameter_server.messages import HEADER_NUMBERS, Header, Kind, checksum_of, read_header, verify
+from paceline.distributed.parameter_server.messages import HEADER_NUMBERS, Header, MessageKind, checksum_of, read_header, verify
 from paceline.distributed.process_group import Group
 
 #: Under which axis the messages are counted: as DDP's gradients, which they replace.
@@ -28,7 +28,7 @@ class Outgoing(NamedTuple):
     payload: Tensor | None = None
 
 
-def message(target: int, kind: Kind, step: int, rank: int, round_: int, shard: int, payload: Tensor | None = None) -> Outgoing:
+def message(target: int, kind: MessageKind, step: int, rank: int, round_: int, shard: int, payload: Tensor | None = None) -> Outgoing:
     """Return a message with its length and checksum. `payload`: uint8, contiguous, on the host."""
     content = payload.numpy().data if payload is not None else b""
     return Outgoing(target, Header(kind, step, rank, round_, shard, len(content), checksum_of(content)), payload)

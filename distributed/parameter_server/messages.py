@@ -27,7 +27,7 @@ from paceline.distributed.protocol_errors import (
 )
 
 
-class Kind(enum.IntEnum):
+class MessageKind(enum.IntEnum):
     """The kinds of messages."""
 
     PUSH = 1
@@ -40,7 +40,7 @@ class Kind(enum.IntEnum):
 class Header:
     """The part of a message that describes it. Steps are numbered from 1, ranks and rounds from 0; a shard is the number of its server."""
 
-    kind: Kind
+    kind: MessageKind
     step: int
     rank: int  # of the sender
     round: int
@@ -67,11 +67,11 @@ def read_header(numbers: Sequence[int]) -> Header:
     if len(numbers) != HEADER_NUMBERS or numbers[0] != MAGIC:
         raise ProtocolError(f"{list(numbers)[:HEADER_NUMBERS]} is no header: expected {HEADER_NUMBERS} numbers, the first {MAGIC:#x}")
     kind, *rest = numbers[1:]
-    if kind not in Kind.__members__.values():
+    if kind not in MessageKind.__members__.values():
         raise WrongKindError(
-            f"there is no message of kind {kind}; expected one of {', '.join(f'{each.value} ({each.name})' for each in Kind)}"
+            f"there is no message of kind {kind}; expected one of {', '.join(f'{each.value} ({each.name})' for each in MessageKind)}"
         )
-    return Header(Kind(kind), *rest)
+    return Header(MessageKind(kind), *rest)
 
 
 def checksum_of(payload: bytes | memoryview) -> int:

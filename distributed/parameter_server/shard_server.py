@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Generic, TypeVar
 
 from paceline.distributed.parameter_server.errors import EarlyPullError, IncompleteStepError, WrongShardError
-from paceline.distributed.parameter_server.messages import Header, Kind, require_length, require_step
+from paceline.distributed.parameter_server.messages import Header, MessageKind, require_length, require_step
 from paceline.distributed.protocol_errors import (
     DuplicateError,
     LateMessageError,
@@ -54,7 +54,7 @@ class ShardServer(Generic[T]):
 
     def accept_pull(self, header: Header) -> None:
         """Check a pull of the parameters that the present step begins with. Each reader pulls them once."""
-        self._require_own(header, Kind.PULL)
+        self._require_own(header, MessageKind.PULL)
         if header.rank not in self._readers:
             raise UnknownRankError(f"{header}: only ranks {_listed(self._readers)} pull from server {self.shard}")
         if header.step == self.step + 1 and self.missing:
@@ -69,7 +69,7 @@ class ShardServer(Generic[T]):
 
     def accept_push(self, header: Header) -> None:
         """Check the header of a push; its payload is handed over by `put`. A worker's rounds come in order."""
-        self._require_own(header, Kind.PUSH)
+        self._require_own(header, MessageKind.PUSH)
         require_step(header, self.step)
         if not self._is_open:
             raise WrongStepError(f"{header}: step {self.step} has not been opened")
@@ -112,7 +112,7 @@ class ShardServer(Generic[T]):
         self.version += 1
         self._is_open, self._pushes, self._accepted, self._pulled = False, {}, {}, set()
 
-    def _require_own(self, header: Header, kind: Kind) -> None:
+    def _require_own(self, header: Header, kind: MessageKind) -> None:
         if header.kind is not kind:
             raise WrongKindError(f"{header}: server {self.shard} expected {kind.name}")
         if header.shard != self.shard:

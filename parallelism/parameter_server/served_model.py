@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from paceline.distributed.parameter_server.division import divide
 from paceline.distributed.parameter_server.exchange import Outgoing, exchange, message
-from paceline.distributed.parameter_server.messages import Header, Kind, require
+from paceline.distributed.parameter_server.messages import Header, MessageKind, require
 from paceline.distributed.parameter_server.shard_server import ShardServer
 from paceline.distributed.process_group import Group
 from paceline.parallelism.data_parallel.reproducible import or_zeros
@@ -148,9 +148,9 @@ class ServedModel(WholeModel):
         step = self._next_step()
         if self._pulled_step == step:
             return False
-        requests = [message(server, Kind.PULL, step, self._group.rank, 0, server) for server in self._other_servers]
+        requests = [message(server, MessageKind.PULL, step, self._group.rank, 0, server) for server in self._other_servers]
         exchange(self._group, requests, self._others if self._is_server else [], self._accept_pull)
-        self._receive_from_servers(Kind.VALUES, step, self._pull_layouts, self._own_values(), self._take_values)
+        self._receive_from_servers(MessageKind.VALUES, step, self._pull_layouts, self._own_values(), self._take_values)
         self._pulled_step = step
         return True
 
@@ -177,7 +177,12 @@ class ServedModel(WholeModel):
             member.copy_(value)
 
     def _receive_from_servers(
-        self, kind: Kind, step: int, layouts: Sequence[ShardLayout], own: Tensor | None, take: Callable[[int, Sequence[Tensor]], None]
+        self,
+        kind: MessageKind,
+        step: int,
+        layouts: Sequence[ShardLayout],
+        own: Tensor | None,
+        take: Callable[[int, Sequence[Tensor]], None],
     ) -> None:
         """Send `own`, this server's payload, to every other rank, and hand over what each other server has sent: (shard, tensors)."""
         rank, buffers = self._group.rank, {server: layouts[server].empty() for server in self._other_servers}
@@ -211,7 +216,7 @@ class ServedModel(WholeModel):
                 own = changes[shard.first_buffer : shard.first_buffer + len(shard.buffers)]
                 layout = self._push_layouts[server]
                 payload = layout.pack([*(gradients[id(parameter)] for parameter in shard.trainable), *own], layout.empty())
-                found.append(message(server, Kind.PUSH, step, self._group.rank, number, server, payload))
+                found.append(message(server, MessageKind.PUSH, step, self._group.rank, number, server, payload))
         return found
 
     def _receive_pushes(self, step: int) -> None:
@@ -258,7 +263,7 @@ class ServedModel(WholeModel):
             values = [norms_of(self._shards[rank].trainable)]
             note(rank, values)
             own = layouts[rank].pack(values, layouts[rank].empty())
-        self._receive_from_servers(Kind.NORMS, step, layouts, own, note)
+        self._receive_from_servers(MessageKind.NORMS, step, layouts, own, note)
         norm: Tensor = torch.linalg.vector_norm(torch.stack([norms[id(parameter)] for parameter in self._parameters]))
         if self._is_server:
             clip_by_norm([or_zeros(parameter.grad, parameter) for parameter in self._shards[rank].trainable], norm, limit)

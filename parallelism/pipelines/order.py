@@ -11,24 +11,24 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from paceline.parallelism.pipelines.schedules import Action, OperationKind, Pending, PipelineSchedule
+from paceline.parallelism.pipelines.schedules import OperationKind, Pending, PipelineAction, PipelineSchedule
 
 
 class Send(NamedTuple):
     """Send the result of `action`, which this rank has computed, to a rank of the pipeline."""
 
-    action: Action
+    action: PipelineAction
     rank: int
 
 
 class Receive(NamedTuple):
     """Receive the result of `action` from the rank of the pipeline that computes it."""
 
-    action: Action
+    action: PipelineAction
     rank: int
 
 
-Program = tuple[Action | Send | Receive, ...]
+Program = tuple[PipelineAction | Send | Receive, ...]
 
 
 class Times(NamedTuple):
@@ -70,8 +70,8 @@ def programs(schedule: PipelineSchedule) -> tuple[Program, ...]:
 def forward_programs(schedule: PipelineSchedule) -> tuple[Program, ...]:
     """Return the program of each rank with forward passes only, for an evaluation."""
 
-    def is_forward(step: Action | Send | Receive) -> bool:
-        return (step if isinstance(step, Action) else step.action).kind is OperationKind.FORWARD
+    def is_forward(step: PipelineAction | Send | Receive) -> bool:
+        return (step if isinstance(step, PipelineAction) else step.action).kind is OperationKind.FORWARD
 
     return tuple(tuple(filter(is_forward, program)) for program in programs(schedule))
 
@@ -89,9 +89,9 @@ def simulate(schedule: PipelineSchedule, times: Times) -> ScheduleSimulation:
 class _Simulation:
     def __init__(self, schedule: PipelineSchedule, times: Times) -> None:
         self.schedule, self.times, self.now = schedule, times, 0.0
-        self.running: dict[int, tuple[float, Action]] = {}  # by rank: when its action ends, and the action
-        self.done: set[Action] = set()
-        self.programs: list[list[Action | Send | Receive]] = [[] for _ in range(schedule.ranks)]
+        self.running: dict[int, tuple[float, PipelineAction]] = {}  # by rank: when its action ends, and the action
+        self.done: set[PipelineAction] = set()
+        self.programs: list[list[PipelineAction | Send | Receive]] = [[] for _ in range(schedule.ranks)]
         self.started = {(kind, stage): 0 for stage in range(schedule.stages) for kind in schedule.kinds}
         self.held, self.most_held = [0] * schedule.ranks, [0] * schedule.ranks
         self.waiting, self.most_waiting = [0] * schedule.ranks, [0] * schedule.ranks
@@ -103,16 +103,16 @@ class _Simulation:
                 self.track(rank, action.kind is OperationKind.FORWARD, action.kind is OperationKind.INPUT)
                 self.running[rank] = (self.now + self.times.of(action.kind), action)
 
-    def choose(self, rank: int) -> Action | None:
+    def choose(self, rank: int) -> PipelineAction | None:
         own = self.schedule.stages_of(rank)
-        due = [Action(kind, stage, count) for (kind, stage), count in self.started.items() if stage in own]
+        due = [PipelineAction(kind, stage, count) for (kind, stage), count in self.started.items() if stage in own]
         left = [action for action in due if action.micro_batch < self.schedule.micro_batches]
         first, second, *_, last = (
             sum(self.started[kind, stage] for stage in own) for kind in (*self.schedule.kinds, self.schedule.kinds[-1])
         )
         return self.schedule.choose(rank, left, self.is_ready, Pending(in_flight=first - second, weights=second - last))
 
-    def is_ready(self, action: Action) -> bool:
+    def is_ready(self, action: PipelineAction) -> bool:
         return self.done.issuperset(self.schedule.needs(action))
 
     def finish(self) -> None:

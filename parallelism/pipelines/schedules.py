@@ -29,7 +29,7 @@ class OperationKind(Enum):
     WEIGHT = "weight"  # the rest
 
 
-class Action(NamedTuple):
+class PipelineAction(NamedTuple):
     """One operation of one stage on one micro-batch."""
 
     kind: OperationKind
@@ -95,17 +95,17 @@ class PipelineSchedule(ABC):
         """Return the stages of a rank, ascending."""
         return tuple(stage for stage in range(self.stages) if self.rank_of(stage) == rank)
 
-    def needs(self, action: Action) -> tuple[Action, ...]:
+    def needs(self, action: PipelineAction) -> tuple[PipelineAction, ...]:
         """Return the actions whose results `action` needs."""
         kind, stage, micro_batch = action
         if kind is OperationKind.WEIGHT:
-            return (Action(OperationKind.INPUT, stage, micro_batch),)
+            return (PipelineAction(OperationKind.INPUT, stage, micro_batch),)
         if kind is OperationKind.FORWARD:
-            return (Action(kind, stage - 1, micro_batch),) if stage else ()
-        own = Action(OperationKind.FORWARD, stage, micro_batch)
-        return (own,) if stage == self.stages - 1 else (own, Action(kind, stage + 1, micro_batch))
+            return (PipelineAction(kind, stage - 1, micro_batch),) if stage else ()
+        own = PipelineAction(OperationKind.FORWARD, stage, micro_batch)
+        return (own,) if stage == self.stages - 1 else (own, PipelineAction(kind, stage + 1, micro_batch))
 
-    def reader_of(self, action: Action) -> int | None:
+    def reader_of(self, action: PipelineAction) -> int | None:
         """Return the rank that needs the result of `action`, or None if it is needed on the same rank, or nowhere."""
         step = {OperationKind.FORWARD: 1, self.backward: -1}.get(action.kind)
         if step is None or not 0 <= action.stage + step < self.stages:
@@ -114,7 +114,9 @@ class PipelineSchedule(ABC):
         return reader if reader != self.rank_of(action.stage) else None
 
     @abstractmethod
-    def choose(self, rank: int, due: Sequence[Action], ready: Callable[[Action], bool], pending: Pending) -> Action | None:
+    def choose(
+        self, rank: int, due: Sequence[PipelineAction], ready: Callable[[PipelineAction], bool], pending: Pending
+    ) -> PipelineAction | None:
         """Return the action that `rank` starts, or None if it waits.
 
         `due`: the next action of each kind and stage of the rank. `ready`: whether an action's inputs are there.
@@ -157,13 +159,15 @@ class OneForwardOneBackward(PipelineSchedule):
     def most_in_flight(self, rank: int) -> float:
         return self.ranks - rank
 
-    def choose(self, rank: int, due: Sequence[Action], ready: Callable[[Action], bool], pending: Pending) -> Action | None:
+    def choose(
+        self, rank: int, due: Sequence[PipelineAction], ready: Callable[[PipelineAction], bool], pending: Pending
+    ) -> PipelineAction | None:
         forward = soonest(of_kind(OperationKind.FORWARD, due), self.urgency)
         if forward and pending.in_flight < self.most_in_flight(rank) and ready(forward):
             return forward
         return soonest(filter(ready, of_kind(self.backward, due)), self.urgency)
 
-    def urgency(self, action: Action) -> tuple[int, ...]:
+    def urgency(self, action: PipelineAction) -> tuple[int, ...]:
         """Order actions depth first: `ranks` micro-batches through one stage, then through this rank's next stage."""
         chunk = action.stage // self.ranks
         return action.micro_batch // self.ranks, chunk if action.kind is OperationKind.FORWARD else -chunk, action.micro_batch
@@ -194,8 +198,8 @@ class GPipe(OneForwardOneBackward):
     def most_in_flight(self, rank: int) -> float:
         return math.inf
 
-    def needs(self, action: Action) -> tuple[Action, ...]:
-        last_forward = Action(OperationKind.FORWARD, action.stage, self.micro_batches - 1)
+    def needs(self, action: PipelineAction) -> tuple[PipelineAction, ...]:
+        last_forward = PipelineAction(OperationKind.FORWARD, action.stage, self.micro_batches - 1)
         return super().needs(action) + ((last_forward,) if action.kind is OperationKind.BACKWARD else ())
 
 
@@ -213,7 +217,9 @@ class ZeroBubble(OneForwardOneBackward):
     def most_in_flight(self, rank: int) -> float:
         return (self.chunks - 1) * self.ranks + self.ranks - rank
 
-    def choose(self, rank: int, due: Sequence[Action], ready: Callable[[Action], bool], pending: Pending) -> Action | None:
+    def choose(
+        self, rank: int, due: Sequence[PipelineAction], ready: Callable[[PipelineAction], bool], pending: Pending
+    ) -> PipelineAction | None:
         weight = soonest(filter(ready, of_kind(OperationKind.WEIGHT, due)), self.urgency)
         return (weight if pending.weights > rank else None) or super().choose(rank, due, ready, pending) or weight
 
@@ -243,7 +249,9 @@ class ZeroBubbleV(PipelineSchedule):
     def rank_of(self, stage: int) -> int:
         return min(stage, self.stages - 1 - stage)
 
-    def choose(self, rank: int, due: Sequence[Action], ready: Callable[[Action], bool], pending: Pending) -> Action | None:
+    def choose(
+        self, rank: int, due: Sequence[PipelineAction], ready: Callable[[PipelineAction], bool], pending: Pending
+    ) -> PipelineAction | None:
         """Return the action that `rank` starts, or None if it waits.
 
         One place for activations is kept free for the way back, unless one is about to become free: otherwise no micro-batch might ever
@@ -261,14 +269,14 @@ class ZeroBubbleV(PipelineSchedule):
             return weight or forward or gradient
         return gradient or forward or weight
 
-    def is_on_the_way_back(self, due: Sequence[Action]) -> bool:
+    def is_on_the_way_back(self, due: Sequence[PipelineAction]) -> bool:
         """Whether a micro-batch has gone back through the rank's second stage, so that its backward through the first one needs no
         further place.
         """
         next_back = {action.stage < self.ranks: action.micro_batch for action in of_kind(OperationKind.INPUT, due)}
         return next_back.get(False, self.micro_batches) > next_back.get(True, self.micro_batches)
 
-    def urgency(self, action: Action) -> tuple[int, ...]:
+    def urgency(self, action: PipelineAction) -> tuple[int, ...]:
         return action.micro_batch, action.stage
 
     def most_held(self, rank: int) -> int:
@@ -285,12 +293,12 @@ class ZeroBubbleV(PipelineSchedule):
         return self.ranks - 1.0
 
 
-def of_kind(kind: OperationKind, actions: Iterable[Action]) -> Iterable[Action]:
+def of_kind(kind: OperationKind, actions: Iterable[PipelineAction]) -> Iterable[PipelineAction]:
     """Return the actions of one kind."""
     return (action for action in actions if action.kind is kind)
 
 
-def soonest(actions: Iterable[Action], urgency: Callable[[Action], tuple[int, ...]]) -> Action | None:
+def soonest(actions: Iterable[PipelineAction], urgency: Callable[[PipelineAction], tuple[int, ...]]) -> PipelineAction | None:
     """Return the most urgent action, or None if there is none."""
     return min(actions, key=urgency, default=None)
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from paceline.distributed.process_group import Group, PointToPoint
 from paceline.parallelism.pipelines.chain import Boundary, UnsplittableModelError
 from paceline.parallelism.pipelines.order import Program, Receive, Send
-from paceline.parallelism.pipelines.schedules import Action, OperationKind
+from paceline.parallelism.pipelines.schedules import OperationKind, PipelineAction
 from paceline.parallelism.pipelines.stage import Stage
 from paceline.parallelism.pipelines.stand_ins import WAY_OUT, ModelCalled, StageInput, StageOutput
 from paceline.parallelism.precision import scaled
@@ -96,7 +96,7 @@ class LocalPipeline:
         """Return the pipeline of ranks that pass on one shard of every tensor."""
         return replace(self, boundaries=[boundary.shard(shards) for boundary in self.boundaries])
 
-    def is_sent(self, action: Action) -> bool:
+    def is_sent(self, action: PipelineAction) -> bool:
         """Whether the result of `action` goes to another stage: no gradient goes to a stage without trained parameters before or in it."""
         return action.kind is OperationKind.FORWARD or self.needs_input_gradient(action.stage)
 
@@ -104,11 +104,11 @@ class LocalPipeline:
         """Whether the gradient of a stage's inputs is needed by the stage before."""
         return stage > 0 and self.boundaries[stage - 1].has_gradient
 
-    def boundary(self, action: Action) -> Boundary:
+    def boundary(self, action: PipelineAction) -> Boundary:
         """Return the boundary that the result of `action` crosses."""
         return self.boundaries[action.stage if action.kind is OperationKind.FORWARD else action.stage - 1]
 
-    def tag(self, action: Action) -> int:
+    def tag(self, action: PipelineAction) -> int:
         """Return the first of three tags of `action`: for the activation, the random state and the gradient."""
         return 3 * (action.micro_batch * (self.last + 1) + action.stage) + (0 if action.kind is OperationKind.FORWARD else 2)
 
@@ -161,8 +161,8 @@ class PipelineStep:
     losses: dict[int, Tensor] = field(default_factory=dict)
     timings: StepTimings = field(default_factory=StepTimings)
     _batches: dict[int, FetchedBatch] = field(default_factory=dict)
-    _results: dict[Action, PassedTensor] = field(default_factory=dict)
-    _receives: dict[Action, tuple[PointToPoint, PassedTensor]] = field(default_factory=dict)
+    _results: dict[PipelineAction, PassedTensor] = field(default_factory=dict)
+    _receives: dict[PipelineAction, tuple[PointToPoint, PassedTensor]] = field(default_factory=dict)
     _sends: list[PointToPoint] = field(default_factory=list)
 
     def run(self, program: Program) -> None:
@@ -173,11 +173,11 @@ class PipelineStep:
                     self.send(entry)
                 case Receive():
                     self.receive(entry)
-                case Action():
+                case PipelineAction():
                     self.compute(entry)
         self.finish_sends(len(self._sends))
 
-    def compute(self, action: Action) -> None:
+    def compute(self, action: PipelineAction) -> None:
         """Carry out one operation of a stage."""
         if action.kind is OperationKind.FORWARD:
             self.forward(action)
@@ -187,7 +187,7 @@ class PipelineStep:
         else:
             self.backward(action)
 
-    def forward(self, action: Action) -> None:
+    def forward(self, action: PipelineAction) -> None:
         _, number, micro_batch = action
         pipe, index = self.pipe, self.indices[micro_batch]
         fetched = self.batch(action) if number in (0, pipe.last) else None
@@ -203,7 +203,7 @@ class PipelineStep:
         is_dummy = micro_batch >= self.counted
         return unchanged_buffers(self.pipe.stages[stage].outputs, is_pending=True) if is_dummy else contextlib.nullcontext()
 
-    def inputs_from_before(self, action: Action) -> Tensor:
+    def inputs_from_before(self, action: PipelineAction) -> Tensor:
         """Return the outputs of the stage before, and set the random state to where that stage left it."""
         passed = self.take_result(action._replace(stage=action.stage - 1))
         assert passed.random is not None
@@ -221,7 +221,7 @@ class PipelineStep:
         self.losses[index] = loss.detach()
         return scaled(loss, self.work.scale)
 
-    def batch(self, action: Action) -> FetchedBatch:
+    def batch(self, action: PipelineAction) -> FetchedBatch:
         """Fetch a micro-batch once, also where one rank has the first and the last stage; it is seeded for the first stage."""
         if action.micro_batch in self._batches:
             return self._batches.pop(action.micro_batch)
@@ -231,7 +231,7 @@ class PipelineStep:
             self._batches[action.micro_batch] = fetched
         return fetched
 
-    def backward(self, action: Action) -> None:
+    def backward(self, action: PipelineAction) -> None:
         kind, number, micro_batch = action
         stage, behind = self.pipe.stages[number], action._replace(stage=number + 1)
         gradient = self.take_result(behind).tensor if number < self.pipe.last and self.pipe.is_sent(behind) else None
@@ -240,11 +240,11 @@ class PipelineStep:
         if self.pipe.is_sent(action):
             self._results[action] = PassedTensor(self.empty_result(action).zero_() if found is None else found)
 
-    def empty_result(self, action: Action) -> Tensor:
+    def empty_result(self, action: PipelineAction) -> Tensor:
         """Return an uninitialized tensor like the result of `action`."""
         return self.pipe.boundary(action).empty(self.work.rows(self.indices[action.micro_batch]), self.pipe.device)
 
-    def take_result(self, action: Action) -> PassedTensor:
+    def take_result(self, action: PipelineAction) -> PassedTensor:
         """Return a result that was computed here, or wait for one that is received."""
         if action in self._results:
             return self._results.pop(action)
@@ -274,7 +274,7 @@ class PipelineStep:
         passed = PassedTensor(self.empty_result(action), torch.empty_like(random_state(device), device=device) if is_forward else None)
         self._receives[action] = (self.start(dist.irecv, passed, action, receive.rank), passed)
 
-    def start(self, way: Any, passed: PassedTensor, action: Action, place: int) -> PointToPoint:
+    def start(self, way: Any, passed: PassedTensor, action: PipelineAction, place: int) -> PointToPoint:
         """Start the transfer of a result to or from the rank at index `place` of the pipeline."""
         peer, tag = self.pipe.ranks[place], self.pipe.tag(action)
         tensors = [passed.tensor] if passed.random is None else [passed.tensor, passed.random]
@@ -288,7 +288,7 @@ class PipelineStep:
             with self.timings.on("waiting"):
                 self.pipe.group.end_transfers(oldest)
 
-    def require_expected(self, action: Action, tensor: Tensor) -> None:
+    def require_expected(self, action: PipelineAction, tensor: Tensor) -> None:
         """Raise `BoundaryMismatchError` unless `tensor` has the shape and type that the next stage expects."""
         expected = self.pipe.boundary(action)
         shape = expected.shape_of(self.work.rows(self.indices[action.micro_batch]))

@@ -18,7 +18,7 @@ from tests.gangs import Job, RankEnd, RunningGang
 from tests.ranks import RANK_TIMEOUT_SECONDS
 from tests.waiting import wait_until
 
-Kind = Literal["kill", "stop", "resize", "pause"]
+FaultKind = Literal["kill", "stop", "resize", "pause"]
 
 ALONE: tuple[Moment, ...] = ("data", "loss", "backward", "update")
 TOGETHER: tuple[Moment, ...] = (*ALONE, "exchange", "gather", "news")
@@ -30,13 +30,13 @@ WORLDS = (1, 2, 2, 3, 3, 3, 4, 5)
 class Possible:
     """What may happen, and when in a step that ranks compute together: plain DDP has no exchange of its own."""
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[FaultKind]
     moments: Sequence[Moment] = TOGETHER
 
 
 @dataclass(frozen=True)
 class Event:
-    kind: Kind
+    kind: FaultKind
     faults: tuple[Fault, ...]
     stay: tuple[int, ...]  # ranks that live on in the next generation, in this order
     newcomers: int  # that join them; after a pause, all of the next start
@@ -67,7 +67,7 @@ class Roster:
 
 def draw_event(draw: Random, roster: Roster, step: int, possible: Possible) -> Event:
     world, after = len(roster.members), draw.choice(WORLDS)
-    kind: Kind = draw.choice(possible.kinds) if world > 1 else "pause"
+    kind: FaultKind = draw.choice(possible.kinds) if world > 1 else "pause"
     if kind == "pause":
         return Event(kind, hold(draw, roster, step, possible), (), after, at_once=True)
     if kind == "resize":

@@ -32,9 +32,9 @@ _CARRIED = re.compile(
 )
 _FRAME = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
 
-Kind = Literal["exception", "out_of_memory", "peer_lost", "loss_not_finite", "loss_spike"]
+RaisedFailureKind = Literal["exception", "out_of_memory", "peer_lost", "loss_not_finite", "loss_spike"]
 #: What `paceline.Trainer` raises in a script where a bad loss is to stop the job.
-_OF_A_LOSS: Mapping[str, Kind] = {
+_OF_A_LOSS: Mapping[str, RaisedFailureKind] = {
     "paceline.training.optim.bad_loss.LossNotFiniteError": "loss_not_finite",
     "paceline.training.optim.bad_loss.LossSpikeError": "loss_spike",
 }
@@ -43,7 +43,7 @@ MAX_MESSAGE_CHARACTERS = 4_000
 MAX_TRACEBACK_CHARACTERS = 16_000
 
 
-def kind_of_words(exception: str, message: str, traceback: str, world_size: int) -> Kind:
+def kind_of_words(exception: str, message: str, traceback: str, world_size: int) -> RaisedFailureKind:
     """The kind of a script's exception: see `lost_peers.is_lost_peer`. The module of its class may be unknown."""
     if exception in _OF_A_LOSS:
         return _OF_A_LOSS[exception]

@@ -36,7 +36,7 @@ from paceline.training.reporting.suggestions import suggestion
 from paceline.training.reporting.users_code import folded, innermost, innermost_file
 from paceline.training.warm_start import exit_code_of
 
-Kind = Literal[
+FailureKind = Literal[
     "exception", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit", "loss_not_finite", "loss_spike", "rolled_back"
 ]
 
@@ -57,7 +57,7 @@ def describe_script(error: BaseException, rank: int, *, world_size: int) -> Fail
     return _report(error, kind_of_words(name_of(error), text, traceback_of(error), world_size), rank, 0)
 
 
-def _report(error: BaseException, kind: Kind, rank: int, step: int) -> FailureReport:
+def _report(error: BaseException, kind: FailureKind, rank: int, step: int) -> FailureReport:
     message = encodable(message_of(error, kind))
     traceback_text = encodable(traceback_of(error))
     return FailureReport(
@@ -88,7 +88,7 @@ def raised_in(error: BaseException) -> str:
     return innermost_file(frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
-def kind_of(error: BaseException, world_size: int) -> Kind:
+def kind_of(error: BaseException, world_size: int) -> FailureKind:
     text = text_of(error)
     match error:
         case InvalidInputError() | ValidationError() | CompilerError() | ImportError():  # what is not installed will not be after a restart
@@ -124,7 +124,7 @@ def runs_out_of_memory(error: BaseException, text: str) -> bool:
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text) is not None
 
 
-def message_of(error: BaseException, kind: Kind) -> str:
+def message_of(error: BaseException, kind: FailureKind) -> str:
     text = text_of(error).strip() or type(error).__name__
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return f"sys.exit with code {exit_code_of(error)} before it had finished"

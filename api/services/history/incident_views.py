@@ -9,7 +9,7 @@ from typing import cast
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.api.schemas.incidents import Action, Incident, Outcome, Phase
+from paceline.api.schemas.incidents import Incident, Outcome, Phase, RecoveryAction
 from paceline.api.schemas.jobs import Failure
 from paceline.api.services.history import steps
 from paceline.api.services.history.steps import StepRecord
@@ -171,7 +171,7 @@ def describe(story: IncidentContext) -> Incident:
         job_id=row.job_id,
         generation=row.generation,
         next_generation=row.next_generation,
-        action=cast("Action", row.action),
+        action=cast("RecoveryAction", row.action),
         outcome=story.outcome,
         cause=row.cause,
         what=what_happened(culprit) if culprit else row.why,

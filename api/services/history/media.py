@@ -14,7 +14,6 @@ from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.media import (
     HistogramAtStep,
     JobMedia,
-    Kind,
     LoggedHistogram,
     LoggedImage,
     LoggedTable,
@@ -36,6 +35,7 @@ from paceline.monitoring.media import (
     MAX_DOCUMENT_BYTES,
     DamagedMediaError,
     MediaDocument,
+    MediaKind,
     StoredHistogram,
     StoredImage,
     image_place,
@@ -47,7 +47,7 @@ MOST_RANKS, MOST_BYTES = 16, 64 << 20
 MOST_HISTOGRAMS = 200
 
 
-async def standing(services: Services, job_id: str, key: str | None = None, kind: Kind | None = None) -> list[LoggedObject]:
+async def standing(services: Services, job_id: str, key: str | None = None, kind: MediaKind | None = None) -> list[LoggedObject]:
     """The objects of a job that count, in order of keys, steps and ranks."""
     async with services.control.read() as session:
         found = await rows.of_job(session, job_id, key)
@@ -113,7 +113,7 @@ def by_step(found: Iterable[LoggedObject]) -> list[MediaStep]:
 
 
 async def at_step(
-    services: Services, job_id: str, key: str, kind: Kind | None, step: int | None, ranks: Collection[int] | None
+    services: Services, job_id: str, key: str, kind: MediaKind | None, step: int | None, ranks: Collection[int] | None
 ) -> MediaAtStep:
     """Return what `ranks`, or all, have logged under a key at a step, or at the newest one. Raises not_found, and a problem for too many ranks."""
     found = await of_key(services, job_id, key, kind)
@@ -140,7 +140,7 @@ async def at_step(
         )
 
 
-async def of_key(services: Services, job_id: str, key: str, kind: Kind | None) -> list[LoggedObject]:
+async def of_key(services: Services, job_id: str, key: str, kind: MediaKind | None) -> list[LoggedObject]:
     """The objects of a key that count. Raises not_found."""
     found = await standing(services, job_id, key, kind)
     if not found:
@@ -259,5 +259,5 @@ def _histogram(stored: StoredHistogram) -> LoggedHistogram:
     return LoggedHistogram.model_validate(msgspec.structs.asdict(stored))
 
 
-def kind_of(each: LoggedObject) -> Kind:
+def kind_of(each: LoggedObject) -> MediaKind:
     return "images" if each.kind == "images" else "table" if each.kind == "table" else "histogram"

@@ -29,7 +29,7 @@ from paceline.objects.location import is_url
 from paceline.training.link import ProcessIdentity, RankPlace
 from paceline.training.schema.script import grace_of
 
-Action = Literal["run", "pause", "release", "stop"]
+RankAction = Literal["run", "pause", "release", "stop"]
 
 
 class NodePlacement(Protocol):
@@ -123,7 +123,7 @@ async def _store_options(session: AsyncSession, doomed: Sequence[CheckpointRow])
     return {job_id: store_options(job) for job_id, job in jobs.items()}
 
 
-def action_of(job: JobRow, generation: GenerationRow, rank: RankRow) -> Action:
+def action_of(job: JobRow, generation: GenerationRow, rank: RankRow) -> RankAction:
     """The action for a rank. A parked rank has nothing to save, and one that was told to leave stays told."""
     if generation.generation != job.generation:
         return "release" if _is_left_at_boundary(job, generation) and not rank.parked else "stop"

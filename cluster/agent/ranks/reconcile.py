@@ -102,7 +102,7 @@ class DeleteCheckpoint:
     checkpoint: CheckpointToDelete
 
 
-Action = (
+NodeAction = (
     StartRank
     | MoveRank
     | MarkRankExited
@@ -129,7 +129,7 @@ class StoreNamespace:
     at_boundary: bool
 
 
-def reconcile(desired: Desired, ranks: Ranks, now: float) -> list[Action]:
+def reconcile(desired: Desired, ranks: Ranks, now: float) -> list[NodeAction]:
     """The actions that bring the ranks closer to what is desired. `now` is the wall clock."""
     wanted = {RankKey.of(world): (assignment, world) for assignment in desired.assignments for world in assignment.worlds}
     places = [(assignment, world) for key, (assignment, world) in wanted.items() if key not in ranks and assignment.action == "run"]
@@ -144,7 +144,7 @@ def reconcile(desired: Desired, ranks: Ranks, now: float) -> list[Action]:
     return actions
 
 
-def _fill(world: RankPlace, spec: StoredSpec, ranks: Ranks) -> list[Action]:
+def _fill(world: RankPlace, spec: StoredSpec, ranks: Ranks) -> list[NodeAction]:
     """Fill an empty place: by its living process, or by a new process once the slot is free."""
     if world.birth is None:
         return [] if _slot_taken(world, ranks) else [StartRank(world, spec)]
@@ -155,7 +155,7 @@ def _fill(world: RankPlace, spec: StoredSpec, ranks: Ranks) -> list[Action]:
     return [MoveRank(newest.key, world, spec)] if newest.phase is RankPhase.ALIVE else []
 
 
-def _stop_undesired(rank: RankRecord, now: float) -> list[Action]:
+def _stop_undesired(rank: RankRecord, now: float) -> list[NodeAction]:
     if rank.phase is RankPhase.MOVED:
         return [ForgetRank(rank.key)] if rank.drained else []
     if rank.ending is None:
@@ -165,7 +165,7 @@ def _stop_undesired(rank: RankRecord, now: float) -> list[Action]:
     return []
 
 
-def _act_on_assignment(rank: RankRecord, assignment: DesiredAssignment) -> list[Action]:
+def _act_on_assignment(rank: RankRecord, assignment: DesiredAssignment) -> list[NodeAction]:
     if rank.phase in (RankPhase.EXITED, RankPhase.MOVED):
         return []
     if assignment.action == "run":
@@ -178,7 +178,7 @@ def _act_on_assignment(rank: RankRecord, assignment: DesiredAssignment) -> list[
     return [] if rank.stopping else [TerminateRank(rank.key, assignment.grace_seconds)]
 
 
-def _request_profile(rank: RankRecord, assignment: DesiredAssignment) -> list[Action]:
+def _request_profile(rank: RankRecord, assignment: DesiredAssignment) -> list[NodeAction]:
     """Ask a rank for a profiler trace, again on each tick until the coordinator has the answer: a rank obeys each request once."""
     profile = assignment.profile
     if profile is None or rank.key.rank not in profile.ranks or not rank.joined:
@@ -186,7 +186,7 @@ def _request_profile(rank: RankRecord, assignment: DesiredAssignment) -> list[Ac
     return [ProfileRank(rank.key, TraceRequest(id=profile.id, steps=profile.steps))]
 
 
-def _request_gradients(rank: RankRecord, assignment: DesiredAssignment) -> list[Action]:
+def _request_gradients(rank: RankRecord, assignment: DesiredAssignment) -> list[NodeAction]:
     """Ask a rank for a record of its gradients, in the same way."""
     wanted = assignment.gradients
     if wanted is None or rank.key.rank not in wanted.ranks or not rank.joined:
@@ -194,7 +194,7 @@ def _request_gradients(rank: RankRecord, assignment: DesiredAssignment) -> list[
     return [RecordGradients(rank.key, GradientsRequest(id=wanted.id, names=wanted.names, snapshots=wanted.snapshots))]
 
 
-def _request_stacks(rank: RankRecord, assignment: DesiredAssignment) -> list[Action]:
+def _request_stacks(rank: RankRecord, assignment: DesiredAssignment) -> list[NodeAction]:
     """Read the stacks of a rank once for each request, and report them until the coordinator asks no more."""
     request = assignment.stacks
     if request is None or rank.key.rank not in request.ranks:

@@ -21,7 +21,7 @@ ELSEWHERE = {"Origin": "https://example.org", "Sec-Fetch-Site": "cross-site"}
 
 @pytest.fixture
 async def guests(services: Services) -> None:
-    await people.settle(services)
+    await people.create(services)
 
 
 @pytest.mark.usefixtures("guests")

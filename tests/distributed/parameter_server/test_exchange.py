@@ -10,7 +10,7 @@ from paceline.distributed import protocol_errors as errors
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.parameter_server.exchange import Outgoing, exchange, message
-from paceline.distributed.parameter_server.messages import Header, Kind, require
+from paceline.distributed.parameter_server.messages import Header, MessageKind, require
 from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
 
@@ -27,7 +27,9 @@ def all_to_all(world: RankPlace) -> list[tuple[int, int, list[int]]]:
     group = join(world, GroupAborter())
     peers = [rank for rank in range(world.world_size) if rank != world.rank]
     sends = [
-        message(peer, Kind.PUSH, 1, world.rank, number, peer, payload(world.rank, number)) for peer in peers for number in range(ROUNDS)
+        message(peer, MessageKind.PUSH, 1, world.rank, number, peer, payload(world.rank, number))
+        for peer in peers
+        for number in range(ROUNDS)
     ]
     buffers: list[Tensor] = []
 
@@ -53,17 +55,17 @@ def spoiled(world: RankPlace, kind: str) -> str:
     group = join(world, GroupAborter())
     buffer = torch.zeros(8, dtype=torch.uint8)
     if world.rank == 1:
-        good = message(0, Kind.PUSH, 2, 1, 0, 0, torch.ones(8, dtype=torch.uint8))
+        good = message(0, MessageKind.PUSH, 2, 1, 0, 0, torch.ones(8, dtype=torch.uint8))
         damaged = torch.ones(8, dtype=torch.uint8)
         damaged[3] = 5
-        step = Header(Kind.PUSH, 3, 1, 0, 0, 8, good.header.checksum)
+        step = Header(MessageKind.PUSH, 3, 1, 0, 0, 8, good.header.checksum)
         sent = {"damaged": Outgoing(0, good.header, damaged), "another step": Outgoing(0, step)}[kind]
         exchange(group, [sent], [], lambda _, header: None)
         return ""
     try:
 
         def accept(source: int, header: Header) -> Tensor:
-            require(header, Header(Kind.PUSH, 2, source, 0, 0, 8, 0))
+            require(header, Header(MessageKind.PUSH, 2, source, 0, 0, 8, 0))
             return buffer
 
         exchange(group, [], [1], accept)

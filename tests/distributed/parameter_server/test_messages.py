@@ -11,13 +11,13 @@ from hypothesis import strategies as some
 
 from paceline.distributed import protocol_errors as errors
 from paceline.distributed.parameter_server.errors import WrongShardError
-from paceline.distributed.parameter_server.messages import MAGIC, Header, Kind, checksum_of, read_header, require, verify
+from paceline.distributed.parameter_server.messages import MAGIC, Header, MessageKind, checksum_of, read_header, require, verify
 
-HEADER = Header(Kind.PUSH, step=7, rank=3, round=1, shard=2, length=64, checksum=5)
+HEADER = Header(MessageKind.PUSH, step=7, rank=3, round=1, shard=2, length=64, checksum=5)
 NUMBERS = some.integers(0, 2**62)
 
 
-@given(some.builds(Header, some.sampled_from(Kind), NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS))
+@given(some.builds(Header, some.sampled_from(MessageKind), NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS))
 def test_a_header_is_read_as_it_was_sent(header: Header) -> None:
     assert read_header(header.numbers()) == header
 
@@ -37,7 +37,7 @@ def test_a_kind_that_does_not_exist_is_named_with_those_that_do() -> None:
     ("change", "error", "words"),
     [
         ({"rank": 4}, errors.UnknownRankError, "from rank 4: expected a message from rank 3"),
-        ({"kind": Kind.PULL}, errors.WrongKindError, "expected PUSH"),
+        ({"kind": MessageKind.PULL}, errors.WrongKindError, "expected PUSH"),
         ({"step": 6}, errors.LateMessageError, "step 6 is closed, and step 7 is under way"),
         ({"step": 8}, errors.WrongStepError, "expected step 7"),
         ({"shard": 0}, WrongShardError, "expected shard 2"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from paceline.distributed import protocol_errors as errors
 from paceline.distributed.parameter_server.errors import EarlyPullError, IncompleteStepError, WrongShardError
-from paceline.distributed.parameter_server.messages import Header, Kind
+from paceline.distributed.parameter_server.messages import Header, MessageKind
 from paceline.distributed.parameter_server.shard_server import ShardServer
 
 SHARD, LENGTH, VERSION = 1, 24, 4
@@ -23,11 +23,11 @@ ALL = [(rank, number) for rank, total in ROUNDS.items() for number in range(tota
 
 
 def push(rank: int, number: int, step: int = STEP) -> Header:
-    return Header(Kind.PUSH, step, rank, number, SHARD, LENGTH, 0)
+    return Header(MessageKind.PUSH, step, rank, number, SHARD, LENGTH, 0)
 
 
 def pull(rank: int, step: int = STEP) -> Header:
-    return Header(Kind.PULL, step, rank, 0, SHARD, 0, 0)
+    return Header(MessageKind.PULL, step, rank, 0, SHARD, 0, 0)
 
 
 def opened() -> ShardServer[str]:
@@ -84,8 +84,8 @@ VIOLATIONS: dict[str, Wrong] = {
     "another server's shard": (lambda header, _: replace(header, shard=SHARD - 1), WrongShardError),
     "a payload that is too long": (lambda header, _: replace(header, length=LENGTH + 1), errors.WrongSizeError),
     "no payload": (lambda header, _: replace(header, length=0), errors.WrongSizeError),
-    "values": (lambda header, _: replace(header, kind=Kind.VALUES), errors.WrongKindError),
-    "norms": (lambda header, _: replace(header, kind=Kind.NORMS), errors.WrongKindError),
+    "values": (lambda header, _: replace(header, kind=MessageKind.VALUES), errors.WrongKindError),
+    "norms": (lambda header, _: replace(header, kind=MessageKind.NORMS), errors.WrongKindError),
     "a round that is skipped": (lambda header, _: replace(header, round=header.round + 1), errors.WrongRoundError),
     "a push again": (lambda _, come: push(*come[-1]) if come else None, errors.DuplicateError),
 }

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from paceline.parallelism.pipelines.order import Program, Receive, Send, Times, forward_programs, programs, simulate
 from paceline.parallelism.pipelines.schedules import (
     SCHEDULES,
-    Action,
     GPipe,
     Interleaved,
     OneForwardOneBackward,
     OperationKind,
+    PipelineAction,
     PipelineSchedule,
     ScheduleError,
     ZeroBubble,
@@ -30,8 +30,8 @@ def schedules(draw: st.DrawFn) -> PipelineSchedule:
     return kind(draw(st.integers(1, 4)), draw(st.integers(0, 9)), chunks)
 
 
-def actions(program: Program) -> list[Action]:
-    return [entry for entry in program if isinstance(entry, Action)]
+def actions(program: Program) -> list[PipelineAction]:
+    return [entry for entry in program if isinstance(entry, PipelineAction)]
 
 
 @settings(deadline=None)  # a busy machine takes its time
@@ -41,7 +41,7 @@ def test_every_stage_does_everything_once_with_every_micro_batch_in_their_order(
         expected = {
             (kind, stage, index) for kind in schedule.kinds for stage in schedule.stages_of(rank) for index in range(schedule.micro_batches)
         }
-        assert Counter(actions(program)) == Counter(Action(*each) for each in expected)
+        assert Counter(actions(program)) == Counter(PipelineAction(*each) for each in expected)
         for kind, stage in {(kind, stage) for kind, stage, _ in expected}:
             order = [action.micro_batch for action in actions(program) if (action.kind, action.stage) == (kind, stage)]
             assert order == sorted(order)
@@ -53,9 +53,9 @@ class Replay:
     def __init__(self, schedule: PipelineSchedule, by_rank: tuple[Program, ...]) -> None:
         self.schedule, self.programs = schedule, by_rank
         self.at = [0] * schedule.ranks
-        self.posted: set[tuple[int, Action]] = set()
-        self.sent: set[tuple[int, Action]] = set()
-        self.done: set[Action] = set()
+        self.posted: set[tuple[int, PipelineAction]] = set()
+        self.sent: set[tuple[int, PipelineAction]] = set()
+        self.done: set[PipelineAction] = set()
 
     def step(self, rank: int) -> bool:
         entry = self.programs[rank][self.at[rank]]
@@ -72,7 +72,7 @@ class Replay:
         self.at[rank] += 1
         return True
 
-    def has(self, rank: int, action: Action) -> bool:
+    def has(self, rank: int, action: PipelineAction) -> bool:
         return (rank, action) in self.sent if self.schedule.rank_of(action.stage) != rank else action in self.done
 
     def run(self) -> None:
@@ -96,10 +96,14 @@ def test_both_ends_have_their_transfers_in_the_same_order(schedule: PipelineSche
     for left in range(schedule.ranks):
         for right in range(left):
             mine = [
-                (entry.action, isinstance(entry, Send)) for entry in found[left] if not isinstance(entry, Action) and entry.rank == right
+                (entry.action, isinstance(entry, Send))
+                for entry in found[left]
+                if not isinstance(entry, PipelineAction) and entry.rank == right
             ]
             theirs = [
-                (entry.action, isinstance(entry, Receive)) for entry in found[right] if not isinstance(entry, Action) and entry.rank == left
+                (entry.action, isinstance(entry, Receive))
+                for entry in found[right]
+                if not isinstance(entry, PipelineAction) and entry.rank == left
             ]
             assert mine == theirs
 
@@ -136,9 +140,9 @@ def test_a_slower_backward_changes_the_bubble_of_zero_bubble_alone() -> None:
 
 def test_one_micro_batch_goes_through_one_stage_after_the_other() -> None:
     first, second = programs(GPipe(2, 1))
-    there, back = Action(OperationKind.FORWARD, 0, 0), Action(OperationKind.BACKWARD, 1, 0)
-    assert first == (there, Send(there, 1), Receive(back, 1), Action(OperationKind.BACKWARD, 0, 0))
-    assert second == (Receive(there, 0), Action(OperationKind.FORWARD, 1, 0), back, Send(back, 0))
+    there, back = PipelineAction(OperationKind.FORWARD, 0, 0), PipelineAction(OperationKind.BACKWARD, 1, 0)
+    assert first == (there, Send(there, 1), Receive(back, 1), PipelineAction(OperationKind.BACKWARD, 0, 0))
+    assert second == (Receive(there, 0), PipelineAction(OperationKind.FORWARD, 1, 0), back, Send(back, 0))
 
 
 def test_what_does_not_exist_names_the_way_out() -> None:

@@ -13,7 +13,7 @@ from paceline.parallelism.pipelines import order
 from paceline.parallelism.pipelines.chain import Boundary, Chain
 from paceline.parallelism.pipelines.pipelined import PipelinePosition, pipeline
 from paceline.parallelism.pipelines.schedules import SCHEDULES as SCHEDULES_BY_NAME
-from paceline.parallelism.pipelines.schedules import Action, OperationKind, ScheduleName
+from paceline.parallelism.pipelines.schedules import OperationKind, PipelineAction, ScheduleName
 from paceline.parallelism.pipelines.stage import TreeAccumulator
 from paceline.parallelism.pipelines.stages import TooFewUnitsError
 from paceline.parallelism.pipelines.step import BoundaryMismatchError, LocalPipeline, PipelineStep
@@ -158,9 +158,9 @@ def test_more_stages_than_blocks_are_refused() -> None:
 def test_samples_of_another_shape_are_refused_before_they_are_sent() -> None:
     pipe = LocalPipeline(SoloGroup(), (0,), {}, [Boundary((CONTEXT, 16), torch.float32, has_gradient=True)], CPU)
     step = PipelineStep(pipe, [0], Step(Case(), 1), counted=1)
-    step.require_expected(Action(OperationKind.FORWARD, 0, 0), torch.zeros(2, CONTEXT, 16))
+    step.require_expected(PipelineAction(OperationKind.FORWARD, 0, 0), torch.zeros(2, CONTEXT, 16))
     with pytest.raises(BoundaryMismatchError, match=r"stage 0 gives torch.float32 \[2, 5, 16\], but its neighbour expects .*\[2, 8, 16\]"):
-        step.require_expected(Action(OperationKind.FORWARD, 0, 0), torch.zeros(2, 5, 16))
+        step.require_expected(PipelineAction(OperationKind.FORWARD, 0, 0), torch.zeros(2, 5, 16))
 
 
 def test_a_stage_gives_a_parameter_its_gradient_in_the_memory_order_of_that_parameter() -> None:

@@ -10,13 +10,13 @@ import pytest
 from paceline.cluster.agent.ranks.ranks import ExitCause, RankPhase, RankRecord
 from paceline.cluster.agent.ranks.reconcile import (
     UNCLAIMED_SECONDS,
-    Action,
     CallRank,
     DeleteCheckpoint,
     DropStacks,
     ForgetRank,
     MarkRankExited,
     MoveRank,
+    NodeAction,
     PauseRank,
     ProfileRank,
     ReadStacks,
@@ -89,7 +89,7 @@ def preparing(**environment: Any) -> RankRecord:
         (rank(phase=RankPhase.EXITED, ending=ExitCause(outcome="failed", time=NOW - UNCLAIMED_SECONDS - 1)), None, [ForgetRank(KEY)]),
     ],
 )
-def test_what_is_done(there: RankRecord | None, action: str | None, expected: list[Action]) -> None:
+def test_what_is_done(there: RankRecord | None, action: str | None, expected: list[NodeAction]) -> None:
     assert reconcile(desired(action), {KEY: there} if there else {}, NOW) == expected
 
 
@@ -203,7 +203,7 @@ def carried(place: Any, **changes: Any) -> RankRecord:
         ([rank(phase=RankPhase.MOVED), carried(HERE, **ENDED)], LATER, [MarkRankExited(RankKey("job", 2, 0), LATER, SPEC)]),
     ],
 )
-def test_living_processes_take_their_places_in_a_newer_generation(there: list[RankRecord], wanted: Any, expected: list[Action]) -> None:
+def test_living_processes_take_their_places_in_a_newer_generation(there: list[RankRecord], wanted: Any, expected: list[NodeAction]) -> None:
     now = Desired(revision=5, assignments=(assignment("job", wanted),))
     assert reconcile(now, {each.key: each for each in there}, NOW) == expected
 
@@ -250,7 +250,7 @@ def test_the_store_of_a_generation_that_is_well_serves_until_its_ranks_have_left
     ],
 )
 def test_stacks_are_read_once_for_each_request(
-    known: str | None, asked: tuple[str, tuple[int, ...]] | None, expected: list[Action]
+    known: str | None, asked: tuple[str, tuple[int, ...]] | None, expected: list[NodeAction]
 ) -> None:
     there = rank(joined=True, stacks=StackSample(id=known) if known else None)
     request = StacksRequest(id=asked[0], ranks=asked[1]) if asked else None
