@@ -38,7 +38,9 @@ CPU = torch.device("cpu")
 CIFAR_IMAGE = (3, 32, 32)
 SMALLEST_VOCABULARY = 256  # of the models below
 STEPS = 2
-NOTHING_WANTED = SimpleNamespace(pause_wanted=False, checkpoint_wanted=False, leave_wanted=False, gradients_wanted=False, outcome_bytes=None)
+NOTHING_WANTED = SimpleNamespace(
+    pause_wanted=False, checkpoint_wanted=False, leave_wanted=False, gradients_wanted=False, outcome_bytes=None
+)
 
 
 def peak_bytes(run: Callable[[], object]) -> int:

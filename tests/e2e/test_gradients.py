@@ -47,7 +47,7 @@ def test_a_running_job_is_asked_by_a_command_and_by_its_page(stack: Stack, page:
     page.wait_for_url("**/jobs*")
     page.goto(f"{stack.server}/jobs/{job_id}?tab=performance")
     panel = page.get_by_role("region", name="Gradients")
-    expect(panel.get_by_text(f"Step {asked['step']:,}: {len(found)} parameters on 2 ranks")).to_be_visible()
+    expect(panel.get_by_text(f"Step {asked['step']:,}: {len(found)} parameters on 2 ranks")).to_be_visible(timeout=60_000)
     panel.get_by_label("Parameters").fill("*.query.weight")
     panel.get_by_role("button", name="Record the next step").click()
     table = panel.get_by_role("table", name="Gradients by parameter")
