@@ -37,6 +37,7 @@ PATTERNS = (
     "e2e/test_torchrun_lines.py::test_a_kind*",
     # stories of faults at further moments and on further stacks; chaos, outages and machines that fall silent
     "e2e/test_close_up.py::test_a_killed_rank_costs_its_survivors_nothing[[]3-*",
+    "e2e/test_close_up.py::test_three_quick_deaths*[[]0.[03]*",
     "e2e/test_coordinator_death.py::test_a_rank_that_dies_while_the_coordinator_is_upgraded*",
     "e2e/test_coordinator_death.py::test_a_survivors_agent_killed_within_a_recovery*",
     "e2e/test_coordinator_death.py::test_a_rank_that_dies_while_the_agent_of_another*",

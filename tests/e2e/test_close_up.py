@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,22 @@ def test_a_killed_node_is_given_up_on_its_peers_word(three_agents: Stack) -> Non
     stack.wait_for_state(job_id, "running", "completed", timeout=30)
     assert_survived(stack, job_id, before, dead)
     assert_whole(stack, job_id, generations=2)
+
+
+@pytest.mark.parametrize("gap", [0.05, 0.15, 0.3])
+def test_three_quick_deaths_are_recovered_from_and_the_next_job_runs(three_agents: Stack, gap: float) -> None:
+    """They stopped the scheduler of the whole cluster, for good: of ranks 1, 2 and 0, each while the death before it is dealt with."""
+    stack = three_agents
+    victim = stack.submit(job(f"quick-{gap}", 3) | {"fault_tolerance": {"recovery": "close_up", "max_restarts": 3}})
+    stack.wait_for_step(victim, 20)
+    pids = {rank["rank"]: rank["pid"] for rank in stack.job(victim)["ranks"]}
+    beside = stack.submit(tiny_gpt(f"beside-{gap}", 10, nodes=1))
+    subprocess.run(["bash", "-c", f"kill -9 {pids[1]}; sleep {gap}; kill -9 {pids[2]}; sleep {gap}; kill -9 {pids[0]}"], check=False)
+    done = stack.wait_for_state(victim, "completed", "failed", timeout=120)
+    assert done["state"] == "completed", done
+    assert done["generation"] > 1, done
+    assert sorted(step for step, _ in stack.raw_curve(victim)) == list(range(1, STEPS + 1))
+    stack.wait_for_state(beside, "completed", timeout=60)
 
 
 def kill_node(stack: Stack, name: str) -> None:
