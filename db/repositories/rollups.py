@@ -6,6 +6,7 @@ session, which sees one moment: so every answer is that of all points, whenever 
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ _ROLLUP_LOCK = 0x7061_6365_0003
 KEY = ("job_id", "name", "rank", "level", "bucket", "generation")
 _COLUMNS = (*KEY, "count", "nan_count", "minimum", "maximum", "sum", "last", "last_step", "last_time")
 _TYPES = ("text", "text", "int", "bigint", "bigint", "bigint", "bigint", "bigint", *["float8"] * 4, "bigint", "float8")
+
+#: Points that are read at once, so that a tail that has grown long keeps the event loop for no longer than another.
+TAIL_PAGE = 1_000
+#: More of them are decoded in a thread.
+MAX_RECORDS_IN_LOOP = 200
 
 Rank = tuple[str, int]  # job_id, rank
 EVERY_RANK: Rank = ("", -1)
@@ -142,13 +148,19 @@ def read_values(record: RecordColumns) -> dict[str, float]:
 async def tail(session: AsyncSession, job_id: str, ranks: Collection[int] | None = None, *, generation: int | None = None) -> RollupTail:
     """The points of these ranks without roll-ups; None: of all ranks."""
     made = await marks(session, [job_id])
-    query = RECORDS.where(MetricRecordRow.job_id == job_id, MetricRecordRow.seq > made.every)
+    query = RECORDS.where(MetricRecordRow.job_id == job_id)
     if ranks is not None:
         query = query.where(MetricRecordRow.rank.in_(list(ranks)))
     if generation is not None:
         query = query.where(MetricRecordRow.generation == generation)
-    found = await records(session, query.order_by(MetricRecordRow.seq))
-    return RollupTail([record for record in found if record.seq > made.of((job_id, record.rank))])
+    found: list[RecordColumns] = []
+    read_to, is_full = made.every, True
+    while is_full:
+        page = await records(session, query.where(MetricRecordRow.seq > read_to).order_by(MetricRecordRow.seq).limit(TAIL_PAGE))
+        found += (record for record in page if record.seq > made.of((job_id, record.rank)))
+        is_full = len(page) == TAIL_PAGE
+        read_to = page[-1].seq if page else read_to
+    return RollupTail(found)
 
 
 async def coarsest(
@@ -167,7 +179,10 @@ async def coarsest(
     query = query if rank is None else query.where(table.rank == rank)
     query = query if generation is None else query.where(table.generation == generation)
     newer = await tail(session, job_id, None if rank is None else [rank], generation=generation)
-    return newer.add_to(await buckets(session, query), level, names=names)
+    stored = await buckets(session, query)
+    if len(newer.records) <= MAX_RECORDS_IN_LOOP:
+        return newer.add_to(stored, level, names=names)
+    return await asyncio.to_thread(newer.add_to, stored, level, names=names)
 
 
 async def newest_steps(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -92,13 +93,20 @@ async def counted_steps(
     """Every known step, in order."""
     carried: list[StepRecord] = []
     async for chunk in step_records.in_order(points, job_id, first, last, rank=rank):
-        carried += parse(chunk)
-        newest = carried[-1].step
-        for step in merge_records((record for record in carried if record.step < newest), lines):
+        known, carried = await asyncio.to_thread(_merge_all_but_last, carried, chunk, lines)
+        for step in known:
             yield step
-        carried = [record for record in carried if record.step == newest]
     for step in merge_records(carried, lines):
         yield step
+
+
+def _merge_all_but_last(
+    carried: Sequence[StepRecord], chunk: Sequence[RecordColumns], lines: Sequence[Line]
+) -> tuple[list[CountedStep], list[StepRecord]]:
+    """(the steps that no later chunk has more of, the records of the last one)."""
+    found = [*carried, *parse(chunk)]
+    newest = found[-1].step
+    return list(merge_records((each for each in found if each.step < newest), lines)), [each for each in found if each.step == newest]
 
 
 def merge_records(records: Iterable[StepRecord], lines: Sequence[Line]) -> Iterator[CountedStep]:
