@@ -21,6 +21,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 #: So long does each step take in the run in which a rank is killed.
 PAUSE_SECONDS = "0.1"
 KILLED_AFTER_STEP = 9
+#: The one that says what it has loaded. The steps of the others are read from what they print, or from files, which tell no place to go on from.
+TELLS_ITS_STEPS = "own_trainer.py"
+UNKNOWN = "all ranks restarted as generation 2; the number of repeated steps is unknown: the script does not report each step"
 #: (file, arguments that slow it down, whether it goes on from what it has saved)
 ALWAYS = [
     pytest.param("ddp_tutorial.py", ["--pause", PAUSE_SECONDS], True, id="DDP with a sampler"),
@@ -80,6 +83,18 @@ def kill_rank_1(stack: Stack, job_id: str) -> None:
     os.kill(victim["pid"], signal.SIGKILL)
 
 
+def tells_what_was_repeated(incident: dict[str, Any], name: str, steps_again: list[int]) -> None:
+    """Look into the incident of a kill for the steps that were done twice. `steps_again`: what the next generation printed, from 0."""
+    if name != TELLS_ITS_STEPS:
+        assert (incident["resumed_step"], incident["steps_lost"], incident["done"]) == (None, None, UNKNOWN), incident
+        return
+    resumed, lost = steps_again[0], incident["step"] - steps_again[0]
+    repeated = f"{lost} step{'' if lost == 1 else 's'} had to be repeated" if lost else "no step was lost"
+    assert incident["step"] > KILLED_AFTER_STEP
+    assert (incident["resumed_step"], incident["steps_lost"]) == (resumed, lost), incident
+    assert incident["done"] == f"all ranks restarted as generation 2 from step {resumed}; {repeated}"
+
+
 @pytest.mark.parametrize(("name", "slowly", "saves"), ALWAYS + FURTHER)
 def test_it_trains_as_under_torchrun_and_again_after_a_kill(
     stack: Stack, tmp_path: Path, name: str, slowly: list[str], saves: bool
@@ -105,6 +120,7 @@ def test_it_trains_as_under_torchrun_and_again_after_a_kill(
     assert (culprit["rank"], culprit["kind"], incident["outcome"]) == (1, "signal", "recovered"), incident
     again = stack.get(f"/training/jobs/{killed}/logs", limit=1000)["items"]
     assert sum(line["text"].startswith("step 0 ") for line in again) == (1 if saves else 2)
+    tells_what_was_repeated(incident, name, list(losses("\n".join(line["text"] for line in again if line["generation"] == 2))))
     if saves:
         saved = wait_until("its newest checkpoint is seen", lambda: stack.job(killed)["progress"]["saved_file"], CURVE_SECONDS)
         assert Path(saved["path"]).is_relative_to(tmp_path / "killed")

@@ -82,8 +82,12 @@ def submit(stack: Stack, program: Program, folder: Path, *, slowly: bool) -> str
     return stack.submit(spec)
 
 
+def output(stack: Stack, job_id: str) -> str:
+    return "\n".join(line["text"] for line in stack.get(f"/training/jobs/{job_id}/logs", limit=1000)["items"])
+
+
 def printed(stack: Stack, program: Program, job_id: str) -> set[tuple[str, ...]]:
-    return told(program, "\n".join(line["text"] for line in stack.get(f"/training/jobs/{job_id}/logs", limit=1000)["items"]))
+    return told(program, output(stack, job_id))
 
 
 def kill_rank_1(stack: Stack, job_id: str) -> None:
@@ -117,3 +121,60 @@ def test_it_prints_what_it_prints_under_torchrun_also_after_a_kill(stack: Stack,
     assert printed(stack, program, killed) == expected
     (incident,) = stack.get(f"/training/jobs/{killed}/incidents")
     assert (incident["culprit"]["rank"], incident["culprit"]["kind"], incident["outcome"]) == (1, "signal", "recovered"), incident
+
+
+def ended(stack: Stack, file: str, folder: Path, *arguments: str, ranks: int, restarts: int) -> str:
+    """Run a program, whose job is to complete. Returns the id of that."""
+    spec = {
+        "name": "as-found",
+        "script": {"path": str(PROGRAMS / file), "args": arguments},
+        "resources": {"nodes": ranks},
+        "environment": {"working_directory": str(folder)},
+        "fault_tolerance": {"max_restarts": restarts},
+    }
+    job = stack.wait_for_state(stack.submit(spec), "completed", "failed", timeout=SECONDS)
+    assert (job["state"], job["restarts"]) == ("completed", restarts), job["failure"]
+    return str(job["id"])
+
+
+@pytest.mark.release
+def test_a_rank_that_raises_once_is_told_by_its_line_and_the_second_attempt_ends_well(stack: Stack, tmp_path: Path) -> None:
+    """`elastic_env.py` has torch's `record`."""
+    job_id = ended(stack, "elastic_env.py", tmp_path, "1", ranks=2, restarts=1)
+    lines = output(stack, job_id).splitlines()
+    for attempt in range(2):
+        assert sum(line.startswith(f"elastic launched: True restart {attempt} max 1 ") for line in lines) == 2
+    assert lines.count("sum 2.0") == 4
+    (incident,) = stack.get(f"/training/jobs/{job_id}/incidents")
+    culprit = incident["culprit"]
+    assert (culprit["rank"], culprit["exception"], culprit["message"]) == (1, "ValueError", "boom: learning rate must be positive"), (
+        incident
+    )
+    assert culprit["where"] == "main in elastic_env.py:11"
+    assert incident["outcome"] == "recovered"
+
+
+@pytest.mark.release
+def test_output_of_any_kind_comes_whole_and_in_order(stack: Stack, tmp_path: Path) -> None:
+    """`noisy.py` prints progress bars, escapes, long lines, what is not text, parts of lines and of characters, and a burst."""
+    job_id = ended(stack, "noisy.py", tmp_path, ranks=1, restarts=0)
+
+    def whole() -> list[str] | None:
+        lines: list[str] = []
+        after = 0
+        while (page := stack.get(f"/training/jobs/{job_id}/logs", limit=1000, after=after))["items"]:
+            lines += [line["text"] for line in page["items"]]
+            after = page["next_after"]
+        return lines if lines[-1:] == ["end without newline"] else None
+
+    lines = wait_until("its last line", whole, CURVE_SECONDS)
+    assert [line for line in lines if line.startswith("fast ")] == [f"fast {number}" for number in range(3000)]
+    assert {
+        "漢 split char",
+        "x" * 16384,
+        '<script>alert(1)</script> <img src=x onerror=alert(1)> & "quotes"',
+    } <= set(lines)
+    assert sum(line.count("L") for line in lines if line.startswith("LLL")) >= 100_000
+    parted = [line for line in lines if line.endswith(("partial...", "rest of it"))]  # by the pause within it
+    assert "partial...rest of it" in "".join(parted)
+    assert any("red" in line and "cleared" in line for line in lines)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import venv
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.e2e.stack import Stack, wait_until
 
@@ -186,3 +189,60 @@ def test_what_a_script_without_a_working_directory_saves_is_there_after_a_restar
     assert (job["state"], job["restarts"]) == ("completed", 1), job["failure"]
     assert "goes on from saved.pt" in output(stack, job)
     assert job["progress"]["saved_file"]["path"].endswith("/work/saved.pt")
+
+
+ELSEWHERE = """
+import importlib.util, os, sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.barrier()
+known = [name for name in ("paceline", "msgspec", "pydantic") if importlib.util.find_spec(name)]
+sys.stdout.write(f"{sys.prefix} {torch.__file__} {known}\\n" + "".join(f"path:{each}\\n" for each in sys.path))
+dist.destroy_process_group()
+"""
+#: What torch imports, in site-packages.
+TORCHS = (
+    "torch",
+    "torchgen",
+    "functorch",
+    "typing_extensions.py",
+    "sympy",
+    "mpmath",
+    "networkx",
+    "jinja2",
+    "markupsafe",
+    "filelock",
+    "fsspec",
+    "numpy*",
+)
+
+
+@pytest.mark.release
+def test_a_rank_in_an_environment_of_the_nodes_has_nothing_of_its_agents_on_its_path(stack: Stack, tmp_path: Path) -> None:
+    """A virtual environment with a torch of its own."""
+    venv.create(tmp_path / "own", symlinks=True)
+    (packages,) = (tmp_path / "own" / "lib").glob("python*/site-packages")
+    here = Path(torch.__file__).parents[1]
+    for name in (*TORCHS, "torch-*.dist-info"):
+        for each in here.glob(name):
+            (packages / each.name).symlink_to(each)
+    (tmp_path / "train.py").write_text(ELSEWHERE)
+    spec = {
+        "name": "elsewhere",
+        "script": {"path": "train.py"},
+        "resources": {"nodes": 2},
+        "environment": {
+            "working_directory": str(tmp_path),
+            "python": str(tmp_path / "own" / "bin" / "python"),
+            "variables": {"PYTHONPATH": ""},
+        },
+        "fault_tolerance": {"max_restarts": 0},
+    }
+    job = stack.wait_for_state(stack.submit(spec), "completed", "failed", timeout=90)
+    assert job["state"] == "completed", job["failure"]
+    lines = output(stack, job)
+    assert lines.count(f"{tmp_path / 'own'} {packages / 'torch' / '__init__.py'} []") == 2, lines
+    path = {Path(line.removeprefix("path:")) for line in lines if line.startswith("path:")}
+    assert {each for each in path if not each.is_relative_to(sys.base_prefix)} == {tmp_path, packages}

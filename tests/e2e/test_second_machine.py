@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,12 @@ def line_of_the_page(start: str) -> list[str]:
     """The first command on the page that starts so."""
     lines = (line.strip() for line in PAGE.read_text().splitlines() if line.startswith("    "))
     return shlex.split(next(line for line in lines if line.startswith(start)))
+
+
+def block_of_the_page(start: str) -> str:
+    """The first block on the page that starts so."""
+    blocks = re.findall(r"(?:^    .*\n)+", PAGE.read_text(), re.MULTILINE)
+    return next(textwrap.dedent(block) for block in blocks if block.startswith(f"    {start}"))
 
 
 class Machines(Stack):
@@ -157,9 +165,10 @@ def joined(machines: Machines) -> Machines:
     return machines
 
 
-def completed(machines: Machines, spec: dict[str, Any]) -> dict[str, Any]:
-    """The job at its end, a rank of it on each machine."""
-    done = machines.wait_for_state(machines.submit(spec), "completed", "failed", timeout=JOB_SECONDS)
+def completed(machines: Machines, job: dict[str, Any] | str) -> dict[str, Any]:
+    """The job of this spec, or with this id, at its end: a rank of it on each machine."""
+    job_id = job if isinstance(job, str) else machines.submit(job)
+    done = machines.wait_for_state(job_id, "completed", "failed", timeout=JOB_SECONDS)
     assert done["state"] == "completed", f"{done['failure']}\n" + "\n".join(machines.output(done["id"]))
     assert len({rank["node_name"] for rank in done["ranks"]}) == 2
     return done
@@ -185,14 +194,26 @@ def test_nodes_are_met_at_the_addresses_of_their_machines(joined: Machines) -> N
     assert found == {joined.network.address(machine, CABLE) for machine in ("one", "two")}
 
 
-def test_a_script_on_both_machines(joined: Machines, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(ALL_REDUCE)
-    job = completed(joined, own_code(tmp_path, script={"path": "train.py"}))
+def submitted(machines: Machines, spec: str) -> str:
+    """Type the page's `paceline submit` on machine 1, in the folder of its `paceline up`, which both see. Returns the job's id."""
+    (command,) = re.findall(r"`(paceline submit both\.yaml)`", PAGE.read_text())
+    (machines.data.parent / command.split()[-1]).write_text(spec)
+    done = machines.paceline(*command.split()[1:], "--json")
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(done.stdout)["id"])
+
+
+def test_a_script_on_both_machines(joined: Machines) -> None:
+    (joined.data.parent / "train.py").write_text(ALL_REDUCE)
+    job = completed(joined, submitted(joined, block_of_the_page("name: both")))
     assert wait_until("both lines", lambda: (lines := joined.output(job["id"])).count("sum 3 of 2") == 2 and lines, END_SECONDS)
 
 
 def test_a_built_in_model_on_both_machines(joined: Machines, tmp_path: Path) -> None:
-    job = completed(joined, tiny_gpt("both", 20, checkpoint={"every_steps": 10, "directory": str(tmp_path / "shared")}, resources=APART))
+    named = yaml.safe_load(block_of_the_page("checkpoint:"))["checkpoint"]
+    assert named == {"directory": "/mnt/shared/runs"}
+    spec = tiny_gpt("both", 20, resources=APART, checkpoint={"every_steps": 10} | named | {"directory": str(tmp_path / "shared")})
+    job = completed(joined, submitted(joined, yaml.safe_dump(spec)))
     assert job["progress"]["step"] == 20
     assert list((tmp_path / "shared").glob("**/manifest.json"))
 

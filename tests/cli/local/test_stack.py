@@ -115,13 +115,21 @@ def test_state_survives_down_and_up(stranger: Paceline, layout: Layout) -> None:
     assert [job["id"] for job in listed] == [json.loads(submitted.stdout)["id"]]
 
 
-def test_agents_follow_the_coordinator_to_another_port(stranger: Paceline, layout: Layout) -> None:
-    """Their credentials name the old address; a second token would be refused, for the node's name is known."""
+def test_agents_follow_the_coordinator_to_another_port_and_nothing_runs_without_them(stranger: Paceline, layout: Layout) -> None:
+    """Their credentials name the old address; a second token would be refused, for the node's name is known. Once they had been stopped, their
+    node was ready for ten seconds more: the next job was placed there, and failed."""
     for _ in range(2):
         done = stranger("up", "--json", "--agents", "1", "--port", str(free_port()))
         assert done.returncode == 0, done.stderr
         assert "starting 1 agent: local-1\n" in done.stderr
         assert stranger("down").returncode == 0
+    up(stranger, "--port", str(free_port()))
+    assert state_of_nodes(stranger) == ["unreachable"]
+    submitted = stranger("submit", str(ROOT / "examples" / "digits_mlp.yaml"), "--json")
+    assert submitted.returncode == 0, submitted.stderr
+    wait_until(lambda: json.loads(stranger("jobs", "--json").stdout)[0]["pending"], "the scheduler's look at the job", seconds=WAIT_S)
+    (job,) = json.loads(stranger("jobs", "--json").stdout)
+    assert (job["state"], job["pending"]["code"]) == ("queued", "nodes_unavailable"), job
 
 
 def test_killed_coordinator_comes_back_on_its_port(stranger: Paceline, layout: Layout) -> None:
