@@ -52,7 +52,7 @@ def _check(node: Node, pool: NodePool | None) -> None:
 
 
 def loss(nodes: Sequence[Node]) -> str:
-    """What launching nodes anew takes away."""
+    """Say what launching these nodes anew takes away."""
     jobs = sorted({slot.job_name for node in nodes for slot in node.slots if slot.job_name})
     drained = f"; these jobs move away from each, or end first: {', '.join(jobs)}" if jobs else ""
     names = ", ".join(node.name for node in nodes)

@@ -54,7 +54,7 @@ class WatchedObjects:
         return (await self.client.objects(self.group, self.plural, self.selector)).items
 
     async def close(self) -> None:
-        """End the watch."""
+        """End the watch, and wait for its end."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

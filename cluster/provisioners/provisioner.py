@@ -55,7 +55,7 @@ class ProvisionerError(Exception):
 
 
 class KeptResource(Protocol):
-    """What a provider keeps open between its calls, such as a watch, and can do without. It ends by itself once it is not used any more."""
+    """A thing that a provider keeps open between its calls, such as a watch, and can do without; it ends by itself once it is not used."""
 
     async def close(self) -> None:
         """End it at once."""

@@ -42,7 +42,7 @@ class RecordedRank(Protocol):
 
 @dataclass(frozen=True)
 class StepChoice:
-    """What is recorded of a step. `parameters`: in the model's order. `kept`: those whose gradients themselves are kept."""
+    """The gradients that are recorded of a step. `parameters`: in the model's order. `kept`: those whose gradients themselves are kept."""
 
     parameters: Mapping[nn.Parameter, str]
     kept: Collection[nn.Parameter]

@@ -124,6 +124,18 @@ class Link:
         self.socket = None
 
 
+def start_children() -> None:
+    """Start the processes that a rank is asked to leave behind, and print their pids."""
+    for _ in range(int(os.environ.get("FAKE_CHILDREN", "0"))):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        print(f"child {child.pid}")
+    if os.environ.get("FAKE_FORK"):
+        fork = os.fork()
+        if not fork:
+            signal.pause()
+        print(f"child {fork}")
+
+
 def run_rank(order: RankOrder) -> int:
     folder, link = RankFolder.at(Path(order.folder)), Link(order)
     steps, pause = int(os.environ.get("FAKE_STEPS", "0")), float(os.environ.get("FAKE_STEP_SECONDS", "0.02"))
@@ -134,14 +146,7 @@ def run_rank(order: RankOrder) -> int:
         sys.exit(int(end) if end.isdigit() else end)
     if os.environ.get("FAKE_IGNORE_SIGTERM"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    for _ in range(int(os.environ.get("FAKE_CHILDREN", "0"))):
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-        print(f"child {child.pid}")
-    if os.environ.get("FAKE_FORK"):
-        fork = os.fork()
-        if not fork:
-            signal.pause()
-        print(f"child {fork}")
+    start_children()
     awaited, wait_at = os.environ.get("FAKE_WAIT_FOR"), int(os.environ.get("FAKE_WAIT_AT", steps))
     if order.world.parked:
         if not park(link, pause):
