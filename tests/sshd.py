@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.ports import free_port
@@ -66,7 +68,9 @@ def _host_key(path: Path, kind: str) -> HostKey:
 
 @contextmanager
 def ssh_server(folder: Path, address: str, kinds: Sequence[str] = HOST_KEY_KINDS, within: Sequence[str] = ()) -> Iterator[SshServer]:
-    """A context in which a server with a host key of each kind runs; `within` is a command that runs it, in a network namespace for example."""
+    """A context in which a server with a host key of each kind runs; `within` is a command that runs it, in a network namespace for example.
+
+    Agents that a failed test has left in its home end with it."""
     home = folder / "home"
     home.mkdir(parents=True)
     make_key(folder / "user_key")
@@ -86,3 +90,12 @@ def ssh_server(folder: Path, address: str, kinds: Sequence[str] = HOST_KEY_KINDS
     finally:
         server.terminate()
         server.wait(20)
+        _end_agents(home)
+
+
+def _end_agents(home: Path) -> None:
+    """Kill what runs for nodes of this home: agents, their spawners and ranks."""
+    for process in psutil.process_iter(["cmdline"]):
+        if any(word.startswith(f"{home}/.paceline/nodes/") for word in process.info["cmdline"] or ()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
