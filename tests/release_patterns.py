@@ -23,6 +23,8 @@ PATTERNS = (
     "cluster/agent/test_notices.py::test_sigusr1_drains*",
     "cluster/agent/test_notices.py::test_what_has_not_gone*",
     "cluster/agent/test_notices.py::test_a_coordinator_that_knows*",
+    # each GET of a long history: what it costs the loop beside the database is the same on both
+    "integration/test_loop_time.py::*[[]postgresql]",
     # a real Slurm
     "e2e/test_slurm.py::test_a_cancelled_node*",
     "e2e/test_slurm.py::test_a_script_whose*",

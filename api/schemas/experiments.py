@@ -119,7 +119,7 @@ class ExtendRequest(Schema):
     """A trial to run longer, and how long."""
 
     steps: int = Field(ge=1, description="train to this many steps, those that are done counted")
-    trial: int | None = Field(None, ge=0, description="index of the trial; default: the best one so far")
+    trial: int | None = Field(None, ge=0, lt=1 << 31, description="index of the trial; default: the best one so far")
     name: str | None = Field(None, description="of the new job; default: the trial's job's name with -longer")
 
 

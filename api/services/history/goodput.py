@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -57,7 +58,7 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow, now: 
         faults=[_fault(story) for story in found],
         tells_steps=not job.spec.is_script,
     )
-    return _describe(job, now, account(facts), found, resolution)
+    return _describe(job, now, await asyncio.to_thread(account, facts), found, resolution)
 
 
 def state_periods(history: Sequence[EventRow], started_at: datetime) -> list[StatePeriod]:
@@ -112,8 +113,8 @@ async def _step_runs(points: AsyncSession, job_id: str, generations: Sequence[Ge
     """(steps in each run at most, the runs by generation and step)."""
     gone_to = await storage.gone_to_steps(points, job_id)
     if has_points_from(0, gone_to) and await step_records.count(points, job_id, STEP_SECONDS) <= MAX_RECORDS:
-        records = [record async for chunk in step_records.in_order(points, job_id) for record in steps.parse(chunk)]
-        return 1, of_records(records)
+        rows = [row async for chunk in step_records.in_order(points, job_id) for row in chunk]
+        return 1, await asyncio.to_thread(lambda: of_records(steps.parse(rows)))
     newest = await step_records.newest_steps(points, job_id, STEP_SECONDS)
     if not newest:  # all of it was deleted
         return 1, []
