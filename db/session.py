@@ -27,6 +27,8 @@ from paceline.extras import pip_install
 from paceline.monitoring.files import make_private, sync_file
 
 BUSY_SECONDS = 10.0
+#: How long readers are waited for, while nothing is written: nearly all have ended in a tenth of it.
+READERS_SECONDS = 0.25
 #: So that deleting makes a file smaller (`repositories.storage.shrink`). It holds for files that are made from now on; an older one
 #: keeps its size and fills its free pages again, until its operator runs VACUUM on it while no coordinator runs.
 VACUUM_PRAGMA = "auto_vacuum=INCREMENTAL"
@@ -37,8 +39,9 @@ class Database:
     """One database and its sessions. `read()` never writes, and all that it reads is of one moment; `write()` commits on the way out, or
     rolls back."""
 
-    def __init__(self, engine: AsyncEngine, unsynced_log: Path | None = None) -> None:
-        self.engine, self._unsynced_log = engine, unsynced_log
+    def __init__(self, engine: AsyncEngine, log: Path | None = None, *, syncs_log: bool = True) -> None:
+        """`log`: the write-ahead log of an SQLite file. `syncs_log`: whether each commit is on the disk."""
+        self.engine, self._log, self._syncs_log = engine, log, syncs_log
         self.is_sqlite = engine.dialect.name == "sqlite"
         # SQLite's transactions see one moment anyway.
         readers = engine if self.is_sqlite else engine.execution_options(isolation_level="REPEATABLE READ")
@@ -71,9 +74,27 @@ class Database:
     async def make_durable(self) -> None:
         """Make all that was committed survive a power cut, where a commit alone does not (`synchronous` NORMAL): before another database
         says that it is stored. It waits for the disk, so call it outside of transactions."""
-        if self._unsynced_log is not None:
+        if self._log is not None and not self._syncs_log:
             with suppress(FileNotFoundError):  # nothing was committed yet
-                await asyncio.to_thread(sync_file, self._unsynced_log)
+                await asyncio.to_thread(sync_file, self._log)
+
+    async def empty_log(self, least_bytes: int) -> None:
+        """Write the log of an SQLite file into the file, once it has so many bytes, and cut both to what is in use. SQLite does that by itself only
+        at a moment without a reader: where readers overlap, neither becomes smaller for hours. Nothing is written meanwhile; where readers take
+        longer than READERS_SECONDS, the next call tries again."""
+        if self._log is None or not self._log.exists() or self._log.stat().st_size < least_bytes:
+            return
+        await self._turns.take(BUSY_SECONDS)
+        try:
+            async with self.engine.connect() as connection:
+                raw = (await connection.get_raw_connection()).driver_connection
+                assert raw is not None
+                try:
+                    await raw.executescript(f"{_busy_timeout(READERS_SECONDS)}; PRAGMA wal_checkpoint(TRUNCATE)")
+                finally:
+                    await raw.executescript(_busy_timeout(BUSY_SECONDS))
+        finally:
+            self._turns.release()
 
     @property
     def waiting_requests(self) -> int:
@@ -107,9 +128,9 @@ def open_sqlite(path: Path, *, synchronous: str) -> Database:
             "journal_mode=WAL",
             f"synchronous={synchronous}",
             "foreign_keys=ON",
-            f"busy_timeout={int(BUSY_SECONDS * 1000)}",
         ):
             cursor.execute(f"PRAGMA {pragma}")
+        cursor.execute(_busy_timeout(BUSY_SECONDS))
         cursor.close()
 
     @event.listens_for(engine.sync_engine, "begin")
@@ -117,7 +138,11 @@ def open_sqlite(path: Path, *, synchronous: str) -> Database:
         raw = cast("StatementConnection", connection.connection.driver_connection)
         raw.begin("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITE) else "BEGIN")
 
-    return Database(engine, unsynced_log=path.with_name(f"{path.name}-wal") if synchronous == "NORMAL" else None)
+    return Database(engine, path.with_name(f"{path.name}-wal"), syncs_log=synchronous == "FULL")
+
+
+def _busy_timeout(seconds: float) -> str:
+    return f"PRAGMA busy_timeout={int(seconds * 1000)}"
 
 
 def postgres_url(url: str) -> str:

@@ -24,6 +24,10 @@ INTERVAL_SECONDS = 10.0
 CLOCK_STEADY = timedelta(hours=1)
 #: Pages of an SQLite file that one transaction gives back, and the fewest for which it is worth one.
 PAGES_AT_ONCE, PAGES_WORTH_IT = 500, 100
+#: Of the length of a pass, which the rest of it is for deleting.
+SHRINK_SHARE = 0.25
+#: A write-ahead log of so many bytes is written into its file: SQLite, which tries it each 4 MiB, has not come to its end.
+LOG_BYTES = 16 << 20
 
 
 @dataclass
@@ -32,6 +36,7 @@ class StorageKeeper:
     pass_seconds: float = PASS_SECONDS
     _hourly_due: bool = True
     _told_low: bool = False
+    _given_back: bool = False
 
     async def step_once(self, now: datetime) -> None:
         """Make one pass of a few seconds at most; the rest is left for the next. A job whose data cannot be deleted holds up no other, nor does
@@ -45,7 +50,8 @@ class StorageKeeper:
             partial(aging.by_size, sweep, policy),
             partial(self._hourly, sweep, policy),
             sweep.record_losses,
-            partial(self._shrink, sweep),
+            self._shrink,
+            self._empty_logs,
         )
         await each_part(parts)
         if sweep.pace.over:
@@ -101,11 +107,19 @@ class StorageKeeper:
                 time=now,
             )
 
-    async def _shrink(self, sweep: Sweep) -> None:
-        """Give free pages of an SQLite file back to the disk."""
-        while not sweep.pace.over:
-            async with self.services.metrics.read() as session:
+    async def _shrink(self) -> None:
+        """Give free pages of an SQLite file back to the disk, in time of its own: where there is always more to delete, none would be left."""
+        pace, metrics = DeletionPace.of(self.pass_seconds * SHRINK_SHARE), self.services.metrics
+        while not pace.over:
+            async with metrics.read() as session:
                 if not await storage.can_shrink(session) or await storage.free_pages(session) < PAGES_WORTH_IT:
                     return
-            async with sweep.pace.turn(self.services) as session:
+            async with pace.turn(self.services) as session:
                 await storage.shrink(session, PAGES_AT_ONCE)
+            self._given_back = True
+
+    async def _empty_logs(self) -> None:
+        """Keep the logs of SQLite files short. What was given back is on the disk only once the log is in the file."""
+        await self.services.control.empty_log(LOG_BYTES)
+        await self.services.metrics.empty_log(0 if self._given_back else LOG_BYTES)
+        self._given_back = False

@@ -116,8 +116,9 @@ def processes(layout: Layout) -> dict[str, float]:
 
 
 def databases(data: Path) -> dict[str, float]:
-    """Sizes, without what is still in their logs. The history of jobs is kept for a year, so its database grows with each job: told for each."""
-    found = {f"{name}.mb": (data / name).stat().st_size / MEBIBYTE for name in (HISTORY, METRICS) if (data / name).exists()}
+    """Sizes of files and of their logs. The history of jobs is kept for a year, so its database grows with each job: told for each."""
+    files = [data / f"{name}{log}" for name in (HISTORY, METRICS) for log in ("", "-wal")]
+    found = {f"{file.name}.mb": file.stat().st_size / MEBIBYTE for file in files if file.exists()}
     if jobs := job_count(data / HISTORY):
         found[f"{HISTORY}.kb_per_job"] = (data / HISTORY).stat().st_size / KIBIBYTE / jobs
     return found

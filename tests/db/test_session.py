@@ -19,8 +19,8 @@ from paceline.db.migrate import upgrade_all
 from paceline.db.models.events import EventRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.models.leases import LeaseRow
-from paceline.db.repositories import events
-from paceline.db.session import open_databases, postgres_url
+from paceline.db.repositories import events, storage
+from paceline.db.session import Database, open_databases, open_sqlite, postgres_url
 from paceline.db.turns import MOST_IN_A_ROW, WriterTurns
 from paceline.monitoring.files import sync_file
 from tests import factories
@@ -254,3 +254,61 @@ async def test_what_a_user_submits_is_written_before_the_housekeeping_that_waits
     go.set()
     await asyncio.gather(holder, submitting, *loops)
     assert order[-1] == "housekeeping", order
+
+
+async def test_a_file_and_its_log_become_smaller_while_readers_overlap(tmp_path: Path) -> None:
+    """A coordinator whose pages and agents always read something kept a metrics.db of 221 MB for an hour, with 20 MB in it."""
+    path = tmp_path / "x.db"
+    database = open_sqlite(path, synchronous="NORMAL")
+    log = path.with_name("x.db-wal")
+    async with database.write() as session:
+        await session.execute(text("CREATE TABLE t (v TEXT)"))
+    reading = [asyncio.create_task(_read_in_turns(database, first)) for first in (0.0, 0.02)]
+    for _ in range(8):
+        async with database.write() as session:
+            await session.execute(text("INSERT INTO t VALUES (:v)"), [{"v": "x" * 1_000}] * 1_000)
+    async with database.write() as session:
+        await session.execute(text("DELETE FROM t"))
+    async with database.write() as session:
+        await storage.shrink(session, 1_000_000)
+    before = path.stat().st_size + log.stat().st_size
+    assert before > 8_000_000
+    await database.empty_log(1 << 40)
+    assert path.stat().st_size + log.stat().st_size == before, "a log below the limit is left alone"
+    await database.empty_log(0)
+    assert path.stat().st_size < 100_000
+    assert log.stat().st_size == 0
+    assert not any(task.done() for task in reading)
+    for task in reading:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
+    await database.close()
+
+
+async def _read_in_turns(database: Database, first: float) -> None:
+    """Read for 40 ms, again and again: of two that begin 20 ms apart, one reads at any time."""
+    await asyncio.sleep(first)
+    while True:
+        async with database.read() as session:
+            await session.execute(text("SELECT count(*) FROM t"))
+            await asyncio.sleep(0.04)
+
+
+async def test_a_reader_that_takes_long_holds_up_no_writer_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emptying the log waits for readers; one of a whole history may take minutes."""
+    monkeypatch.setattr(db_session, "READERS_SECONDS", 0.05)
+    database = open_sqlite(tmp_path / "x.db", synchronous="NORMAL")
+    async with database.write() as session:
+        await session.execute(text("CREATE TABLE t (v TEXT)"))
+    async with database.read() as reader:
+        await reader.execute(text("SELECT count(*) FROM t"))
+        async with database.write() as session:
+            await session.execute(text("INSERT INTO t VALUES ('a')"))
+        async with asyncio.timeout(WAIT_SECONDS / 2):
+            await database.empty_log(0)
+            async with database.write() as session:
+                await session.execute(text("INSERT INTO t VALUES ('b')"))
+        assert await reader.scalar(text("SELECT count(*) FROM t")) == 0, "it still sees its own moment"
+    async with database.engine.connect() as connection:
+        assert await connection.scalar(text("PRAGMA busy_timeout")) == db_session.BUSY_SECONDS * 1000
+    await database.close()
