@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     exec_hours: float = Field(12.0, gt=0, description="every session ends after so long")
     exec_per_node: int = Field(8, ge=1, description="sessions on one node at a time")
     exec_per_user: int = Field(8, ge=1, description="sessions of one user at a time")
-    session_days: int = Field(14, ge=1)
+    session_days: int = Field(14, ge=1, le=365)
     oidc_issuer: str = Field("", description="OpenID provider that signs users in, such as https://login.example.org; empty: none")
     oidc_client_id: str = Field("", description="this coordinator's name at the provider")
     oidc_client_secret: SecretStr = Field(SecretStr(""), description="its secret there; empty: a public client")
