@@ -66,19 +66,6 @@ def test_a_killed_rank_costs_its_survivors_nothing(three_agents: Stack, nodes: i
     assert_whole(stack, job_id, generations=2)
 
 
-def test_a_killed_node_is_given_up_on_its_peers_word(three_agents: Stack) -> None:
-    stack = three_agents
-    job_id = stack.submit(job("node", 3))
-    stack.wait_for_step(job_id, 20)
-    before = pids_by_node(stack, job_id)
-    dead = next(rank for rank in stack.job(job_id)["ranks"] if rank["rank"] == 1)
-    kill_node(stack, dead["node_name"])
-    wait_until("the next generation", lambda: stack.job(job_id)["generation"] >= 2, 30)
-    stack.wait_for_state(job_id, "running", "completed", timeout=30)
-    assert_survived(stack, job_id, before, dead)
-    assert_whole(stack, job_id, generations=2)
-
-
 @pytest.mark.parametrize("gap", [0.05, 0.15, 0.3])
 def test_three_quick_deaths_are_recovered_from_and_the_next_job_runs(three_agents: Stack, gap: float) -> None:
     """They stopped the scheduler of the whole cluster, for good: of ranks 1, 2 and 0, each while the death before it is dealt with."""
@@ -93,6 +80,20 @@ def test_three_quick_deaths_are_recovered_from_and_the_next_job_runs(three_agent
     assert done["generation"] > 1, done
     assert sorted(step for step, _ in stack.raw_curve(victim)) == list(range(1, STEPS + 1))
     stack.wait_for_state(beside, "completed", timeout=60)
+
+
+def test_a_killed_node_is_given_up_on_its_peers_word(three_agents: Stack) -> None:
+    """The last of this file: nobody starts the node again."""
+    stack = three_agents
+    job_id = stack.submit(job("node", 3))
+    stack.wait_for_step(job_id, 20)
+    before = pids_by_node(stack, job_id)
+    dead = next(rank for rank in stack.job(job_id)["ranks"] if rank["rank"] == 1)
+    kill_node(stack, dead["node_name"])
+    wait_until("the next generation", lambda: stack.job(job_id)["generation"] >= 2, 30)
+    stack.wait_for_state(job_id, "running", "completed", timeout=30)
+    assert_survived(stack, job_id, before, dead)
+    assert_whole(stack, job_id, generations=2)
 
 
 def kill_node(stack: Stack, name: str) -> None:
