@@ -1,4 +1,6 @@
-"""A test of over ten seconds carries `@pytest.mark.slow("why")`. A run names those that took so long and do not say why; it fails none, since machines differ."""
+"""A test of over ten seconds carries `@pytest.mark.slow("why")`, or `e2e`, which says it: a whole Paceline with real ranks.
+
+A run names those that took so long and do not say why; it fails none, since machines differ."""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ import pytest
 
 #: Of the test itself: a stack or a database that several tests share is made in the setup of the first.
 LONG_SECONDS = 10.0
+#: Markers that say why.
+REASONS = frozenset({"slow", "e2e"})
 TITLE = 'over ten seconds, and no @pytest.mark.slow("why")'
 
 
@@ -22,7 +26,7 @@ def require_reasons(items: Iterable[pytest.Item]) -> None:
 def unexplained(reports: Sequence[pytest.TestReport]) -> list[tuple[float, str]]:
     """Return the seconds and the ids of tests that took long and have no marker, the longest first."""
     found = [(each.duration, each.nodeid) for each in reports if each.when == "call" and each.duration > LONG_SECONDS]
-    marked = {each.nodeid for each in reports if "slow" in each.keywords}
+    marked = {each.nodeid for each in reports if REASONS & {*each.keywords}}
     return sorted(((seconds, test) for seconds, test in found if test not in marked), reverse=True)
 
 

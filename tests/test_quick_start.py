@@ -129,6 +129,7 @@ def test_the_printed_link_signs_in_where_the_dashboard_is_served(tmp_path: Path)
                 assert browser.get("/api/v1/auth/me").json()["name"] == "admin"
 
 
+@pytest.mark.slow("a coordinator and the dashboard's server, as the page starts them")
 def test_a_cluster_to_look_at_is_typed_as_it_stands_and_leaves_nothing(tmp_path: Path) -> None:
     """The printed address was the coordinator's own, which says 503 where no dashboard is built."""
     port, served = free_port(), free_port()

@@ -24,6 +24,7 @@ def test_those_that_do_not_say_why_are_named_the_slowest_first() -> None:
         report("quick", 9.9),
         report("long", 10.1),
         report("explained", 90.0, "slow"),
+        report("whole stack", 90.0, "e2e"),
         report("longest", 60.0),
         report("first of a stack", 60.0, when="setup"),
         report("first of a stack", 1.0),

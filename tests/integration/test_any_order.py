@@ -334,6 +334,7 @@ def run(folder: Path, template: Path, **budget: Any) -> None:
     run_state_machine_as_test(machine, settings=settings(deadline=None, database=None, suppress_health_check=checks, **budget))
 
 
+@pytest.mark.slow("a property: many random orders of events through all loops")
 def test_in_any_order_a_healthy_job_is_placed_trains_and_ends(
     tmp_path: Path, sqlite_template: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -95,6 +95,7 @@ def filled(text: str, ids: Mapping[str, str]) -> str:
     return text.replace("{", "").replace("}", "")
 
 
+@pytest.mark.slow("stores 64,000 points and 2,000 jobs, then asks for everything twice")
 @pytest.mark.timeout(600)
 async def test_no_get_keeps_the_event_loop_whatever_the_history_is(
     app: FastAPI, ids: Mapping[str, dict[str, str]], client: httpx.AsyncClient

@@ -147,6 +147,7 @@ async def test_mismatched_calls_of_two_ranks_blame_neither_but_are_told(cluster:
     assert "mismatched calls: rank 0 waits in all_reduce (f.py:46), rank 1 waits in broadcast (f.py:47)" in job["failure"]["message"]
 
 
+@pytest.mark.slow("goes through the seconds until a node is unreachable")
 async def test_what_an_agent_said_before_it_went_away_decides_nothing(cluster: Cluster) -> None:
     job_id, agents = await two_ranks(cluster, hang_seconds=8)
     await agents[1].disconnect(1001)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.paceline.job_ranks import run_alone, run_job
 
 ASKS = """
@@ -24,6 +26,7 @@ def test_a_program_outside_a_job_gets_none(tmp_path: Path) -> None:
     assert run_alone(tmp_path, ASKS).stdout == "[] False\n"
 
 
+@pytest.mark.slow("a job whose program imports Lightning")
 def test_a_program_of_a_job_gets_the_logger_beside_packages_of_its_own_with_our_folders_names(tmp_path: Path) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "__init__.py").write_text("mine = True")

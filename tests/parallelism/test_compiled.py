@@ -54,6 +54,7 @@ def run(spec: dict[str, Any], name: str) -> list[Trained]:
     return found
 
 
+@pytest.mark.slow("torch.compile writes and compiles C++ on each rank")
 @needs_compiler
 @pytest.mark.parametrize("name", PLANS)
 def test_compiled_training_is_equal_to_rounding(name: str) -> None:

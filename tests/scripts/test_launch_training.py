@@ -35,6 +35,7 @@ def launch(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow("torchrun and its ranks import torch anew")
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_ranks_under_torchrun_train_as_one_process_does(strategy: str, alone: Curve, tmp_path: Path) -> None:
     example = str(ROOT / "examples" / "own_loop.py")
@@ -46,6 +47,7 @@ def test_two_ranks_under_torchrun_train_as_one_process_does(strategy: str, alone
     assert sorted(resumed) == [9, 10], "it did not go on where the two ranks stopped"
 
 
+@pytest.mark.slow("torchrun and its ranks import torch anew, twice")
 @pytest.mark.parametrize(("gpus", "told"), [("1", {"NNODES": "2"}), ("2", {"GPUS_PER_NODE": "1"})])
 def test_two_machines_meet_at_the_address_they_are_told(gpus: str, told: dict[str, str], alone: Curve) -> None:
     meeting = told | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

@@ -75,6 +75,7 @@ def test_an_update_has_all_samples_of_the_spec_where_micro_batches_do_not_divide
     assert portions(options, spec, ranks) == expected
 
 
+@pytest.mark.slow("runs of the script in interpreters of their own")
 def test_with_a_job_spec_by_the_launch_script(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(SPEC)
     done = run(LAUNCH, "2", "ddp", "32", SCRIPT, "--config", "job.yaml", "--checkpoint-dir", "ck", folder=tmp_path)
@@ -83,6 +84,7 @@ def test_with_a_job_spec_by_the_launch_script(tmp_path: Path) -> None:
     assert saved(tmp_path / "ck") == {"step-12.g1"}
 
 
+@pytest.mark.slow("runs of the script in interpreters of their own")
 def test_it_saves_as_often_as_the_spec_says_and_goes_on_from_there(tmp_path: Path) -> None:
     """Of 12 steps, less than an epoch, only the last was saved: a restart trained all of them again."""
     often = SPEC.replace("checkpoint: {keep_last: 1, keep_best: 1,", "checkpoint: {every_steps: 5, keep_last: 9,")
@@ -122,6 +124,7 @@ def test_an_option_for_the_strategy_drops_only_what_has_no_meaning_then(
     assert strategy_of(spec, option) == expected
 
 
+@pytest.mark.slow("runs of the script in interpreters of their own")
 def test_another_batch_size_after_a_resume_ends_at_the_same_epoch(tmp_path: Path) -> None:
     first = run(sys.executable, SCRIPT, "--epochs", "2", "--checkpoint-dir", "ck", folder=tmp_path)
     assert first.returncode == 0, first.stderr
@@ -138,6 +141,7 @@ def rates(folder: Path) -> dict[int, float]:
     return {point.step: point.value for point in read_scalars(folder)["learning_rate"]}
 
 
+@pytest.mark.slow("runs of the script in interpreters of their own")
 def test_after_a_resume_the_learning_rates_are_those_of_a_run_that_was_not_interrupted(tmp_path: Path) -> None:
     """The rate of the last update was taken for the peak: the schedule was multiplied with itself at every resume."""
     for options in ("--epochs 2 --log-dir whole", "--epochs 1 --checkpoint-dir ck", "--epochs 2 --checkpoint-dir ck --log-dir resumed"):

@@ -21,6 +21,7 @@ def run(*command: str, folder: Path, **variables: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.slow("the launch script, and ranks in interpreters of their own")
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_strategy_trains_on_this_machine_alone(strategy: str, tmp_path: Path) -> None:
     """Variables of several machines may be left in the shell."""

@@ -18,6 +18,7 @@ SAMPLE = {"kills", "damage"}
 pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS + 10)
 
 
+@pytest.mark.slow("kills a job again and again while it saves")
 @pytest.mark.parametrize("name", [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.release) for name in TORTURES])
 def test_nothing_unusable_is_ever_the_newest(name: str, tmp_path: Path) -> None:
     table = tmp_path / "table.json"

@@ -76,6 +76,7 @@ def buckets_of(make_job: MakeJob, name: str, **changes: Any) -> list[dict[str, A
     return ends[0].events_of("communication_chosen")
 
 
+@pytest.mark.slow("three whole jobs, one of which tries sizes")
 def test_ddp_measures_the_size_of_its_buckets_unless_the_job_says_it(make_job: MakeJob) -> None:
     told = buckets_of(make_job, "open")
     names = [option["name"] for option in told[0]["options"]]

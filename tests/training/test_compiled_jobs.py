@@ -95,6 +95,7 @@ def test_survivors_compile_nothing_again_and_lose_no_bit(make_job: MakeJob, tmp_
     assert "compiles" not in words[words.index("2") :]  # from the second step on
 
 
+@pytest.mark.slow("torch.compile writes and compiles C++ on each rank")
 @pytest.mark.parametrize(("strategy", "compiled_first"), [("ddp", True), ("fsdp", False)])
 def test_checkpoints_do_not_know_who_compiled(make_job: MakeJob, strategy: str, compiled_first: bool) -> None:
     """Without dropout, whose random numbers are other ones."""

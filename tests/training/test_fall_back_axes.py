@@ -39,6 +39,7 @@ def strike(job: Job, ranks: int, victim: int) -> RunningGang:
     return gang
 
 
+@pytest.mark.slow("two whole jobs, one of them with a fault")
 @pytest.mark.parametrize(
     ("name", "ranks"),
     [("tensor", 2), ("context", 2), ("pipeline", 2), ("tensor x shard", 4), ("pipeline x tensor", 4), ("pipeline x shard", 4)],
@@ -58,6 +59,7 @@ def test_a_new_process_takes_the_place_and_the_run_is_the_undisturbed_one(make_j
     assert {each for each, value in found.items() if not torch.equal(value, expected[each])} == set()
 
 
+@pytest.mark.slow("two whole jobs, one of them with a fault")
 @pytest.mark.parametrize(("name", "replica", "parked"), [("tensor", (0, 1), 2), ("context", (0, 1), 2), ("pipeline", (0, 2), 1)])
 def test_a_replica_carries_on_without_a_checkpoint(make_job: MakeJob, name: str, replica: tuple[int, int], parked: int) -> None:
     spec = sharded_job(PLANS[name], 4)

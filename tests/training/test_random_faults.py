@@ -18,6 +18,7 @@ EVERYTHING = Possible(kinds=("kill", "kill", "kill", "stop", "resize", "resize",
 FAST = Possible(kinds=("kill", "stop", "resize"), moments=ALONE)
 
 
+@pytest.mark.slow("two whole jobs, one of them with many faults")
 @pytest.mark.timeout(120 + FAULTS * SECONDS_A_FAULT)
 @pytest.mark.parametrize(("task", "seed"), [("gpt", 6), ("task", 7)], ids=["dropout", "batch norm"])
 def test_the_run_is_the_same_to_the_last_bit(make_job: MakeJob, tmp_path: Path, task: str, seed: int) -> None:

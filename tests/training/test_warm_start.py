@@ -281,6 +281,7 @@ print(os.waitpid(child, 0)[1])
 """
 
 
+@pytest.mark.slow("a loop that makes and destroys a group again and again")
 def test_a_script_that_destroys_its_group_right_after_a_backward_pass_ends(programs: Programs) -> None:
     """One run in ten stood still in the last line of its function; with this switch interval, the third pass of this loop."""
     programs.write("last.py", LAST_LINES)

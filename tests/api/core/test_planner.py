@@ -55,6 +55,7 @@ async def test_who_waits_too_long_for_a_turn_is_told_that_the_coordinator_is_bus
     assert not planner._turn.locked()
 
 
+@pytest.mark.slow("chooses the plan of a job with as many micro-batches as a spec may have")
 @sqlite
 async def test_a_plan_of_many_micro_batches_does_not_keep_the_event_loop(client: httpx.AsyncClient, services: Services) -> None:
     """Of a batch of 4 million in micro-batches of one it was seconds and hundreds of megabytes, of a billion the end."""

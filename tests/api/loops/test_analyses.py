@@ -41,6 +41,7 @@ def analyst(app: FastAPI, client: httpx.AsyncClient) -> Analyst:
     return Analyst(app.state.services, app.state.heavy_reads, DueLooks(app.state.services))
 
 
+@pytest.mark.slow("the process that analyzes imports NumPy and SciPy")
 async def test_what_has_ended_is_analyzed_once_its_last_points_are_there(client: httpx.AsyncClient, analyst: Analyst) -> None:
     since = analyst.services.now()
     experiment_id = await ended(analyst.services, since=since)

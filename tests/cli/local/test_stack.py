@@ -284,6 +284,7 @@ def test_coordinator_that_cannot_start_shows_why(stranger: Paceline, layout: Lay
     assert "  | " in done.stderr
 
 
+@pytest.mark.slow("a stack comes up twice, and fails once")
 def test_agents_that_started_beside_a_coordinator_that_cannot_start_end_with_it(stranger: Paceline, layout: Layout) -> None:
     done = stranger("up", "--port", str(free_port()), "--agents", "1", DATABASE_URL="postgresql://nobody@127.0.0.1:9/nowhere")
     assert done.returncode == 1

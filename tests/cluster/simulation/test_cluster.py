@@ -121,6 +121,7 @@ def data(sqlite_template: Path, tmp_path: Path) -> Path:
 STEPS = 60
 
 
+@pytest.mark.slow("waits for what a simulated cluster does with whole jobs")
 async def test_a_job_runs_is_paused_resumed_and_completes(data: Path) -> None:
     async with scene(data, 2) as at:
         job = await at.submit("pausing", 2, steps=STEPS)
@@ -165,6 +166,7 @@ async def test_a_job_is_resized_at_a_step_boundary_both_ways(data: Path) -> None
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow("waits for what a simulated cluster does with whole jobs")
 async def test_ranks_that_hang_crash_and_raise_are_found_as_real_ones_are(data: Path) -> None:
     async with scene(data, 4) as at:
         hangs = await at.submit("hangs", 2, faults="hang@4:1")

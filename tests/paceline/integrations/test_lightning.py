@@ -11,7 +11,7 @@ import pytest
 from tests.paceline.documented import block_below
 from tests.paceline.job_ranks import JOB, run_job
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow("the trainer of a library, in interpreters that import it"), pytest.mark.timeout(180)]
 
 #: `Kept` is another logger beside Paceline's: it keeps what Lightning gives to loggers.
 MODULE = """

@@ -10,6 +10,8 @@ import pytest
 from tests.paceline.documented import block_below
 from tests.paceline.job_ranks import run_job
 
+pytestmark = pytest.mark.slow("the trainer of a library, in interpreters that import it")
+
 #: A model and its data.
 MODEL = """
 import json

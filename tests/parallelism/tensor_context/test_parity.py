@@ -24,6 +24,7 @@ def gpt(dropout: float = 0.1, *, tied: bool = True, **training: Any) -> dict[str
     }
 
 
+@pytest.mark.slow("the first steps of tensor parallelism fill DTensor's caches on each rank")
 @pytest.mark.parametrize("axes", [{"tensor": 2}, {"context": 2}])
 @pytest.mark.parametrize("tied", [True, False])
 def test_one_axis_with_dropout_and_uneven_batches(axes: dict[str, int], tied: bool) -> None:
@@ -37,6 +38,7 @@ def test_axes_on_four_ranks(axes: dict[str, int]) -> None:
     assert_parity(document | {"model": document["model"] | {"context": 32}}, 4, DDP | axes)
 
 
+@pytest.mark.slow("the first steps of tensor parallelism fill DTensor's caches on each rank")
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("axes", [{"tensor": 2}, {"context": 2}])
 def test_replicas_and_shards_with_uneven_shares(strategy: str, axes: dict[str, int]) -> None:
@@ -50,6 +52,7 @@ def test_products_on_eight_ranks(axes: dict[str, int]) -> None:
     assert_parity(gpt(), 8, FSDP | axes)
 
 
+@pytest.mark.slow("the first steps of tensor parallelism fill DTensor's caches on each rank")
 @pytest.mark.parametrize("mode", ["full", "selective"])
 @pytest.mark.parametrize("axes", [{"tensor": 2}, {"context": 2}])
 def test_activations_that_are_computed_again(axes: dict[str, int], mode: str) -> None:

@@ -40,6 +40,7 @@ def hf(config: dict[str, Any], **training: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow("the first steps of tensor parallelism fill DTensor's caches on each rank")
 @pytest.mark.parametrize("config", [LLAMA, QWEN2, QWEN3, PHI3, GEMMA2, GPT_NEOX], ids=lambda config: str(config["model_type"]))
 def test_models_of_transformers_with_uneven_batches(config: dict[str, Any]) -> None:
     """Five micro-batches, the last one of one sample."""

@@ -103,6 +103,7 @@ def run(page: str, folder: Path, ranks: int) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=folder, env=found, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
 
 
+@pytest.mark.slow("ranks in interpreters of their own")
 @pytest.mark.timeout(RUN_SECONDS)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_first_page_runs_as_it_is_written(ranks: int, tmp_path: Path) -> None:
@@ -112,6 +113,7 @@ def test_the_first_page_runs_as_it_is_written(ranks: int, tmp_path: Path) -> Non
     assert done.stdout.count("Epoch 5, Loss:") == 1
 
 
+@pytest.mark.slow("ranks in interpreters of their own")
 @pytest.mark.timeout(RUN_SECONDS)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_second_page_runs_as_it_is_written(ranks: int, tmp_path: Path) -> None:
