@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import pytest
 
 from paceline.training.rank_folder import RankFolder
 from tests.e2e.stack import Stack, wait_until
+from tests.e2e.torchrun import run_within
 
 PROGRAMS = Path(__file__).parent / "user_code" / "as_found"
 SECONDS = 120
@@ -60,7 +60,7 @@ def under_torchrun(program: Program, folder: Path) -> set[tuple[str, ...]]:
     options = ["--standalone", "--nproc-per-node", "2", "--redirects", "3", "--log-dir", str(folder / "logs")]
     command = [sys.executable, "-m", "torch.distributed.run", *options, str(PROGRAMS / program.file), *program.arguments]
     environment = {**os.environ, **program.variables}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = run_within(SECONDS, command, cwd=folder, env=environment)
     outputs = {name: [each.read_text() for each in (folder / "logs").rglob(name)] for name in ("stdout.log", "stderr.log")}
     assert done.returncode == 0, outputs["stderr.log"]
     assert len(outputs["stdout.log"]) == 2

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = Path(__file__).parent / "user_code" / "programs"
 TORCHRUN_SECONDS = 90
+#: torchrun gives its ranks half a minute between SIGTERM and SIGKILL.
+END_SECONDS = 40
 
 
 def losses(text: str) -> dict[int, str]:
@@ -19,6 +23,21 @@ def losses(text: str) -> dict[int, str]:
 def under_torchrun(program: Path, folder: Path, *arguments: str) -> dict[int, str]:
     folder.mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program), *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TORCHRUN_SECONDS, check=False)
+    done = run_within(TORCHRUN_SECONDS, command, cwd=folder)
     assert done.returncode == 0, done.stderr
     return losses(done.stdout)
+
+
+def run_within(seconds: float, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run torchrun to its end. Raises subprocess.TimeoutExpired for one that takes longer, which is told to end: killed, it would leave its ranks."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) as process:
+        try:
+            out, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            try:
+                process.communicate(timeout=END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, errors)
