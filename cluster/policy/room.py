@@ -13,7 +13,7 @@ it loses some.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
@@ -106,7 +106,7 @@ class Pool:
     @property
     def largest(self) -> NodeRoom:
         """The node with the most slots available; among equals the last one by name."""
-        level = max(available for available, count in self.available.items() if count)
+        level = max([available for available, count in self.available.items() if count])
         if level != self._top_level:
             self._top_level, self._top = level, [room for room in self.rooms if room.available == level]
         while self._top[-1].available != level:
@@ -143,14 +143,14 @@ class Selection:
 
     def blocks(self, measure: SlotMeasure, size: int, *, spread: bool) -> int:
         """How many blocks fit into the slots that are counted; spread: on different nodes."""
-        return sum(count if spread else count * (slots // size) for slots, count in self._counts(measure) if slots >= size)
-
-    def _counts(self, measure: SlotMeasure) -> Iterator[tuple[int, int]]:
-        """Pairs of slots and of how many nodes have so many, whose sum counts: a node that is passed over is a pair with -1."""
+        found = 0
         for pool in self.pools:
-            yield from measure.of_pool(pool).items()
+            counts = measure.of_pool(pool).items()
+            found += sum([count if spread else count * (slots // size) for slots, count in counts if slots >= size])
         for room in self.without:
-            yield measure.of_node(room), -1
+            in_room = measure.of_node(room) // size
+            found -= min(in_room, 1) if spread else in_room
+        return found
 
     def take(self, size: int, count: int, *, spread: bool) -> list[NodeShare]:
         """So many blocks, which have to be available: spread, on the fullest nodes that fit one; else on the fewest nodes."""
@@ -182,7 +182,7 @@ class Selection:
     def set_aside(self, size: int, count: int, *, spread: bool) -> None:
         """Set so many blocks aside on the nodes with the most room, busy slots of theirs included."""
         found: list[tuple[NodeRoom, int]] = []
-        widest = max(slots for pool in self.pools for slots, nodes in pool.unpromised.items() if nodes)
+        widest = max([slots for pool in self.pools for slots, nodes in pool.unpromised.items() if nodes])
         most = 1 if spread else max(1, widest // size)
         for level in reversed(self._levels(0)):
             # As many nodes as it takes at least: of each node that is popped slots have to be set aside.
@@ -196,10 +196,11 @@ class Selection:
 
     def _levels(self, least: int) -> list[int]:
         """The numbers of slots that are available on any node, `least` or more, in rising order."""
-        nodes = Counter[int]()
-        for level, count in self._counts(AVAILABLE):
-            nodes[level] += count
-        return sorted(level for level, count in nodes.items() if count and level >= least)
+        levels = {level for pool in self.pools for level, count in pool.available.items() if count and level >= least}
+        if self.without:
+            passed_over = Counter(room.available for room in self.without)
+            levels = {level for level in levels if sum(pool.available[level] for pool in self.pools) > passed_over[level]}
+        return sorted(levels)
 
     def _pop(self, level: int, count: int, least_unpromised: int = 0) -> list[NodeRoom]:
         """Up to `count` nodes with so many slots available, the first by name. They leave their buckets: slots of each have to be taken or
@@ -243,13 +244,14 @@ class Room:
             rooms = [self.nodes[node_id] for node_id in without if node_id in self.nodes]
             every = self.selections(requirements)
             return tuple(replace(each, without=frozenset(room for room in rooms if room.pool in each.pools)) for each in every)
-        if requirements not in self._selections:
+        found = self._selections.get(requirements)
+        if found is None:
             by_device: dict[str, list[Pool]] = {}
             for pool in self.pools:
                 if requirements.obstacle(pool.device, pool.labels, pool.taints) is None:
                     by_device.setdefault(pool.device, []).append(pool)
-            self._selections[requirements] = tuple(Selection(tuple(pools), self._rooms) for pools in by_device.values())
-        return self._selections[requirements]
+            found = self._selections[requirements] = tuple(Selection(tuple(pools), self._rooms) for pools in by_device.values())
+        return found
 
     def part(self, node_ids: Collection[str], requirements: Requirements) -> Room:
         """The available slots of a few nodes as a room of their own. What is taken there is to be taken from this room too."""

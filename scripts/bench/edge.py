@@ -17,7 +17,7 @@ PARTS = {
     "control": Part(EDGES + "control"),
     "agents": Part(EDGES + "agents", full=("--agents", "1000", "--seconds", "60"), quick=("--agents", "200", "--seconds", "10")),
     "uploads": Part(EDGES + "uploads", full=("--seconds", "120"), quick=("--seconds", "10", "--agents", "200", "--databases", "sqlite")),
-    "jobs": Part(EDGES + "jobs", full=("--jobs", "3000"), quick=("--jobs", "200")),
+    "jobs": Part(EDGES + "jobs", full=("--jobs", "3000"), quick=("--jobs", "200", "--databases", "sqlite")),
     "watchers": Part(EDGES + "watchers", full=("--watchers", "500"), quick=("--watchers", "50")),
     "flood": Part(EDGES + "flood", full=("--seconds", "30"), quick=("--seconds", "8")),
     "hostile": Part(EDGES + "hostile"),

@@ -2,9 +2,7 @@
 
 Sixteen clients submit as fast as they are answered; a job ends well after a second and makes room for the next.
 
-    python -m scripts.bench.edges.jobs [--jobs N] [--agents N] [--database URL] [--json FILE]
-
-`--database`: an empty PostgreSQL database instead of SQLite.
+    python -m scripts.bench.edges.jobs [--jobs N] [--agents N] [--databases NAME ...] [--postgres URL] [--json FILE]
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from pathlib import Path
 import httpx
 
 from scripts.bench.edges.agents import CONNECT_SECONDS, SPEC
+from scripts.bench.edges.load import databases
 from scripts.bench.edges.load.coordinator import coordinator
 from scripts.bench.edges.load.fleet import Fleet, fleet
 from scripts.bench.figures import Figure, report, summarize
@@ -52,7 +51,7 @@ async def starts_per_second(simulated: Fleet, jobs: int, seconds: float) -> list
     return rates
 
 
-async def measure(jobs: int, agents: int, database_url: str | None, port: int | None) -> list[Figure]:
+async def measure(database: str, database_url: str | None, jobs: int, agents: int, port: int | None) -> list[Figure]:
     async with coordinator(agents, database_url=database_url, port=port) as target, fleet(target, lifetime=JOB_SECONDS) as simulated:
         await simulated.until(lambda told: told.connected >= agents, f"{agents} agents are connected", CONNECT_SECONDS)
         await asyncio.sleep(SETTLE_SECONDS)
@@ -63,24 +62,32 @@ async def measure(jobs: int, agents: int, database_url: str | None, port: int | 
             seconds, took = time.monotonic() - began, await submitting
         await simulated.until(lambda told: told.completed >= jobs, "all jobs have ended", 120.0)
         cpu = 1000 * (target.cpu_seconds() - before) / jobs
-        what = f"{jobs} jobs on {agents} agents, {'PostgreSQL' if database_url else 'SQLite'}, load {os.getloadavg()[0]:.1f}"
+        what = f"{jobs} jobs on {agents} agents, load {os.getloadavg()[0]:.1f}"
     return [
-        summarize("jobs_started_per_s", "1/s", [jobs / seconds], f"goal 100; {what}"),
-        summarize("jobs_started_each_second", "1/s", rates, "of the same, second by second"),
-        summarize("job_cpu_ms", "ms CPU", [cpu], "of the coordinator, for each job from its submission to its end"),
-        summarize("job_submit_ms", "ms", took, f"with {CLIENTS} clients at once"),
+        summarize(f"jobs_started_per_s_{database}", "1/s", [jobs / seconds], f"goal 100; {what}"),
+        summarize(f"jobs_started_each_second_{database}", "1/s", rates, "of the same, second by second"),
+        summarize(f"job_cpu_ms_{database}", "ms CPU", [cpu], "of the coordinator, for each job from its submission to its end"),
+        summarize(f"job_submit_ms_{database}", "ms", took, f"with {CLIENTS} clients at once"),
     ]
+
+
+async def run(arguments: argparse.Namespace) -> list[Figure]:
+    found: list[Figure] = []
+    for name in databases.chosen(arguments):
+        async with databases.database_url(name, arguments.postgres) as url:
+            found += await measure(name, url, arguments.jobs, arguments.agents, arguments.port)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--agents", type=int, default=AGENTS)
-    parser.add_argument("--database", help="URL of an empty PostgreSQL database")
     parser.add_argument("--port", type=int, help="of the coordinator; default: a free one")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    databases.add_arguments(parser)
     arguments = parser.parse_args()
-    report(asyncio.run(measure(arguments.jobs, arguments.agents, arguments.database, arguments.port)), arguments.json)
+    report(asyncio.run(run(arguments)), arguments.json)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Every agent keeps one connection and one upload in flight, as a real one does; i
 upload is acknowledged. The figures say what was acknowledged, how late (p50, p99), what failed, and what it cost the coordinator. Load
 generator and coordinator share the machine: the CPU time of each upload says more than the rate when others use it too.
 
-    python -m scripts.bench.edges.uploads [--seconds 20] [--agents 1000] [--postgres URL] [--json FILE]
+    python -m scripts.bench.edges.uploads [--seconds 20] [--agents 1000] [--databases NAME ...] [--postgres URL] [--json FILE]
 """
 
 from __future__ import annotations
@@ -14,39 +14,31 @@ import asyncio
 import math
 import os
 import random
-import socket
-import sys
-import tempfile
 import time
-import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import asyncpg
-import httpx
 import msgspec
-import psutil
 
 from paceline.cluster.protocol import UPLOAD_PATH
 from paceline.cluster.states import JobState, NodeState, RankState
 from paceline.credentials import NODE_PREFIX, hash_secret, new_secret
 from paceline.db.base import new_id
-from paceline.db.migrate import upgrade_all
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.session import open_databases
 from paceline.monitoring.points import MetricRecord, RankBatch, Upload, UploadReply
 from paceline.training.spec.stored import StoredSpec
+from scripts.bench.edges.load import databases
+from scripts.bench.edges.load.coordinator import coordinator
 from scripts.bench.figures import Figure, report
 
 RANKS_PER_JOB = 8
 NAMES = ("loss", "learning_rate", "gradient_norm", "step_seconds", "data_seconds", *(f"metric_{n}" for n in range(5)))
 GOAL = "goal: 1,000/s, acknowledged p99 500 ms, no failure"
-START_SECONDS = 60.0
 UPLOAD_SECONDS = 30.0
 SPEC = {"name": "bench", "script": {"path": "bench.py"}, "resources": {"nodes": RANKS_PER_JOB}}
 
@@ -67,9 +59,8 @@ class Outcome:
 
 
 async def seed(data: Path, database_url: str | None, count: int) -> list[Agent]:
-    """Running jobs of RANKS_PER_JOB ranks, one on each node."""
+    """Add running jobs of RANKS_PER_JOB ranks, one on each node; return what runs on each."""
     control, metrics = open_databases(data, database_url)
-    await upgrade_all(control, metrics)
     now, agents = datetime.now(UTC), []
     async with control.write() as session:
         for number in range(count):
@@ -94,32 +85,6 @@ async def seed(data: Path, database_url: str | None, count: int) -> list[Agent]:
     await control.close()
     await metrics.close()
     return agents
-
-
-@asynccontextmanager
-async def coordinator(data: Path, database_url: str | None, port: int) -> AsyncIterator[psutil.Process]:
-    """Run a coordinator with its background loops, and yield its process. Without the loops the figures would be too good."""
-    environment = {**os.environ, "PACELINE_DATA": str(data), "DATABASE_URL": database_url or ""}
-    command = [sys.executable, "-m", "uvicorn", "paceline.api.main:app", "--port", str(port), "--log-level", "warning", "--no-access-log"]
-    process = await asyncio.create_subprocess_exec(*command, env=environment)
-    try:
-        await _ready(port)
-        yield psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        await asyncio.wait_for(process.wait(), 60)
-
-
-async def _ready(port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-        while time.monotonic() < deadline:
-            try:
-                if (await client.get("/readyz")).status_code == 200:
-                    return
-            except httpx.TransportError:
-                await asyncio.sleep(0.1)
-    raise TimeoutError(f"the coordinator was not ready within {START_SECONDS:.0f} s")
 
 
 def request(agent: Agent, step: int, port: int) -> bytes:
@@ -164,16 +129,17 @@ async def run_agent(agent: Agent, port: int, begins: float, ends: float, outcome
         writer.close()
 
 
-async def measure(data: Path, database_url: str | None, count: int, seconds: float, port: int) -> list[Figure]:
-    agents = await seed(data, database_url, count)
-    outcome = Outcome()
-    async with coordinator(data, database_url, port) as process:
-        before = process.cpu_times()
-        begins = time.monotonic()
-        await asyncio.gather(*(run_agent(agent, port, begins, begins + seconds, outcome) for agent in agents))
-        took, after = time.monotonic() - begins, process.cpu_times()
-    cpu = after.user + after.system - before.user - before.system
-    return figures("postgresql" if database_url else "sqlite", outcome, took, cpu, count)
+async def measure(database: str, database_url: str | None, count: int, seconds: float, port: int | None) -> list[Figure]:
+    agents, outcome = list[Agent](), Outcome()
+
+    async def prepare(data: Path) -> None:
+        agents.extend(await seed(data, database_url, count))
+
+    async with coordinator(0, port=port, database_url=database_url, prepare=prepare) as target:
+        before, begins = target.cpu_seconds(), time.monotonic()
+        await asyncio.gather(*(run_agent(agent, target.port, begins, begins + seconds, outcome) for agent in agents))
+        took, cpu = time.monotonic() - begins, target.cpu_seconds() - before
+    return figures(database, outcome, took, cpu, count)
 
 
 def figures(database: str, outcome: Outcome, took: float, cpu: float, agents: int) -> list[Figure]:
@@ -191,36 +157,11 @@ def figures(database: str, outcome: Outcome, took: float, cpu: float, agents: in
     ]
 
 
-@asynccontextmanager
-async def database_of(server: str) -> AsyncIterator[str]:
-    """An empty database on this server, dropped afterwards."""
-    name = f"paceline_bench_{uuid.uuid4().hex[:8]}"
-    connection = await asyncpg.connect(server, timeout=10)
-    try:
-        await connection.execute(f'CREATE DATABASE "{name}"')
-        yield f"{server.rpartition('/')[0]}/{name}"
-    finally:
-        await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-        await connection.close()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 async def run(arguments: argparse.Namespace) -> Sequence[Figure]:
     found: list[Figure] = []
-    port = arguments.port or free_port()
-    for database in arguments.databases:
-        with tempfile.TemporaryDirectory() as folder:
-            if database == "sqlite":
-                found += await measure(Path(folder), None, arguments.agents, arguments.seconds, port)
-            elif arguments.postgres:
-                async with database_of(arguments.postgres) as url:
-                    found += await measure(Path(folder), url, arguments.agents, arguments.seconds, port)
+    for name in databases.chosen(arguments):
+        async with databases.database_url(name, arguments.postgres) as url:
+            found += await measure(name, url, arguments.agents, arguments.seconds, arguments.port)
     return found
 
 
@@ -228,9 +169,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--agents", type=int, default=1_000)
-    parser.add_argument("--port", type=int, default=0, help="of the coordinator; default: a free one")
-    parser.add_argument("--databases", nargs="+", choices=("sqlite", "postgresql"), default=["sqlite", "postgresql"])
-    parser.add_argument("--postgres", default=os.environ.get("PACELINE_TEST_POSTGRES"), help="a server's URL; without it SQLite only")
+    parser.add_argument("--port", type=int, help="of the coordinator; default: a free one")
+    databases.add_arguments(parser)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     report(list(asyncio.run(run(arguments))), arguments.json)

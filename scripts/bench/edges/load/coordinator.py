@@ -38,6 +38,10 @@ class Coordinator:
     process: psutil.Process
     log: Path
 
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
     def cpu_seconds(self) -> float:
         """User and system time of the process so far."""
         times = self.process.cpu_times()
