@@ -22,7 +22,7 @@ from paceline.api.loops.launches import LaunchKeeper
 from paceline.api.loops.lease_loop import LeaseLoop
 from paceline.api.loops.supervisor import loops_of
 from paceline.api.schemas.common import Actor
-from paceline.api.services.jobs import jobs
+from paceline.api.services.jobs import descriptions, jobs
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.scheduling import observations
 from paceline.api.services.scheduling.assignments import desired_of
@@ -219,7 +219,7 @@ class AnyCluster:
         """Every job can be listed and shown."""
         async with self.services.control.read() as session:
             for row in await session.scalars(select(JobRow)):
-                await jobs.describe(session, row, self.now)
+                await descriptions.describe(session, row, self.now)
 
     async def until(self, job_id: str, state: JobState, agent: Agent) -> None:
         """The job gets there while its agent does as it is told; within a few turns."""

@@ -187,6 +187,7 @@ COVERS = {
     "parallelism/fully_sharded/test_parity_fsdp.py": "parallelism/fully_sharded/reproducible_shards parallelism/fully_sharded/sharding",
     "distributed/compression/test_top_k.py": "distributed/compression/compressible distributed/compression/casts distributed/reduction",
     "integration/test_experiments.py": "api/services/experiments/extension",
+    "integration/test_unreadable.py": "api/services/specs/stored_specs",
     "distributed/test_reduction_groups.py": "distributed/collectives/reductions",
     "distributed/collectives/test_ring.py": "distributed/collectives/sockets distributed/collectives/arrays distributed/collectives/queues",
     "training/test_compressed_jobs.py": "training/saving/unsent",

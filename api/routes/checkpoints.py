@@ -17,7 +17,7 @@ from paceline.api.schemas.common import Page
 from paceline.api.schemas.jobs import Job
 from paceline.api.services.artifacts import downloads
 from paceline.api.services.checkpoints import checkpoints, contents
-from paceline.api.services.jobs import jobs, ownership, revisions, setting_back, submission
+from paceline.api.services.jobs import descriptions, jobs, ownership, revisions, setting_back, submission
 from paceline.api.services.jobs.idempotency import Once
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.repositories import checkpoints as checkpoint_rows
@@ -168,7 +168,7 @@ async def restore_checkpoint(
             row = await checkpoints.find(session, checkpoint_id, lock=True)
             spec = await checkpoints.restored_spec(session, row, request)
             job = await submission.continue_from(session, row, spec, caller.actor, services.now())
-        return await jobs.describe(session, job, services.now())
+        return await descriptions.describe(session, job, services.now())
 
     job = await once.run(session, request, Job, restore)
     response.status_code = 200 if request.in_place else 201

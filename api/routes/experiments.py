@@ -17,7 +17,7 @@ from paceline.api.schemas.common import Page
 from paceline.api.schemas.experiments import Experiment, ExperimentPlan, ExperimentSummary, ExtendRequest, Trial
 from paceline.api.schemas.jobs import Job
 from paceline.api.services.experiments import expansion, experiments, extension, plan, views
-from paceline.api.services.jobs import jobs, ownership, revisions
+from paceline.api.services.jobs import descriptions, ownership, revisions
 from paceline.api.services.jobs.idempotency import Once
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.db.models.experiments import ExperimentRow
@@ -155,7 +155,7 @@ async def extend_trial(
 
     async def extend() -> Job:
         job = await extension.extend(session, row, body, caller.actor, services.now())
-        return await jobs.describe(session, job, services.now())
+        return await descriptions.describe(session, job, services.now())
 
     job = await once.run(session, body, Job, extend)
     response.headers["ETag"] = revisions.etag(job)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -9,9 +11,12 @@ from fastapi import Depends, Query, Request
 
 from paceline.api.core import lists
 from paceline.api.errors import ProblemError
-from paceline.api.services.jobs import jobs
+from paceline.cluster.states import JobState
 from paceline.db.repositories.jobs import JobFilter
+from paceline.training.spec.job import LABEL_NAME
 
+#: The prefix of a query's parameter for a label, whose name follows, and the most of them.
+LABEL, MOST_LABELS = "label.", 16
 Among = Literal["exclude", "include", "only"]
 _AMONG: dict[Among, bool | None] = {"exclude": False, "include": None, "only": True}
 
@@ -40,11 +45,11 @@ async def _job_filter(
         if time is not None and time.tzinfo is None:
             raise ProblemError("invalid_parameter", f"{parameter}={time.isoformat()} has no time zone; write {time.isoformat()}Z")
     return JobFilter(
-        states=jobs.parse_states(status),
+        states=_parse_states(status),
         projects=tuple(lists.words(project) or ()),
         users=tuple(lists.words(user) or ()),
         models=tuple(lists.words(model) or ()),
-        labels=jobs.parse_labels(request.query_params.multi_items()),
+        labels=_parse_labels(request.query_params.multi_items()),
         name=name,
         text=q,
         experiment=experiment,
@@ -53,6 +58,24 @@ async def _job_filter(
         trials=_AMONG[trials],
         archived=_AMONG[archived],
     )
+
+
+def _parse_states(status: str | None) -> tuple[JobState, ...]:
+    names = [name.strip() for name in (status or "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in set(JobState)]
+    if unknown:
+        raise ProblemError("invalid_parameter", f"status={unknown[0]} is no state of a job; use {', '.join(JobState)}")
+    return tuple(JobState(name) for name in names)
+
+
+def _parse_labels(parameters: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    labels = tuple((name.removeprefix(LABEL), value) for name, value in parameters if name.startswith(LABEL))
+    wrong = next((name for name, _ in labels if not re.fullmatch(LABEL_NAME.pattern, name)), None)
+    if wrong is not None:
+        raise ProblemError("invalid_parameter", f"label.{wrong}: no label is called so; a name has {LABEL_NAME.rule}")
+    if len(labels) > MOST_LABELS:
+        raise ProblemError("invalid_parameter", f"{len(labels)} labels are asked for; the limit is {MOST_LABELS}")
+    return labels
 
 
 #: Labels are filtered with `label.KEY=VALUE`.

@@ -15,7 +15,7 @@ from paceline.api.middleware.spec_body import SpecRoute
 from paceline.api.routes.job_filters import JobFilterQuery
 from paceline.api.schemas.job_lists import JobFacets, JobPage
 from paceline.api.schemas.jobs import Job, JobEdit, JobSummary, Resize
-from paceline.api.services.jobs import edits, jobs, listing, ownership, revisions, submission
+from paceline.api.services.jobs import descriptions, edits, jobs, listing, ownership, revisions, submission
 from paceline.api.services.jobs.idempotency import Once
 from paceline.db.models.jobs import JobRow
 from paceline.training.spec.job import JobSpec, json_schema
@@ -71,7 +71,7 @@ async def job_facets(session: ReadSession) -> JobFacets:
 
 @router.get("/jobs/{job_id}", responses={304: {"description": "the job is as you have it"}})
 async def get_job(job_id: str, response: Response, services: ServicesDep, session: ReadSession, if_none_match: IfNoneMatch = None) -> Job:
-    job = await jobs.describe(session, await jobs.find(session, job_id), services.now())
+    job = await descriptions.describe(session, await jobs.find(session, job_id), services.now())
     response.headers["ETag"] = etag = revisions.etag(job)
     if revisions.is_had(etag, if_none_match):
         response.status_code = 304
@@ -150,6 +150,6 @@ async def cancel_job(
 
 
 async def _answer(session: WriteSession, response: Response, row: JobRow, now: datetime) -> Job:
-    job = await jobs.describe(session, row, now)
+    job = await descriptions.describe(session, row, now)
     response.headers["ETag"] = revisions.etag(job)
     return job

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
-from paceline.api.services.jobs import jobs
+from paceline.api.services.jobs import descriptions, jobs
 from paceline.api.services.lifecycle import events, job_lifecycle
 from paceline.cluster.policy.placement import PlacementReason
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
@@ -385,7 +385,7 @@ async def test_refused_value_is_named(client: httpx.AsyncClient) -> None:
 async def test_a_job_that_has_recovered_for_weeks_is_shown_with_its_newest_generations(
     client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MOST_GENERATIONS", 3)
+    monkeypatch.setattr(descriptions, "MOST_GENERATIONS", 3)
     job = await create(services, generation=5)
     async with services.write() as session:
         columns: dict[str, Any] = {"world_size": 1, "started_at": factories.START, "store_token": "t"}

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import paging
 from paceline.api.schemas.job_lists import JobFacets, JobPage
-from paceline.api.services.jobs import jobs, notices
+from paceline.api.services.jobs import descriptions, notices
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories.jobs import JobFilter, JobOrder
@@ -21,7 +21,7 @@ MOST_VALUES, MOST_LABEL_SETS = 200, 2000
 async def page(session: AsyncSession, wanted: JobFilter, order: JobOrder, limit: int, now: datetime, *, count: bool) -> JobPage:
     rows = await job_rows.page(session, wanted, order, limit + 1)
     told = await notices.of_jobs(session, rows[:limit], now)
-    found = paging.page_of(rows, limit, lambda job: jobs.summarize(job, told[job.id]), lambda job: _sort_key(job, order.column))
+    found = paging.page_of(rows, limit, lambda job: descriptions.summarize(job, told[job.id]), lambda job: _sort_key(job, order.column))
     if not count:
         return JobPage(items=found.items, next_cursor=found.next_cursor)
     total, before = await job_rows.counts(session, wanted, order)

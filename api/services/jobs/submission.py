@@ -14,7 +14,7 @@ from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Actor
 from paceline.api.schemas.jobs import Job
 from paceline.api.services.bundles import bundles
-from paceline.api.services.jobs import jobs, packages, secrets
+from paceline.api.services.jobs import descriptions, packages, secrets
 from paceline.api.services.jobs.idempotency import OnceOnly
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.nodes import node_tools, shared_folder
@@ -64,7 +64,7 @@ async def _describe_stored(
         await plan_auto.check_cluster_profile(session, asked, resolved)
         await plan.check_unchanged(session, resolved, plan_hash, now)
     job = await store(session, asked, resolved, actor, now)
-    return (await jobs.describe(session, job, now)).model_copy(update={"warnings": warnings})
+    return (await descriptions.describe_new(session, job, resolved.choice, now)).model_copy(update={"warnings": warnings})
 
 
 async def store(session: AsyncSession, asked: JobSpec, resolved: Resolved, actor: Actor, now: datetime) -> JobRow:

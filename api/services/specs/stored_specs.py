@@ -47,6 +47,12 @@ def stored_part(job: JobRow, *names: str) -> Any:
     return job.spec.part(*names)
 
 
+def saves_when_ended(job: JobRow) -> bool:
+    """Whether what the job runs saves before it ends on request: a script does where its spec says so."""
+    script = stored_part(job, "script")
+    return script is None or (isinstance(script, dict) and script.get("saves_on_sigterm") is True)
+
+
 def checkpoint_folder(job: JobRow) -> str | None:
     """The place of a job's checkpoints, a path or a URL, where its spec names one. None: each agent's own folder."""
     root = stored_part(job, "checkpoint", "directory")

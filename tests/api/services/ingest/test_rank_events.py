@@ -14,7 +14,7 @@ from paceline.api.schemas.checkpoints import RestoreRequest
 from paceline.api.services.checkpoints import checkpoints
 from paceline.api.services.ingest import rank_events
 from paceline.api.services.ingest.history_room import HistoryRoom
-from paceline.api.services.jobs import jobs
+from paceline.api.services.jobs import descriptions
 from paceline.api.services.jobs.notices import Notices
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.scheduling.assignments import desired_of, restore_candidates
@@ -304,7 +304,7 @@ async def test_a_scripts_newest_file_is_in_its_progress_and_told_once(story: Sto
     async with story.services.control.read() as session:
         job = await job_rows.get(session, story.job.id)
         assert job is not None
-        saved = jobs.summarize(job, Notices()).progress.saved_file
+        saved = descriptions.summarize(job, Notices()).progress.saved_file
     assert saved is not None
     assert (saved.path, saved.bytes, saved.step) == ("/srv/run/checkpoint-40", 2048, 40)
 
