@@ -61,8 +61,6 @@ PATTERNS = (
     "e2e/test_script_hangs.py::test_a_script_that_sleeps_and_goes_on*",
     "e2e/test_silent_faults.py::test_ranks_in_different_collectives*",
     "e2e/test_silent_faults.py::test_a_job_of_one_rank_waits_while_it_is_stopped",
-    # on a busy machine a simulated gang now and then loses the record of the step at which it is resized: to be mended
-    "cluster/simulation/test_cluster.py::test_a_job_is_resized_at_a_step_boundary_both_ways",
     # long stories whose parts the others of their modules show
     "cli/local/test_stack.py::test_a_demo_at_a_terminal_stays_up*",
     "cli/local/test_stack.py::test_a_running_stack_is_not_opened*",

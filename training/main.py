@@ -12,6 +12,7 @@ import msgspec
 from paceline.distributed.script_store import serve_store as serve_store  # called by the spawner, in a process that it forks
 from paceline.monitoring.at_end import call_ends
 from paceline.monitoring.files import write_durably
+from paceline.monitoring.output_stream import output_stream
 from paceline.training.link import RankOrder, Result, decode_order
 from paceline.training.preload import preload as preload  # called by the spawner, once, before it forks any rank
 from paceline.training.rank_folder import RankFolder
@@ -43,6 +44,7 @@ def main() -> int:
     Returns the exit code with everything printed: the caller exits without clean-up, as in a forked process.
     """
     order = decode_order(sys.stdin.buffer.read())
+    sys.stdout, sys.stderr = output_stream(1), output_stream(2)
     directory = order.working_directory
     leave_checkout()
     if directory is not None:

@@ -26,6 +26,7 @@ from paceline.cluster.agent.spawner_link import Spawn
 from paceline.distributed import env
 from paceline.location import PACKAGE, ROOT
 from paceline.monitoring.files import UnfitFileError, open_to_append, write_durably
+from paceline.monitoring.output_stream import output_stream
 from paceline.training.link import FailureReport, RankOrder, Result, encode_order
 from paceline.training.rank_folder import RankFolder
 from paceline.training.warm_start import clash_of, is_installed, leave, leave_checkout
@@ -114,8 +115,7 @@ def _redirect(folder: Path) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    sys.stdout = open(1, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 - for the process's life
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = output_stream(1), output_stream(2)
 
 
 def _work(spawn: Spawn, trainer: TrainerModule) -> int:

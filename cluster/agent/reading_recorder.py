@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ from paceline.monitoring.readings import Reading
 READING_SECONDS = 1.0
 #: Readings of a record: what dies with the agent, and how far behind the stream is.
 RECORD_READINGS = 5
+#: Readings that wait in memory while the disk takes none: ten minutes of them.
+MOST_WAITING = 600
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +28,8 @@ class ReadingRecorder:
     def __init__(self, take: Callable[[], Reading], spool: ReadingsStore, on_record: Callable[[], None], isolation: Isolation) -> None:
         self._take, self._spool, self._on_record, self._isolation = take, spool, on_record, isolation
         self._readings: list[Reading] = []
+        self._given_up = 0
+        self._writing = threading.Lock()  # one that was cancelled may be at it still
 
     async def run(self) -> None:
         """Read until cancelled. Seconds in which the machine did not come to it are left out, not made up for."""
@@ -47,6 +52,22 @@ class ReadingRecorder:
                 self._on_record()
 
     def _write(self) -> None:
-        readings, self._readings = self._readings, []
-        if readings:
-            self._spool.append(readings)
+        """Write all that waits. Raises OSError where the disk takes nothing: the newest MOST_WAITING readings wait on."""
+        with self._writing:
+            while self._readings:
+                record = self._readings[:RECORD_READINGS]
+                del self._readings[:RECORD_READINGS]
+                try:
+                    self._spool.append(record)
+                except OSError:
+                    self._keep(record)
+                    raise
+            if self._given_up:
+                log.warning("%d readings of the node found no room on its disk and were given up", self._given_up)
+                self._given_up = 0
+
+    def _keep(self, record: list[Reading]) -> None:
+        self._readings[:0] = record
+        excess = max(0, len(self._readings) - MOST_WAITING)
+        del self._readings[:excess]
+        self._given_up += excess

@@ -18,9 +18,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from scripts.torture import disks, kills
+from scripts.faults.disks import why_not
+from scripts.torture import kills
 from scripts.torture.damage import Spoiler
-from scripts.torture.disks import SCENES, PowerCuts
+from scripts.torture.disks import SCENES, PowerCuts, mount_privately, why_no_machine
 from scripts.torture.kills import Struck
 from scripts.torture.saver import warm_up
 
@@ -88,7 +89,7 @@ def damaged(folder: Path, amount: Amount, seed: int) -> Iterator[Row]:
 
 def on_disks(folder: Path, amount: Amount, seed: int) -> Iterator[Row]:
     for name, scene in SCENES.items():
-        reason = disks.why_no_machine()
+        reason = why_no_machine()
         if reason is not None:
             yield Row(name, 0, "", (), reason)
             continue
@@ -97,7 +98,7 @@ def on_disks(folder: Path, amount: Amount, seed: int) -> Iterator[Row]:
 
 
 def without_power(folder: Path, amount: Amount, seed: int) -> Iterator[Row]:
-    reason = disks.why_no_machine()
+    reason = why_no_machine()
     if reason is not None:
         yield Row("power cut", 0, "", (), reason)
         return
@@ -155,8 +156,8 @@ def main() -> int:
         parser.error(f"unknown torture {', '.join(sorted(unknown))}; there are {', '.join(TORTURES)}")
     logging.disable()  # refused deletions are meant to be refused here
     warm_up()
-    if disks.why_not() is None:
-        disks.mount_privately()
+    if why_not() is None:
+        mount_privately()
     rows = []
     with tempfile.TemporaryDirectory(prefix="paceline-torture-") as folder:
         for name in (name for name in TORTURES if name in (arguments.which or TORTURES)):

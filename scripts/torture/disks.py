@@ -1,4 +1,4 @@
-"""Real file systems that are full, read-only or dying. They take root; elsewhere `why_not` says so."""
+"""Saves on real file systems that are full, read-only or dying. They take root; elsewhere `why_no_machine` says so."""
 
 from __future__ import annotations
 
@@ -7,31 +7,21 @@ import fcntl
 import os
 import shutil
 import struct
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from paceline.training.errors import CheckpointSaveError
 from paceline.training.saving import checkpoint
 from paceline.training.saving.checkpoint_directory import open_directory
+from scripts.faults.disks import command, fill, small_disk, why_not
 from scripts.torture.kills import Struck, look
 from scripts.torture.saver import checkpoints_at, state_at
 
 MEBIBYTE = 1 << 20
 ROOM_MEBIBYTES = 8  # for five checkpoints of `state_at`
-MOUNT_TIMEOUT_SECONDS = 30.0
 CLONE_NEWNS = 0x20000
 FS_IOC_SHUTDOWN = 0x8004587D
 WITHOUT_FLUSHING = 2
-
-
-def why_not() -> str | None:
-    """Return why file systems cannot be mounted here, or None where they can."""
-    if os.geteuid() != 0:
-        return "mounting takes root"
-    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
-    return None if done.returncode == 0 else f"mounting is not allowed: {done.stderr.strip()}"
 
 
 def why_no_machine() -> str | None:
@@ -43,26 +33,6 @@ def mount_privately() -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
     command("mount", "--make-rprivate", "/")
-
-
-def command(*words: str) -> str:
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=MOUNT_TIMEOUT_SECONDS).stdout.strip()
-
-
-@contextmanager
-def mounted(folder: Path, *words: str) -> Iterator[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    command("mount", *words, str(folder))
-    try:
-        yield folder
-    finally:
-        command("umount", "--lazy", str(folder))
-
-
-@contextmanager
-def small_disk(folder: Path, mebibytes: int = ROOM_MEBIBYTES) -> Iterator[Path]:
-    with mounted(folder, "-t", "tmpfs", "-o", f"size={mebibytes}m", "paceline-torture"):
-        yield folder
 
 
 class Machine:
@@ -86,17 +56,6 @@ class Machine:
 
     def switch_off(self) -> None:
         command("umount", str(self.disk))
-
-
-def fill(folder: Path) -> Path:
-    """Write until nothing more fits; return the file to delete to make room again."""
-    filler = folder / "filler"
-    with open(filler, "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(64 << 10))
-        except OSError:
-            return filler
 
 
 class Disk:
@@ -139,7 +98,7 @@ class Disk:
 
 
 def fill_and_free(folder: Path) -> Disk:
-    with small_disk(folder) as directory:
+    with small_disk(folder, ROOM_MEBIBYTES) as directory:
         disk = Disk(directory)
         disk.saves()
         filler = fill(directory)
@@ -152,7 +111,7 @@ def fill_and_free(folder: Path) -> Disk:
 
 def fill_in_the_middle(folder: Path) -> Disk:
     """Room for half a checkpoint: it fails somewhere in the tensors."""
-    with small_disk(folder) as directory:
+    with small_disk(folder, ROOM_MEBIBYTES) as directory:
         disk = Disk(directory)
         disk.saves()
         filler = fill(directory)
@@ -164,7 +123,7 @@ def fill_in_the_middle(folder: Path) -> Disk:
 
 
 def make_read_only(folder: Path) -> Disk:
-    with small_disk(folder) as directory:
+    with small_disk(folder, ROOM_MEBIBYTES) as directory:
         disk = Disk(directory)
         disk.saves()
         command("mount", "-o", "remount,ro", str(directory))

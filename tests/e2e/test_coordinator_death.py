@@ -8,16 +8,21 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import psutil
 import pytest
 
+from paceline.monitoring.points import RankEvent
+from paceline.monitoring.spool import SpoolReader
+from paceline.training.rank_folder import RankFolder
 from tests.e2e.stack import Stack, wait_until
-from tests.faults import faulty_job, slow_down
+from tests.faults import TASK, Fault, computed, faulty_job, slow_down
 from tests.ports import free_port
 from tests.processes import command_of, surroundings_of
 
@@ -29,6 +34,22 @@ VICTIM = 1
 POLL_SECONDS = 0.002
 RECOVERY_SECONDS = 90.0
 CLOSE_UP = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
+SAVING_STEPS = 60
+#: Has a task record points of its own by the hundred with each micro-batch: its node is behind when its coordinator comes back.
+RECORDING = """
+import paceline
+
+_batch = Table.batch
+
+
+def _recording(self, indices, generator):
+    for number in range(100):
+        paceline.log(1, own=number)
+    return _batch(self, indices, generator)
+
+
+Table.batch = _recording
+"""
 
 
 class Moment(NamedTuple):
@@ -113,6 +134,50 @@ def test_a_rank_that_dies_while_the_coordinator_is_upgraded_costs_no_other_rank(
     os.kill(gang.before[VICTIM], signal.SIGKILL)
     stack.up(free_port(), agents=NODES)
     assert_whole(stack, gang)
+
+
+def test_a_rank_killed_without_a_coordinator_goes_on_from_a_checkpoint_that_nobody_was_told_of(stack: Stack, tmp_path: Path) -> None:
+    """The coordinator knows of an older one. The node comes back with the death and thousands of points; the restart waits for the checkpoint."""
+    away, end = Fault(0, 21, "hold", "data"), Fault(0, 45, "hold")
+    fails_over = {"fault_tolerance": {"recovery": "restart", "max_restarts": 1}, "checkpoint": {"every_steps": 10}}
+    spec = faulty_job(tmp_path, away, end, nodes=1, steps=SAVING_STEPS, **fails_over)
+    with (tmp_path / TASK.name).open("a") as task:
+        task.write(RECORDING)
+    job_id = stack.submit(spec)
+    wait_until("a checkpoint", lambda: stack.job(job_id)["progress"].get("last_checkpoint_step"), RECOVERY_SECONDS)
+    wait_until("step 21", (tmp_path / away.done).exists, RECOVERY_SECONDS)
+    (rank,) = stack.job(job_id)["ranks"]
+    stack.kill_coordinator()
+    away.release(tmp_path)
+    wait_until("step 45", (tmp_path / end.done).exists, RECOVERY_SECONDS)
+    saved, known = saved_steps(stack, rank["node_name"], job_id), known_steps(stack, job_id)
+    assert max(saved) > max(known) > 0
+    os.kill(rank["pid"], signal.SIGKILL)
+    stack.up(free_port(), agents=NODES)
+    done = stack.wait_for_state(job_id, "completed", "failed", timeout=RECOVERY_SECONDS)
+    begun_at = [generation["start_step"] for generation in done["generations"]]
+    assert (done["state"], done["restarts"], begun_at) == ("completed", 1, [0, max(saved)]), done
+    (incident,) = stack.get(f"/training/jobs/{job_id}/incidents")
+    assert (incident["resumed_step"], incident["steps_lost"]) == (max(saved), 44 - max(saved)), incident
+    events = stack.get(f"/training/jobs/{job_id}/events", limit=200)["items"]
+    stored = [each["seq"] for each in events if each["type"] == "checkpoint.committed" and each["data"]["step"] in saved]
+    assert len(stored) == len(saved)
+    assert max(stored) < min(each["seq"] for each in events if each["generation"] == 2), events
+    taken = Counter(step for _, step, micro_batch in computed(tmp_path) if step and micro_batch == 0)
+    assert taken == {step: 1 + (max(saved) < step < 45) for step in range(1, SAVING_STEPS + 1)}
+
+
+def saved_steps(stack: Stack, node: str, job_id: str) -> set[int]:
+    """The steps of the checkpoints that the job's only rank has told its agent of, in its first generation."""
+    spool = RankFolder(stack.data / "agents" / node, job_id, 1, 0).events
+    events = [msgspec.json.decode(record, type=RankEvent) for record in SpoolReader(spool).read()]
+    return {event.data["step"] for event in events if event.kind == "checkpoint_committed"}
+
+
+def known_steps(stack: Stack, job_id: str) -> set[int]:
+    """The steps of the checkpoints that the coordinator has stored."""
+    with closing(sqlite3.connect(f"file:{stack.data / 'paceline.db'}?mode=ro", uri=True)) as database:
+        return {step for (step,) in database.execute("SELECT step FROM checkpoints WHERE job_id = ?", (job_id,))}
 
 
 @pytest.mark.parametrize(

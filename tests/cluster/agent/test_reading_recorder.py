@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
+from paceline.cluster.agent import reading_recorder
 from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.reading_recorder import RECORD_READINGS, ReadingRecorder
 from paceline.cluster.agent.upload.readings_spool import ReadingsSpool
@@ -42,6 +47,38 @@ async def test_seconds_in_which_nothing_was_read_are_left_out(tmp_path: Path) ->
     for _ in range(RECORD_READINGS * 2):
         await taking.step_once()
     assert spool.parcel(1 << 20) is None
+
+
+class ReadingsOnFullDisk(ReadingsSpool):
+    """Takes a record only while there is room."""
+
+    has_room = False
+
+    def append(self, readings: Sequence[Reading]) -> None:
+        if not self.has_room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().append(readings)
+
+
+async def test_readings_wait_for_room_on_a_full_disk_and_those_that_are_given_up_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record that was tried on a full disk was gone, and nobody knew how many."""
+    monkeypatch.setattr(reading_recorder, "MOST_WAITING", 12)
+    times, spool = iter(range(100)), ReadingsOnFullDisk(tmp_path)
+    taking = ReadingRecorder(lambda: Reading(float(next(times)), {"host": {"cpu_percent": 1.0}}), spool, lambda: None, Isolation())
+    for _ in range(16):
+        await taking.step_once()
+    spool.has_room = True
+    for _ in range(3):
+        await taking.step_once()
+    parcel = spool.parcel(1 << 20)
+    assert parcel is not None
+    kept = [second for record in parcel.readings.records for second in record.times]
+    assert kept == [float(second) for second in range(4, 17)]
+    assert [record.message for record in caplog.records if "given up" in record.message] == [
+        "4 readings of the node found no room on its disk and were given up"
+    ]
 
 
 class HangingCards:
