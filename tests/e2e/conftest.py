@@ -21,8 +21,10 @@ from tests.processes import command_of
 def taken_down(folder: Path) -> Iterator[Stack]:
     """Nothing started yet; whatever is started is taken down, and nothing may be left."""
     stack = Stack(folder)
-    yield stack
-    stack.down()
+    try:
+        yield stack
+    finally:
+        stack.down()
     left = [(process.pid, command_of(process)) for process in stack.processes()]
     assert not left, f"left behind: {left}"
 
