@@ -335,8 +335,8 @@ def incidents_table(incidents: list[Incident]) -> str:
 
 
 def lost(incident: Incident) -> str:
-    """The lost work of an incident: "3 steps, 1.2 s of work"."""
+    """The lost work of an incident: "3 steps, 1.2 s of work". Of a script that runs again it may never be known."""
     if incident.steps_lost is None:
-        return formats.UNKNOWN
+        return "unknown" if incident.outcome == "recovered" else formats.UNKNOWN
     work = f", {incident.seconds_lost:.1f} s" if incident.seconds_lost else ""
     return f"{incident.steps_lost} {'step' if incident.steps_lost == 1 else 'steps'}{work}"

@@ -55,10 +55,13 @@ def is_victim(report: FailureReport) -> bool:
 
 
 def share_of(report: FailureReport, culprit: FailureReport) -> Share:
-    """The relation of another rank's end to the culprit's."""
-    if is_victim(report) or report.kind not in _BY_ITSELF:
+    """The relation of another rank's end to the culprit's. One that exits with the same code and the same last words, as where all refuse an argument,
+    has failed by itself; any other exit may be the culprit's doing."""
+    is_same = (report.exception, report.message) == (culprit.exception, culprit.message)
+    says_same = report.kind == "exit" and is_same and report.message != f"exited with code {report.exit_code}"
+    if is_victim(report) or not (report.kind in _BY_ITSELF or says_same):
         return "victim"
-    return "same" if (report.exception, report.message) == (culprit.exception, culprit.message) else "also"
+    return "same" if is_same else "also"
 
 
 def left_early(reports: Sequence[FailureReport], completed: Sequence[int]) -> int | None:

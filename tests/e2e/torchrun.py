@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ END_SECONDS = 40
 def losses(text: str) -> dict[int, str]:
     """What was printed of each step, as it was printed; of a step that was done again, the last."""
     return {int(step): rest for step, rest in re.findall(r"^step (\d+) (loss .*)$", text, re.MULTILINE)}
+
+
+def is_as_printed(value: float, printed: str) -> bool:
+    """Whether `value`, rounded to the digits of the number that was printed, is that number."""
+    return Decimal(value).quantize(Decimal(printed)) == Decimal(printed)
 
 
 def under_torchrun(program: Path, folder: Path, *arguments: str) -> dict[int, str]:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from paceline.cluster.agent.folders import set_aside
+from paceline.cluster.agent.ranks.boxed_tracebacks import unboxed
 from paceline.cluster.agent.ranks.rank_claims import MOST_LINES, bounded_failure
 from paceline.cluster.agent.ranks.ranks import ExitCause
 from paceline.cluster.agent.ranks.tracebacks import FAR, UncaughtException, last_words, uncaught, without_rank, without_traceback
@@ -35,6 +36,7 @@ _LAST_BYTES = 64 << 10
 MAX_RESULT_BYTES = 4 << 20
 MAX_STATUS_BYTES = 64 << 10
 UNCAUGHT = 1  # what Python exits with after an uncaught exception
+USAGE = 2  # what argparse, click and many others exit with where an argument is wrong, after a line about it
 MAX_ERROR_BYTES = 1 << 20
 #: What Python's fault handler says of a crash, and of a thread that runs no Python code.
 _CRASHED, _NO_FRAME = "Fatal Python error: ", "  <no Python frame>"
@@ -151,6 +153,7 @@ def _raised_before_abort(status: ExitStatus, lines: Sequence[str]) -> UncaughtEx
 def _from_exit(status: ExitStatus, lines: Sequence[str], world: RankPlace, step: int) -> FailureReport:
     """The agent's description of an exit, for a rank that left no report; a script's uncaught exception is read from its output."""
     told = FailureReport(kind="exit", rank=world.rank, message="", step=step, time=status.time)
+    lines = unboxed(lines)
     if status.out_of_memory:
         message = (
             "killed by SIGKILL: the kernel's out-of-memory killer struck; use a smaller micro-batch or model, or a larger memory limit"
@@ -171,7 +174,7 @@ def _from_exit(status: ExitStatus, lines: Sequence[str], world: RankPlace, step:
         message = "exited with code 0 before it had finished"
     else:
         message = f"exited with code {status.exit_code}"
-    if status.exit_code == UNCAUGHT and (words := last_words(lines)):  # as `sys.exit("no data")` does
+    if status.exit_code in (UNCAUGHT, USAGE) and (words := last_words(lines)):  # as `sys.exit("no data")` does
         message = shortened(encodable(f"{message}; its last line: {words}"))
     return replace(told, message=message)
 

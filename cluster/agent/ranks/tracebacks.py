@@ -27,8 +27,10 @@ _OF_LAUNCHERS = frozenset({"ChildFailedError", "CalledProcessError"})
 _OF_TORCHRUN = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"  # a table of all its workers follows
 #: What the C++ of torch logs, as it does at exit.
 _LOGGED = re.compile(r"^\[[IWEF]\d{4} ")
+#: The frame that rich draws around a text, as typer does around what is wrong with an argument.
+_BOX = " ─│╭╮╰╯"
 #: What Python, torchrun and the C++ runtime print of themselves after a traceback, where a message of several lines would go on.
-_AFTER = re.compile(r"^(\[?[IWEF]\d{4} |terminate called |Fatal Python error: |Exception ignored |\S+:\d+: \w*Warning: )")
+PRINTED_AFTER = re.compile(r"^(\[?[IWEF]\d{4} |terminate called |Fatal Python error: |Exception ignored |\S+:\d+: \w*Warning: )")
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def without_traceback(lines: Sequence[str], traceback: str) -> list[str]:
 
 def last_words(lines: Sequence[str]) -> str:
     """The last line of a rank's output that it may have meant as the reason of its end: not what torch logs at exit. Empty where there is none."""
-    plain = (without_rank(line).strip() for line in reversed(lines))
+    plain = (without_rank(line).strip().strip(_BOX) for line in reversed(lines))
     return next((line for line in plain if line and not _LOGGED.match(line)), "")
 
 
@@ -125,7 +127,7 @@ def _rest_of_message(lines: Sequence[str]) -> list[str]:
     more: list[str] = []
     for line in lines[1:MOST_OF_A_MESSAGE]:
         plain = without_rank(line)
-        if _AFTER.match(plain) or (not line if not rank else line and _rank_before(line) != rank):
+        if PRINTED_AFTER.match(plain) or (not line if not rank else line and _rank_before(line) != rank):
             break
         more.append(plain)
     while more and not more[-1]:

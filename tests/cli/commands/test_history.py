@@ -164,6 +164,14 @@ def test_incidents_are_told_with_their_phases(paceline: Paceline, coordinator: F
     assert json.loads(paceline("incidents", ID, "--json").stdout) == [INCIDENT]
 
 
+def test_repeated_steps_of_a_script_that_does_not_tell_them_are_unknown(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    unknown = INCIDENT | {"steps_lost": None, "seconds_lost": None, "done": "all ranks restarted as generation 2"}
+    coordinator.on("GET", f"{ONE}/incidents", Answer(200, [unknown]))
+    assert "recovered  0.31 s  unknown  rank 1 on b" in paceline("incidents", ID).stdout
+    coordinator.on("GET", f"{ONE}/incidents", Answer(200, [unknown | {"outcome": "open"}]))
+    assert "unknown" not in paceline("incidents", ID).stdout
+
+
 def test_incidents_show_the_users_part_of_a_traceback(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     raised = CULPRIT | {
         "kind": "exception",

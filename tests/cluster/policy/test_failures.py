@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from paceline.cluster.policy.failures import (
     UNREACHABLE,
@@ -96,6 +97,16 @@ def test_only_an_exception_of_the_code_itself_comes_again(kind: Any, message: st
 def test_the_share_of_another_rank_in_a_failure(other: FailureReport, share: str) -> None:
     culprit = FailureReport(kind="exception", rank=0, exception="KeyError", message="'lr'")
     assert share_of(other, culprit) == share
+
+
+def test_ranks_that_exit_alike_have_failed_alike() -> None:
+    """Of two that refused the same argument one was told to have been dragged down by the other."""
+    usage = FailureReport(kind="exit", rank=0, message="exited with code 2; its last line: train.py: error: no --lr", exit_code=2)
+    assert share_of(replace(usage, rank=1), usage) == "same"
+    assert share_of(replace(usage, rank=1, ordered=True), usage) == "victim"
+    assert share_of(replace(usage, rank=1, message="exited with code 1", exit_code=1), usage) == "victim"
+    mute = replace(usage, message="exited with code 2")
+    assert share_of(replace(mute, rank=1), mute) == "victim"
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,29 @@ import { count, plural } from "@/lib/format";
 import type { Generation, Incident, Job } from "@/lib/types";
 
 export function marksOf(job: Job, incidents: readonly Incident[]): Mark[] {
-  const later = (job.generations ?? []).slice(1).map((generation) =>
-    markOf(
-      generation,
-      incidents.find(({ next_generation }) => next_generation === generation.generation),
-    ),
-  );
+  const later = (job.generations ?? []).slice(1).map((generation) => {
+    const incident = incidents.find(({ next_generation }) => next_generation === generation.generation);
+    return markOf(generation, incident, startOf(job, generation, incident));
+  });
   return [...later, ...incidents.filter(({ action }) => action === "gave_up").map(endMark)];
 }
 
-function markOf({ generation, start_step: step, world_size: world }: Generation, incident: Incident | undefined): Mark {
-  const continues = `Generation ${generation} continues from step ${count(step)} on ${plural(world, "rank")}`;
+/** The step that a generation continues from. A script starts again from what it has saved, which may be unknown: null. */
+function startOf(job: Job, { start_step: step }: Generation, incident: Incident | undefined): number | null {
+  return job.spec?.script != null && step === 0 ? (incident?.resumed_step ?? null) : step;
+}
+
+function markOf(
+  { generation, world_size: world }: Generation,
+  incident: Incident | undefined,
+  start: number | null,
+): Mark {
+  const ranks = plural(world, "rank");
+  const continues =
+    start === null
+      ? `Generation ${generation} restarted on ${ranks} from an unknown step`
+      : `Generation ${generation} continues from step ${count(start)} on ${ranks}`;
+  const step = start ?? incident?.step ?? 0;
   if (!incident) return { step, generation, kind: "generation", text: `${continues}.` };
   const cost = costWords(incident);
   return { step, generation, kind: "incident", text: `${headline(incident)}. ${continues}${cost && `: ${cost}`}.` };

@@ -1,6 +1,6 @@
 /** What the incident log derives from an incident: its words, its phases, whether it is over. Pure. */
 import { whatHappened } from "@/lib/failures";
-import { count, plural, sentence, shortTime } from "@/lib/format";
+import { count, MISSING, plural, sentence, shortTime } from "@/lib/format";
 import type { Incident, Job } from "@/lib/types";
 
 export type PhaseName = Incident["phases"][number]["name"];
@@ -81,6 +81,11 @@ export function phaseSentence({ phases, outage_seconds: outage }: Incident): str
     .map(({ name, seconds }) => `${PHASES[name].label.toLowerCase()} ${shortTime(seconds)}`)
     .join(", ");
   return outage === null ? `So far: ${parts}` : `Outage of ${shortTime(outage)}: ${parts}`;
+}
+
+/** How many steps had to be repeated. Of a script that runs again that may be unknown for good. */
+export function stepsLost({ steps_lost: lost, outcome }: Incident): number | string {
+  return lost ?? (outcome === "recovered" ? "unknown" : MISSING);
 }
 
 /** What it cost: "outage 97 ms, no step lost". */

@@ -208,6 +208,14 @@ def test_the_words_of_sys_exit_are_told() -> None:
     assert script_failure(status(3), lines).message == "exited with code 3"
 
 
+def test_what_is_wrong_with_an_argument_is_told() -> None:
+    """It was told as "exited with code 2"."""
+    usage = ("usage: train.py [-h] [--lr LR]", "train.py: error: unrecognized arguments: --learning-rate 0.1")
+    assert script_failure(status(2), usage).message == f"exited with code 2; its last line: {usage[-1]}"
+    of_typer = ("Usage: train.py [OPTIONS]", "╭─ Error ──────────────╮", "│ No such option: --l  │", "╰──────────────────────╯")
+    assert script_failure(status(2), of_typer).message == "exited with code 2; its last line: No such option: --l"
+
+
 def test_only_the_last_lines_of_a_long_output_are_kept() -> None:
     lines = tuple(f"line {number}" for number in range(100))
     assert script_failure(status(3), lines).last_lines == lines[-LAST_LINES:]

@@ -6,7 +6,17 @@ import { itsWords } from "@/lib/failures";
 import { clock, count, dateTime, MISSING, shortTime } from "@/lib/format";
 import type { Incident } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
-import { actionWords, backTo, cutShort, headline, isOpen, PHASES, phaseSentence, ranksAfter } from "../incidents";
+import {
+  actionWords,
+  backTo,
+  cutShort,
+  headline,
+  isOpen,
+  PHASES,
+  phaseSentence,
+  ranksAfter,
+  stepsLost,
+} from "../incidents";
 import { IncidentDetails } from "./IncidentDetails";
 import classes from "./Incidents.module.css";
 
@@ -63,7 +73,7 @@ export function IncidentRow({ incident, readAt }: Props) {
           <Outage incident={incident} readAt={readAt} />
         </td>
         <td data-numeric data-wide>
-          {incident.steps_lost ?? MISSING}
+          {stepsLost(incident)}
           {!!incident.seconds_lost && <div className={classes.under}>{shortTime(incident.seconds_lost)} of work</div>}
         </td>
         <td data-numeric data-wide>

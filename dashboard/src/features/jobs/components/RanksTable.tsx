@@ -45,10 +45,15 @@ const factsOf = (script: boolean, cards: boolean): readonly Column<Rank>[] => [
   { id: "exit", header: "Exit", cell: (rank) => rank.signal ?? rank.exit_code ?? MISSING, numeric: true },
 ];
 
-const GENERATIONS: readonly Column<Generation>[] = [
+const generationsOf = (script: boolean): readonly Column<Generation>[] => [
   { id: "generation", header: "Generation", cell: (row) => row.generation, value: (row) => row.generation, width: 110 },
   { id: "world", header: "Ranks", cell: (row) => row.world_size, numeric: true },
-  { id: "start", header: "From step", cell: (row) => count(row.start_step), numeric: true },
+  {
+    id: "start",
+    header: "From step",
+    cell: (row) => (script && row.start_step === 0 ? MISSING : count(row.start_step)),
+    numeric: true,
+  },
   { id: "started", header: "Started", cell: (row) => dateTime(row.started_at) },
   {
     id: "first",
@@ -94,7 +99,14 @@ export function RanksTable({ ranks, live, script }: { ranks: readonly Rank[]; li
   );
 }
 
-export function GenerationsTable({ generations, live }: { generations: readonly Generation[]; live: boolean }) {
+interface GenerationsProps {
+  generations: readonly Generation[];
+  live: boolean;
+  script: boolean;
+}
+
+/** A script may start again from what it has saved, and not say from which step: 0 then says nothing. */
+export function GenerationsTable({ generations, live, script }: GenerationsProps) {
   if (generations.length === 0)
     return (
       <EmptyState title={live ? "Not started yet" : "Never started"}>
@@ -102,6 +114,11 @@ export function GenerationsTable({ generations, live }: { generations: readonly 
       </EmptyState>
     );
   return (
-    <DataTable label="Generations" rows={generations} columns={GENERATIONS} rowId={(row) => String(row.generation)} />
+    <DataTable
+      label="Generations"
+      rows={generations}
+      columns={generationsOf(script)}
+      rowId={(row) => String(row.generation)}
+    />
   );
 }
