@@ -167,6 +167,7 @@ class ApiProblemError(CliError):
         self.code = str(document.get("code", ""))
         self.type = document.get("type", "")
         self.fields: list[dict[str, Any]] = document.get("errors") or []
+        self._subject = ""
         self.exit_code = _BY_STATUS.get(status, ExitCode.ERROR)
         #: The address of the documentation of this code; None where the answer has none.
         self.docs: str | None = None
@@ -188,6 +189,12 @@ class ApiProblemError(CliError):
         self.fields = [*self.fields, {"pointer": pointer, "message": message, "hint": hint}]
         return self
 
+    def about(self, subject: str) -> ApiProblemError:
+        """Say which of several things that a command sends was refused. Returns the problem itself."""
+        self._subject = f"{subject}: "
+        self.message, self.detail = f"{subject}: {self.message}", f"{subject}: {self.detail}"
+        return self
+
     def explained_at(self, address: str) -> ApiProblemError:
         """Say where the answer to a request to `address` is explained, if its `type` leads to the documentation. Returns the problem."""
         kind = str(self.type)
@@ -206,7 +213,7 @@ class ApiProblemError(CliError):
         if not message or message not in first:
             return [first, *map(_field_line, self.fields), *rest]
         if len(self.fields) > 1:
-            return [f"error: refused for these reasons ({self.status}, {self.code})", *map(_field_line, self.fields), *rest]
+            return [f"error: {self._subject}refused for these reasons ({self.status}, {self.code})", *map(_field_line, self.fields), *rest]
         pointer, line, hint = (self.fields[0].get(name) or "" for name in ("pointer", "line", "hint"))
         first = first.replace(f"{pointer}:", f"{pointer} (line {line}):", 1) if pointer and line else first
         return [first, *([f"hint: {hint}"] if hint not in first else []), *rest]

@@ -10,7 +10,7 @@ import typer
 from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import NodePool
-from paceline.cli.errors import UsageProblem
+from paceline.cli.errors import ApiProblemError, UsageProblem
 from paceline.cli.help import CommandGroup
 from paceline.cli.output import table
 from paceline.cli.questions import Yes, confirm
@@ -81,8 +81,15 @@ def pools_of(file: Path) -> list[dict[str, Any]]:
 
 
 def apply_pools(client: RestClient, wanted: list[dict[str, Any]]) -> list[Any]:
-    """Send pools to the coordinator, and return them as it has them now."""
-    return [client.put(f"/cluster/pools/{each['name']}", body=each) for each in wanted]
+    """Send pools to the coordinator, and return them as it has them now. Raises ApiProblemError that names the pool."""
+    return [_apply_pool(client, each) for each in wanted]
+
+
+def _apply_pool(client: RestClient, wanted: dict[str, Any]) -> Any:
+    try:
+        return client.put(f"/cluster/pools/{wanted['name']}", body=wanted)
+    except ApiProblemError as error:
+        raise error.about(f"pool {wanted['name']}") from None
 
 
 def _list(session: Session) -> None:

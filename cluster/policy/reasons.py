@@ -136,16 +136,21 @@ class Explanations:
             return PlacementReason("nodes_unavailable", text, missing, nearest, f"bring back or uncordon {names}")
         has = f"the cluster has {shape.capacity(wide)}"
         if wide + sum(_blocks((room.node.slots for room in pool.rooms), shape) for pool in pools) >= shape.blocks:
-            way_out = _OTHER_DEVICE if requirements.has_run else _MATCH
+            way_out = _OTHER_DEVICE if requirements.has_run else self._matching(requirements)
             return PlacementReason("no_matching_node", f"needs {needs}; {has} for it{others}", shape.missing(lacking), nearest, way_out)
         text = f"needs {needs}; {has}{f': {nearest}' if nearest else ' for it'}{others}"
-        way_out = f"add nodes, or {self._smaller(shape, requirements) if nearest else _MATCH}"
+        way_out = f"add nodes, or {self._smaller(shape, requirements) if nearest else self._matching(requirements)}"
         return PlacementReason("cluster_too_small", text, shape.missing(lacking), nearest, way_out)
 
     def _missing_tool(self, requirements: Requirements) -> NodeTool | None:
         """The tool that the job needs and no node has."""
         wanted = [tool for tool in TOOLS if tool.facet in requirements.labels]
         return next((tool for tool in wanted if not any(tool.facet in node.labels for node in self._nodes)), None)
+
+    def _matching(self, requirements: Requirements) -> str:
+        """Say how nodes that the job cannot use could be of use: by the tool that all of them lack, where it is that alone."""
+        obstacles = {obstacle for pool in self._room.pools if (obstacle := requirements.obstacle(pool.device, pool.labels, pool.taints))}
+        return next((tool.way_out for tool in TOOLS if obstacles == {tool.obstacle}), _MATCH)
 
     def _smaller(self, shape: Shape, requirements: Requirements) -> str:
         """Say what else to ask for, so that the cluster can hold the gang."""

@@ -12,8 +12,9 @@ from types import MappingProxyType
 SCHEMES: Mapping[str, str] = MappingProxyType({"s3": "S3 and its kin", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"})
 FILE = "file"
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
-#: What all three stores allow in the name of a bucket.
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}")
+#: What all three stores allow in the name of a bucket, and how long it is.
+LEAST_BUCKET, LONGEST_BUCKET = 2, 254
+_BUCKET = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{{LEAST_BUCKET - 1},{LONGEST_BUCKET - 1}}}")
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,11 @@ def refusal(text: str) -> str | None:
     bucket, _, key = rest.partition("/")
     if "@" in bucket:
         return "has credentials in it, which everybody who sees the job could read; leave them to the environment of its nodes"
+    if not bucket:
+        return f"names no bucket; write {scheme}://BUCKET/PREFIX"
     if not _BUCKET.fullmatch(bucket):
-        return f"names no bucket ({bucket[:80]!r}); write {scheme}://BUCKET/PREFIX"
+        allowed = f"{LEAST_BUCKET} to {LONGEST_BUCKET} letters, digits, '.', '_' and '-', first a letter or digit"
+        return f"names the bucket {bucket[:80]!r}: a bucket has {allowed}"
     if any(part in ("", ".", "..") for part in key.strip("/").split("/")) and key.strip("/"):
         return "has an empty part, . or .. in its prefix; write it out"
     if any(sign in key for sign in "?#%") or not key.isprintable():

@@ -22,6 +22,9 @@ from paceline.db.models.provisioning import LaunchRow
 from paceline.db.repositories import provisioning as rows
 from paceline.tls.trust import travels_readable
 
+#: How many nodes a refusal names.
+MOST_NAMED = 5
+
 #: A token works as long as its launch is wanted, and this long at most.
 TOKEN_LIFETIME = timedelta(days=30)
 POOL_LABEL = "pool"
@@ -92,7 +95,13 @@ async def _request(
     names = new_names(parse_settings(common["settings"]), common["pool"], taken, count, failed)
     if len(names) < count:
         of = f"pool {common['pool']}" if common["pool"] else "this request"
-        raise ProblemError("pool_full", f"{len(names)} of the hosts of {of} have no node yet; {count} were asked for")
+        busy = sorted({*new_names(parse_settings(common["settings"]), common["pool"], (), len(taken) + count)} & taken)
+        raise ProblemError(
+            "pool_full",
+            f"{len(names)} of the hosts of {of} have no node yet; {count} were asked for. There, or on their way: {', '.join(busy[:MOST_NAMED])}"
+            f"{f' and {len(busy) - MOST_NAMED} more' if len(busy) > MOST_NAMED else ''}; `paceline nodes remove NAME` removes a node, and "
+            "`paceline nodes cancel NAME` gives one up that has not joined",
+        )
     return [
         await launch_lifecycle.request(
             session,

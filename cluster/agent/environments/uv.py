@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.metadata
 import os
 import re
 import signal
@@ -57,11 +58,21 @@ def has_uv() -> bool:
 
 def _uv() -> str | None:
     places = [os.path.join(folder, "uv") for folder in (os.path.dirname(sys.executable), sysconfig.get_path("scripts"))]
+    places += _installed_programs()
     return next((place for place in places if os.access(place, os.X_OK)), None)
 
 
+def _installed_programs() -> list[str]:
+    """The programs of the package uv, wherever it can be imported from: an environment that borrows another's packages has none beside its Python."""
+    try:
+        files = importlib.metadata.files("uv") or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [os.path.normpath(file.locate()) for file in files if file.name == "uv" and file.parent.name == "bin"]
+
+
 def find_uv() -> str:
-    """The uv that was installed with the agent, beside its interpreter. Raises BuildFailedError."""
+    """The uv that was installed with the agent: beside its interpreter, or with the packages that it borrows. Raises BuildFailedError."""
     if (uv := _uv()) is not None:
         return uv
     raise BuildFailedError(f"there is no uv beside {sys.executable} on this node, which installs packages: {pip_install('worker')}")

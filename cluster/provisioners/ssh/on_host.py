@@ -21,6 +21,9 @@ from pathlib import Path
 from paceline.cluster.provisioners.ssh.host_environments import Order, environment_folder, folder_of, has_environment, install, with_lock
 
 STOP_SECONDS = 45
+KILLED_SECONDS = 5
+#: The module of the process that is the parent of a node's ranks, as its command line has it.
+SPAWNER = "paceline.cluster.agent.spawner"
 #: The agent's exit code after a notice, where its machine comes back (`cluster.agent.main`).
 LEFT_TO_RETURN = 3
 #: A new node waits so long for the one of its name to be cleared away; then the coordinator asks again.
@@ -273,6 +276,7 @@ def stop(place: Path, name: str) -> None:
             time.sleep(0.1)
         if is_alive(status):
             os.killpg(status["pid"], signal.SIGKILL)
+    kill_left_behind(place)
     if has_unit:
         user_systemd("kill", "--signal=KILL", unit_of(name))  # ranks that have outlived their agent
         unit = Path(os.path.expanduser("~/.config/systemd/user")) / unit_of(name)
@@ -287,6 +291,37 @@ def stop(place: Path, name: str) -> None:
         os.chmod(str(logs), 0o700)
         os.replace(str(log), str(logs / f"{name}.log"))
     shutil.rmtree(str(place), ignore_errors=True)
+
+
+def left_behind(place: Path) -> set[int]:
+    """The processes of spawners that a node's agent has left, and all that they have started. Each spawner has a session of its own."""
+    parents: dict[int, int] = {}
+    found: set[int] = set()
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (each / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+            parents[int(each.name)] = int((each / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended
+            continue
+        if SPAWNER in words and str(place / "data") in words:
+            found.add(int(each.name))
+    started = found
+    while started:
+        started = {pid for pid, parent in parents.items() if parent in found} - found
+        found = found | started
+    return found
+
+
+def kill_left_behind(place: Path) -> None:
+    """Kill what has outlived a node's agent: for a quarter of an hour its ranks would run on, and its spawner keep the node's cards."""
+    deadline = time.monotonic() + KILLED_SECONDS
+    left = left_behind(place)
+    while left and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+        left = left_behind(place)
 
 
 def clean(top: Path, kept: str) -> None:

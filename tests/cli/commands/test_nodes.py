@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Paceline
-from tests.cli.fake_coordinator import Answer, FakeCoordinator
+from tests.cli.fake_coordinator import Answer, FakeCoordinator, problem
 
 
 def node(**changes: Any) -> dict[str, Any]:
@@ -45,6 +45,23 @@ def test_pools_tell_their_budget_and_the_jobs_that_they_do_not_grow_for(paceline
     assert lines[2].split()[-2:] == ["no", "0.0"]
     assert lines[3] == "no node of lab is launched for big (J1): lab has used its budget"
     assert lines[4] == "nor for 2 more jobs"
+
+
+def test_of_several_pools_in_a_file_the_refused_one_is_named(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    (paceline.folder / "pools.yaml").write_text(
+        "pools: [{name: a, provider: {type: manual}}, {name: b, provider: {type: ssch}, max_nodes: -1}]"
+    )
+    wrong = [
+        {"pointer": "/provider", "message": "provider.type takes ssh"},
+        {"pointer": "/max_nodes", "message": "max_nodes must be 1 or more"},
+    ]
+    coordinator.on("PUT", "/cluster/pools/a", Answer(200, {"name": "a"}))
+    coordinator.on("PUT", "/cluster/pools/b", problem(422, "invalid_request", "/provider: provider.type takes ssh", errors=wrong))
+    several = paceline("pools", "apply", "pools.yaml").stderr
+    assert several.startswith("error: pool b: refused for these reasons (422, invalid_request)"), several
+    coordinator.on("PUT", "/cluster/pools/b", problem(422, "invalid_request", "/provider: provider.type takes ssh", errors=wrong[:1]))
+    single = paceline("pools", "apply", "pools.yaml").stderr
+    assert single.startswith("error: pool b: /provider: provider.type takes ssh"), single
 
 
 def test_drain_says_what_it_waits_for(paceline: Paceline, coordinator: FakeCoordinator) -> None:

@@ -44,6 +44,19 @@ def test_a_job_whose_tool_no_node_has_says_so_and_is_kept_off_nodes_without(tool
     assert f"it cannot use a ({tool.obstacle})" in waits.reason.text
 
 
+@pytest.mark.parametrize("tool", TOOLS, ids=[tool.code for tool in TOOLS])
+def test_a_job_whose_tool_some_nodes_lack_is_told_how_they_get_it(tool: NodeTool) -> None:
+    """The way out was other labels, tolerations or another device, none of which helps."""
+    wants = request("job", 2, spread=True, requirements=Requirements(labels=frozenset({tool.facet, "zone=near"})))
+    having, without = node("b", labels=wants.requirements.labels), node("a", labels=frozenset({"zone=near"}))
+    (waits,) = place([wants], [without, having])
+    assert isinstance(waits, QueuedGang)
+    assert (waits.reason.code, waits.reason.next_step) == ("no_matching_node", tool.way_out)
+    (waits,) = place([wants], [without, having, node("c", labels=frozenset({tool.facet}))])
+    assert isinstance(waits, QueuedGang)
+    assert (waits.reason.next_step or "").startswith("ask for other resources.labels"), "of c it is the label"
+
+
 def test_a_job_that_has_run_on_gpus_waits_for_one_beside_free_cpu_slots() -> None:
     ran = request("job", requirements=Requirements(device="cuda", has_run=True))
     (waits,) = place([ran], [node("c"), node("g", 1, device="cuda", free=0)])

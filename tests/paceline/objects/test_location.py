@@ -36,6 +36,8 @@ def test_a_file_url_is_the_folder_that_it_names() -> None:
         ("S3://bucket/runs", "has the unknown scheme S3://"),
         ("s3://", "names no bucket"),
         ("s3:///runs", "names no bucket"),
+        ("s3://b/runs", "names the bucket 'b': a bucket has 2 to 254 letters, digits, '.', '_' and '-', first a letter or digit"),
+        ("s3://my bucket/runs", "names the bucket 'my bucket': a bucket has 2 to 254 letters"),
         ("s3://key:secret@bucket/runs", "has credentials in it"),
         ("s3://bucket/a//b", "has an empty part"),
         ("s3://bucket/../other", "has an empty part, . or .."),

@@ -66,6 +66,16 @@ async def test_a_printed_command_can_be_typed_whatever_its_labels_are(client: ht
     assert words[words.index("--slots") + 1] == "2"
 
 
+async def test_a_host_that_is_asked_for_again_says_which_node_is_on_its_way(client: httpx.AsyncClient) -> None:
+    """After an unknown host key `nodes add --ssh HOST --host-key ...` was refused, as long as the first try lasted, with no word of it."""
+    body = {"provider": {"type": "ssh", "hosts": ["gpu1"]}}
+    assert (await client.post(NODES, json=body)).status_code == 201
+    refused = await client.post(NODES, json=body)
+    assert (refused.status_code, refused.json()["code"]) == (409, "pool_full")
+    assert "There, or on their way: gpu1; " in refused.json()["detail"]
+    assert "`paceline nodes cancel NAME`" in refused.json()["detail"]
+
+
 @pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
 async def test_a_pool_is_not_deleted_while_a_node_of_it_is_asked_for(client: httpx.AsyncClient, services: Services) -> None:
     """The node joined a pool that was not there any more: nothing drained it, and nobody was told of it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from paceline.cluster.agent.environments.uv import lines_behind
+from paceline.cluster.provisioners.ssh.host_environments import borrow_packages
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, world
 from tests.cluster.agent.coordinator import Coordinator
 
@@ -72,6 +75,16 @@ async def test_a_shell_finds_the_programs_of_the_job_before_those_of_the_node(ag
     (venv,) = (agent.data / "environments").glob("*/venv")
     node = Path(sys.executable).parent
     assert said.splitlines() == [f"says tinytool by {venv}"] * 2 + [f"{venv}/bin/python", f"{venv}/bin/accelerate", f"{node}/uv"]
+
+
+def test_an_agent_that_borrows_the_packages_of_another_environment_has_its_uv(tmp_path: Path) -> None:
+    """As `packages_of` of a pool makes it: pip takes the borrowed uv for installed, and puts no program beside the agent's Python."""
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    borrow_packages(str(python), sys.executable)
+    code = "from paceline.cluster.agent.environments.uv import find_uv; print(find_uv())"
+    found = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[4])
+    assert found.stdout.strip() == str(Path(sys.executable).parent / "uv"), found.stderr
 
 
 def test_the_lines_behind_a_failure_are_those_whose_packages_uv_names() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cluster.agent.confinement import Confinement
 from paceline.cluster.provisioners.ssh import on_host
 from paceline.cluster.provisioners.ssh.on_host import read_variables
+from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Node
 
 
 def file(tmp_path: Path, text: str, mode: int = 0o600) -> str:
@@ -158,6 +160,27 @@ def test_an_agent_that_ends_as_it_is_told_to_leaves_nothing(tmp_path: Path, monk
     monkeypatch.setattr(on_host, "is_alive", lambda status: next(looks, False))
     on_host.stop(folder, "gpu1")
     assert not folder.exists()
+
+
+def test_ranks_that_outlive_an_agent_without_systemd_end_with_their_node(tmp_path: Path) -> None:
+    """Their spawner, which takes no SIGTERM, kept the cards of the machine from its next node for a quarter of an hour."""
+    folder = tmp_path / "nodes" / "gpu1"
+    node = Node(folder / "data", confinement=Confinement(shielded=True))
+    other = Node(tmp_path / "nodes" / "gpu2" / "data")
+    on_host.write(folder / "status.json", {"phase": "running", "pid": None})
+    order = node.order()
+    program = (sys.executable, "-c", "import signal; signal.pause()")
+    node.agent.say(node.spawn(order.order, program, tmp_path, fresh=True, PATH=os.environ["PATH"]))
+    (rank,) = node.agent.until(bool).values()
+    node.agent.close()
+    try:
+        on_host.stop(folder, "gpu1")
+        assert node.process.wait(TIMEOUT_SECONDS) == -signal.SIGKILL
+        assert on_host.started_at(rank) is None
+        assert other.process.poll() is None
+    finally:
+        other.end()
+        node.process.kill()
 
 
 def test_a_node_of_another_coordinator_is_neither_taken_over_nor_ended(tmp_path: Path) -> None:
