@@ -137,7 +137,8 @@ CATALOGUE: Mapping[str, ProblemKind] = {
     "no_shared_folder": ProblemKind(
         422,
         "The nodes share no folder for the job's checkpoints",
-        "Set `checkpoint.directory` to a folder that all nodes mount, or to an object store. See [Object stores](../object_stores.md).",
+        "Set `checkpoint.directory` to a folder that all nodes mount, or to an object store. Where it is one folder and the nodes do not see that, set `checkpoint.shared`. "
+        "See [A second machine](../second_machine.md#what-goes-wrong) and [Object stores](../object_stores.md).",
     ),
     "no_container_engine": ProblemKind(
         422,

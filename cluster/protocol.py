@@ -116,8 +116,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_disk: str | None = None
     #: The identity of the machine: its agents have it in common. None: the kernel does not tell it.
     machine: str | None = None
-    #: Mount points of file systems that other machines may see, when the agent started. None: from an agent that does not say.
+    #: Mount points of file systems that other machines may see, and folders that this one exports, when the agent started. None: from an agent that does not say.
     shared_mounts: tuple[str, ...] | None = None
+    own_mounts: tuple[str, ...] = ()  # of disks of this machine, in one of those
     container_engines: tuple[str, ...] = ()  # that can run containers, the preferred one first
     has_uv: bool | None = None  # beside the agent's Python, to install packages of jobs. None: an agent that does not say
     #: Wall clock: when the machine will be taken away, by a time limit for example. None: not known.

@@ -272,10 +272,11 @@ def _table(nodes: list[Node]) -> str:
             _facets(node.labels) or formats.UNKNOWN,
             _facets(node.taints) or formats.UNKNOWN,
             node.address,
+            _version(node),
             formats.duration(node.heartbeat_age_seconds),
             node.id,
         ]
         for node in nodes
     ]
-    headers = ["NAME", "STATE", "POOL", "SLOTS USED", "JOBS", "LABELS", "TAINTS", "ADDRESS", "HEARTBEAT", "ID"]
+    headers = ["NAME", "STATE", "POOL", "SLOTS USED", "JOBS", "LABELS", "TAINTS", "ADDRESS", "VERSION", "HEARTBEAT", "ID"]
     return table(headers, rows, empty="no nodes; 'paceline nodes add' prints the command that joins one")

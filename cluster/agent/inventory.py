@@ -9,7 +9,7 @@ import socket
 
 import psutil
 
-from paceline.cluster.agent.disks import machine_of, shared_mounts
+from paceline.cluster.agent.disks import machine_of, own_mounts, shared_mounts
 from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.protocol import Inventory
 
@@ -39,6 +39,7 @@ def take_inventory(
         checkpoint_disk=checkpoint_disk,
         machine=machine_of(),
         shared_mounts=shared_mounts(),
+        own_mounts=own_mounts(),
         container_engines=container_engines,
         has_uv=has_uv,
     )

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paceline.cluster.autoscaling.facts import NodeFacts, PoolFacts, ScalingFacts
+from paceline.cluster.policy.folders import folder_of
 from paceline.cluster.policy.placement import Request
 
 
@@ -17,7 +18,7 @@ class NodeRoomLeft:
     pool: PoolFacts
     free: int
     node: NodeFacts | None = None  # None: it has not joined yet
-    folder: str | None = None  # the disk of its default folder for checkpoints; None: others may see that folder too
+    name: str = ""  # of one that has not joined yet
     promised: int = 0  # slots, busy ones too, that are kept for jobs which the node cannot take now
 
     def is_open_to(self, request: Request, occupied: Collection[str]) -> bool:
@@ -25,6 +26,12 @@ class NodeRoomLeft:
         if self.free < request.slots_per_block:
             return False
         return self.node is None or (self.allows(request) and self.node.id not in occupied)
+
+    def folder_for(self, request: Request) -> str | None:
+        """The identity of the folder where the job saves on the node; None: the node may share it with any other."""
+        if self.node is not None:
+            return folder_of(self.node, request.directory)
+        return self.pool.folder_of_next(request.directory, self.name)
 
     def allows(self, request: Request) -> bool:
         """Whether the node suits the job, however full it is."""
@@ -61,7 +68,7 @@ class Capacity:
         """The room before any job is looked at."""
         pools = {pool.name: pool for pool in facts.pools}
         mine = [(pools[node.pool], node) for node in facts.nodes if node.pool in pools]
-        rooms = [NodeRoomLeft(pool, node.free, node, node.folder) for pool, node in mine if node.is_usable]
+        rooms = [NodeRoomLeft(pool, node.free, node) for pool, node in mine if node.is_usable]
         count = Counter(dict.fromkeys(pools, 0))
         count.update(pool.name for pool, _ in mine)
         capacity = cls(pools, count, rooms, facts.ending)
@@ -87,7 +94,7 @@ class Capacity:
     def lacking(self, request: Request, blocks: int, pool: PoolFacts, occupied: Collection[str] = ()) -> int | None:
         """How many new nodes of this pool would make `blocks` of the job fit; None: no number of them, since each has its own folder."""
         per_node = pool.blocks_per_node(request)
-        if pool.no_shared_folder and _needs_one_folder(request):
+        if _needs_one_folder(request) and pool.why_apart(request):
             return 1 if blocks <= per_node else None
         sets = _together(request, self._rooms_of(request, pool, occupied))
         here = max(sum(self._blocks_in(request, room.free) for room in rooms) for rooms in sets)
@@ -118,8 +125,7 @@ class Capacity:
     def _add(self, pool: PoolFacts, count: int) -> None:
         self.count[pool.name] += count
         for _ in range(count):
-            folder = f"of coming node {len(self.rooms)}" if pool.no_shared_folder else None
-            self.rooms.append(NodeRoomLeft(pool, pool.slots, folder=folder))
+            self.rooms.append(NodeRoomLeft(pool, pool.slots, name=f"coming node {len(self.rooms)}"))
 
     def _rooms_of(self, request: Request, pool: PoolFacts, occupied: Collection[str]) -> list[NodeRoomLeft]:
         return [each for each in self.rooms if each.pool is pool and each.is_open_to(request, occupied)]
@@ -153,6 +159,9 @@ def _needs_one_folder(request: Request) -> bool:
 
 
 def _together(request: Request, rooms: Sequence[NodeRoomLeft]) -> list[Sequence[NodeRoomLeft]]:
-    """The largest sets of these nodes on which the job may lie: all of them or, where it saves in their default folder, those that may share one."""
-    folders = {each.folder for each in rooms if each.folder is not None} if _needs_one_folder(request) else set()
-    return [[each for each in rooms if each.folder in (None, folder)] for folder in sorted(folders)] or [rooms]
+    """The largest sets of these nodes on which the job may lie: all of them or, where they have to see one folder, those that may share it."""
+    if not _needs_one_folder(request):
+        return [rooms]
+    folders = [(each.folder_for(request), each) for each in rooms]
+    known = sorted({folder for folder, _ in folders if folder is not None})
+    return [[each for folder, each in folders if folder in (None, one)] for one in known] or [rooms]

@@ -177,7 +177,7 @@ def _best_scale_up(
     for pool in pools:
         lacking = look.capacity.lacking(job.request, blocks, pool, occupied)
         if lacking is None:
-            refusals[pool.name].append(pool.no_shared_folder)
+            refusals[pool.name].append(pool.why_apart(job.request))
         else:
             scale_ups.append(_ScaleUp(pool, lacking, blocks))
     for scale_up in sorted(scale_ups, key=lambda each: _rank(each.pool, each.count, look.now)):
@@ -223,13 +223,13 @@ def _obstacle(pool: PoolFacts, job: PendingJob) -> str | None:
     if pool.spot and not job.survives_interruption:
         return f"nodes of {pool.name} can be taken away, and it would lose its work"
     apart = job.folder is not None or (job.request.one_folder and pool.blocks_per_node(job.request) < job.request.fewest_blocks)
-    if pool.no_shared_folder and apart:
-        return pool.no_shared_folder
+    if apart and (why := pool.why_apart(job.request)):
+        return why
     requirements = job.request.requirements
     if pool.wrong_device and requirements.device not in (None, pool.device):
         return pool.wrong_device
-    why = requirements.obstacle(pool.device, pool.labels, pool.taints)
-    return pool.no_engine or why if why == CONTAINER_ENGINE.obstacle else why
+    obstacle = requirements.obstacle(pool.device, pool.labels, pool.taints)
+    return pool.no_engine or obstacle if obstacle == CONTAINER_ENGINE.obstacle else obstacle
 
 
 def may_hold(pool: PoolFacts, job: PendingJob) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from paceline.cluster.policy.mounts import SHARED, NodeMounts
 from paceline.cluster.policy.placement import Request
 
 DEFAULT_IDLE_SECONDS = 300.0
@@ -27,6 +28,7 @@ class PoolFacts:
     wrong_device: str = ""  # why its nodes are expected to have another device than its owner says, and what to do
     no_engine: str = ""  # why its nodes are expected to run no containers, and what to do
     no_shared_folder: str = ""  # why its next node is expected to share its default folder for checkpoints with no other, and what to do
+    mounts: NodeMounts | None = None  # of its next node, as expected, but for the machine; None: not known
     spot: bool = False  # its nodes may be taken away at any time
     cost: float = 1.0  # of a node for an hour, in any unit that the pools have in common
     launch_seconds: float = DEFAULT_LAUNCH_SECONDS  # from a launch to a ready node, as it was of late
@@ -45,6 +47,23 @@ class PoolFacts:
         """How many blocks of the job an empty node holds."""
         return min(1 if request.spread else self.slots, self.slots // request.slots_per_block)
 
+    def folder_of_next(self, directory: str | None, name: str) -> str | None:
+        """The identity, as of `policy.folders.folder_of`, of a folder on a node that is to come, which has this name until then."""
+        if directory is None:
+            return name if self.no_shared_folder else None
+        return replace(self.mounts, machine=name).place_of(directory) if self.mounts is not None else None
+
+    def why_apart(self, request: Request) -> str:
+        """Why its next node is expected to share the folder of a job that needs to see one with no other node, and what to do; empty: others may see it."""
+        if self.folder_of_next(request.directory, self.name) in (None, SHARED):
+            return ""
+        if request.directory is None:
+            return self.no_shared_folder
+        return (
+            f"it saves in {request.directory}, and each of {self.name}'s nodes has that folder on disks of its own: mount one file system there on all of "
+            "them, name an object store, or set checkpoint.shared to true where it is one folder"
+        )
+
 
 @dataclass(frozen=True)
 class NodeFacts:
@@ -62,6 +81,7 @@ class NodeFacts:
     leaving: bool = False  # it drains: it still counts, and is not used
     lost_since: datetime | None = None  # since when its agent is given up; None: it is heard from, or its machine is to come back
     folder: str | None = None  # the disk of its default folder for checkpoints; None: others may see that folder too
+    mounts: NodeMounts | None = None  # where other folders lie; None: not known
 
     @property
     def is_usable(self) -> bool:

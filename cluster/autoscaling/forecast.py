@@ -146,11 +146,12 @@ def _coming(pool: PoolFacts, launching: Mapping[str, int], now: datetime) -> Ite
     ready_at = now + timedelta(seconds=pool.launch_seconds)
     for number in range(launching.get(pool.name, 0)):
         name = f"coming node {number} of {pool.name}"
-        folder = name if pool.no_shared_folder else None
-        view = NodeView(name, name, pool.device, pool.slots, (), True, pool.labels, pool.taints, folder)
+        mounts = replace(pool.mounts, machine=name) if pool.mounts is not None else None
+        folder = pool.folder_of_next(None, name)
+        view = NodeView(name, name, pool.device, pool.slots, (), True, pool.labels, pool.taints, folder, mounts)
         yield _Release(ready_at, view, pool.slots)
 
 
 def node_view(node: NodeFacts) -> NodeView:
     """A node as placement looks at it, with none of its slots free."""
-    return NodeView(node.id, node.id, node.device, node.slots, (), node.is_usable, node.labels, node.taints, node.folder)
+    return NodeView(node.id, node.id, node.device, node.slots, (), node.is_usable, node.labels, node.taints, node.folder, node.mounts)

@@ -68,8 +68,8 @@ def growing_gang(
     rests: bool = False,
     retry_at: datetime | None = None,
 ) -> GrowingGang | None:
-    """The gang with what it lacks; None: no further block would be of use to it. `since`: it has lacked slots since then; `folders`: the default folder
-    for checkpoints of each present node (`NodeView.folder`); `rests`: an elastic script
+    """The gang with what it lacks; None: no further block would be of use to it. `since`: it has lacked slots since then; `folders`: that for
+    its checkpoints on each present node, as of `policy.folders.folder_of`; `rests`: an elastic script
     that will start again on more of the present nodes; `retry_at`: no node is launched for it before."""
     sizes = further_blocks(gang)
     if not sizes:
@@ -77,8 +77,10 @@ def growing_gang(
     spread = gang.most_per_node is not None
     requirements = replace(gang.requirements, device=gang.device)
     request = Request(gang.job_id, sizes[0], gang.block, priority, since, sizes[-1], spread=spread, requirements=requirements)
-    request = replace(request, one_folder=gang.one_folder)
+    request = replace(request, one_folder=gang.one_folder, directory=gang.directory)
     mine = {folders.get(node_id) for node_id in _processes(gang) if gang.one_folder} - {None}
+    if len(mine) > 1:  # it lies apart by its mounts, and is one folder after all, since the gang runs there
+        mine, request = set[str | None](), replace(request, one_folder=False)
     elsewhere = {node_id for node_id, folder in folders.items() if mine and folder not in (None, *mine)}
     until = gang.rests_until if gang.request is not None else joins_at(gang.join_failures)
     return GrowingGang(

@@ -73,7 +73,8 @@ class RunningGang:
     join_failures: tuple[JoinFailure, ...] = ()  # of late, oldest first
     plan: Parallelism = REPLICAS  # which sizes it may have
     requirements: Requirements = ANY_NODE
-    one_folder: bool = False  # its ranks need to see one default folder for checkpoints
+    one_folder: bool = False  # its ranks need to see one folder for checkpoints
+    directory: str | None = None  # the path of that folder; None: the default one of its nodes
     yields: bool = False  # a job waits for the slots that it has beyond its target, or another gang lacks them
     request: Request | None = None  # of an elastic script: what it would ask for if it were started again (`cluster.policy.script_worlds`)
     rests_until: datetime | None = None  # an elastic script does not grow before

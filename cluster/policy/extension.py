@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from paceline.cluster.policy.folders import folder_of
 from paceline.cluster.policy.placement import NodeShare, NodeView, PlacementReason, Room
 from paceline.cluster.policy.requirements import ANY_NODE, Requirements
 from paceline.monitoring.words import plural
@@ -34,7 +35,8 @@ class Extension:
         default_factory=dict
     )  # by node: how many ranks were to join from there of late, and did not make it
 
-    one_folder: bool = False  # its ranks need to see one default folder for checkpoints
+    one_folder: bool = False  # its ranks need to see one folder for checkpoints
+    directory: str | None = None  # the path of that folder; None: the default one of its nodes
 
     def is_full(self, node: NodeView) -> bool:
         """Whether the gang takes no more slots of the node, even if some are free."""
@@ -142,5 +144,7 @@ def _usable(wanted: Extension, nodes: Sequence[NodeView]) -> list[NodeView]:
     """The nodes that the gang can use. Its ranks must be able to reach each other: one kind of device."""
     ready = (node for node in nodes if node.schedulable and node.device == wanted.device)
     fitting = [node for node in ready if node.obstacle(wanted.requirements) is None]
-    folders = {node.folder for node in nodes if wanted.one_folder and wanted.held.get(node.id)} - {None}
-    return [node for node in fitting if not folders or node.folder is None or node.folder in folders]
+    mine = {folder_of(node, wanted.directory) for node in nodes if wanted.one_folder and wanted.held.get(node.id)} - {None}
+    if len(mine) != 1:  # not known; or what lies apart by its mounts is one folder after all, since the gang runs there
+        return fitting
+    return [node for node in fitting if folder_of(node, wanted.directory) in (None, *mine)]

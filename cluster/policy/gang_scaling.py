@@ -93,6 +93,7 @@ def _extension(gang: RunningGang, size: int, found: Sequence[NodeShare] = ()) ->
         spares=max(0, slots - lacking),
         failures=failures,
         one_folder=gang.one_folder,
+        directory=gang.directory,
     )
 
 

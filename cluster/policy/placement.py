@@ -14,7 +14,8 @@ for these.
 A script that saves in the job's own folder finds it on the nodes of its last generation alone (`last_held`). It gets as many of the slots that it had there as are
 free, its ranks in the same order, and the rest elsewhere: on the first of these nodes is what rank 0 has saved.
 
-A gang that saves in the nodes' default folder is placed on nodes that may share it (`cluster/policy/folders.py`), and waits for those.
+A gang that saves in a folder, the default one of its nodes or one that it names, is placed on nodes that may share it (`cluster/policy/folders.py`), and
+waits for those.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from paceline.cluster.policy.folders import FolderSets, most_blocks
+from paceline.cluster.policy.folders import FolderSets, FoldersOfRoom, most_blocks
 from paceline.cluster.policy.reasons import Explanations, PlacementReason, Shape
 from paceline.cluster.policy.requirements import ANY_NODE, Requirements
 from paceline.cluster.policy.room import AVAILABLE, SLOTS, UNPROMISED, NodeShare, NodeView, Room, Selection
@@ -55,7 +56,8 @@ class Request:
     prefers: frozenset[str] = frozenset()  # ids of nodes that it is placed on if it fits there
     leaves_out: frozenset[str] = frozenset()  # ids of nodes that it is not placed on while the others could hold it
     last_held: tuple[tuple[str, int], ...] = ()  # (id, slots) of the nodes that have its own folder as its last ranks left it, by node rank
-    one_folder: bool = False  # its ranks need to see one default folder for checkpoints
+    one_folder: bool = False  # its ranks need to see one folder for checkpoints
+    directory: str | None = None  # the path of that folder; None: the default one of its nodes
 
     @property
     def fewest_blocks(self) -> int:
@@ -100,7 +102,7 @@ def place(queue: Iterable[Request], nodes: Sequence[NodeView], room: Room | None
     turns = sorted(queue, key=_turn)
     room = room or Room(nodes, {request.requirements for request in turns})
     explanations = Explanations(nodes, room)
-    folders = FolderSets(room)
+    folders = FoldersOfRoom(room)
     verdicts = [_place_one(request, room, explanations, folders) for request in turns]
     return [_widened(request, verdict, room) for request, verdict in zip(turns, verdicts, strict=True)]
 
@@ -109,16 +111,17 @@ def _turn(request: Request) -> tuple[int, datetime, str]:
     return (-request.priority, request.queued_at, request.job_id)
 
 
-def _place_one(request: Request, room: Room, explanations: Explanations, folders: FolderSets) -> Placement | QueuedGang:
+def _place_one(request: Request, room: Room, explanations: Explanations, folders: FoldersOfRoom) -> Placement | QueuedGang:
     if request.leaves_out and not _could_hold(request, room):
         request = replace(request, leaves_out=frozenset())
-    constrained = request.one_folder and request.blocks > 1 and bool(folders.sets)
-    if placement := _on_preferred(request, room) or (_in_one_folder(request, room, folders) if constrained else _anywhere(request, room)):
+    found = folders.sets_for(request.directory) if request.one_folder and request.blocks > 1 else None
+    apart_sets = found if found is not None and found.sets else None
+    if placement := _on_preferred(request, room) or (_in_one_folder(request, room, apart_sets) if apart_sets else _anywhere(request, room)):
         return placement
     shape, apart = Shape(request.fewest_blocks, request.slots_per_block, request.spread), frozenset[str]()
-    if constrained:
-        apart = folders.outside_widest(request.requirements, request.slots_per_block, spread=request.spread)
-    waiting = QueuedGang(request.job_id, explanations.of(shape, request.requirements, request.leaves_out, apart))
+    if apart_sets is not None:
+        apart = apart_sets.outside_widest(request.requirements, request.slots_per_block, spread=request.spread)
+    waiting = QueuedGang(request.job_id, explanations.of(shape, request.requirements, request.leaves_out, apart, request.directory))
     _reserve(replace(request, leaves_out=request.leaves_out | apart) if apart else request, room)
     return waiting
 

@@ -14,6 +14,7 @@ _ONE_FOLDER = (
     "set checkpoint.directory to a path on a file system that all of them mount or to an object store (s3://BUCKET/PREFIX), "
     "or start agents with --checkpoints on a shared one"
 )
+_MOUNTED = "mount one file system there on more nodes and start their agents again, or submit the job with checkpoint.shared set to true where it is one folder"
 _OTHER_DEVICE = "wait for such a node, or go on with another device as a new job: paceline restore CHECKPOINT"
 _MATCH = "ask for other resources.labels, tolerations or device, or change what nodes have (paceline worker --label, paceline nodes taint)"
 
@@ -78,12 +79,17 @@ class Explanations:
         self._away: dict[tuple[Requirements, int], list[NodeView]] = {}
 
     def of(
-        self, shape: Shape, requirements: Requirements, left_out: Collection[str] = (), apart: frozenset[str] = frozenset()
+        self,
+        shape: Shape,
+        requirements: Requirements,
+        left_out: Collection[str] = (),
+        apart: frozenset[str] = frozenset(),
+        directory: str | None = None,
     ) -> PlacementReason:
         """The reason for a job that starts with no less than this. `left_out`: nodes that it is not placed on, as the others could hold it; `apart`: those
-        whose folder for checkpoints is another one than that of the nodes which hold the most of it."""
+        whose folder for checkpoints is another one than that of the nodes which hold the most of it; `directory`: that folder, if the job names it."""
         if apart and self._most(shape, requirements, AVAILABLE, left_out) >= shape.blocks:
-            return self._apart(shape, requirements, apart)
+            return self._apart(shape, requirements, apart, directory)
         left_out = frozenset(left_out) if not apart else frozenset(left_out) | apart
         if not self._nodes:
             needs = shape.spoken()
@@ -102,13 +108,16 @@ class Explanations:
         text = f"needs {needs}; {nearest}{others}{self._passed_over(left_out - apart)}"
         return PlacementReason("slots_taken", text, missing, nearest, "wait for a job to end, or add a node")
 
-    def _apart(self, shape: Shape, requirements: Requirements, apart: frozenset[str]) -> PlacementReason:
+    def _apart(self, shape: Shape, requirements: Requirements, apart: frozenset[str], directory: str | None) -> PlacementReason:
         """The reason for a job that would fit, if it were not for the folders of its checkpoints."""
         wide, needs = self._most(shape, requirements, SLOTS, apart), shape.spoken("free ")
-        text = f"needs {needs} where nodes share their default folder for checkpoints; the free ones do not"
+        shared, way_out = (
+            (f"checkpoint.directory={directory}", _MOUNTED) if directory else ("their default folder for checkpoints", _ONE_FOLDER)
+        )
+        text = f"needs {needs} where nodes share {shared}; the free ones do not"
         if wide >= shape.blocks:
-            return PlacementReason("slots_taken", text, needs, None, f"wait for a job to end; or {_ONE_FOLDER}")
-        return PlacementReason("no_matching_node", text, shape.missing(shape.blocks - wide), None, _ONE_FOLDER)
+            return PlacementReason("slots_taken", text, needs, None, f"wait for a job to end; or {way_out}")
+        return PlacementReason("no_matching_node", text, shape.missing(shape.blocks - wide), None, way_out)
 
     def _most(self, shape: Shape, requirements: Requirements, measure: SlotMeasure, left_out: Collection[str] = ()) -> int:
         """The number of blocks that fit, on the kind of device that has room for the most."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from paceline.cluster.policy.mounts import NodeMounts
 from paceline.cluster.policy.requirements import ANY_NODE, Requirements
 
 
@@ -31,6 +32,7 @@ class NodeView:
     labels: frozenset[str] = frozenset()  # as `requirements.facets` gives them
     taints: frozenset[str] = frozenset()
     folder: str | None = None  # the disk of its default folder for checkpoints; None: others may see that folder too
+    mounts: NodeMounts | None = None  # where other folders lie; None: not known
 
     def obstacle(self, requirements: Requirements) -> str | None:
         """Return what keeps gangs with these requirements off the node, even if it is ready and has slots."""

@@ -1,8 +1,9 @@
-"""Queries about the earlier generations of jobs: what they ran on, where their checkpoints and their own folders are, where they could not start, and how often they
-ended for another size."""
+"""Queries about the earlier generations of jobs: what they ran on and where, where their checkpoints and their own folders are, where they could not start, and how
+often they ended for another size."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -81,6 +82,19 @@ async def failed_ranks(session: AsyncSession, job_ids: Collection[str], exceptio
     ended = (RankRow.state == RankState.EXITED, RankRow.outcome == "failed", RankRow.updated_at > since)
     why = or_(RankRow.pid.is_(None), RankRow.failure["exception"].as_string() == exception)
     return (await session.scalars(select(RankRow).where(RankRow.job_id.in_(job_ids), *ended, why))).all()
+
+
+async def nodes_of_generations(session: AsyncSession, job_ids: Collection[str]) -> dict[str, list[frozenset[str]]]:
+    """The nodes of each generation of these jobs that made a step, by job."""
+    if not job_ids:
+        return {}
+    of_rank = and_(GenerationRow.job_id == RankRow.job_id, GenerationRow.generation == RankRow.generation)
+    query = select(RankRow.job_id, RankRow.generation, RankRow.node_id).distinct().join(GenerationRow, of_rank)
+    query = query.where(RankRow.job_id.in_(job_ids), GenerationRow.first_step_at.is_not(None), RankRow.parked.is_(False))
+    nodes = defaultdict[str, defaultdict[int, set[str]]](lambda: defaultdict(set))
+    for job_id, generation, node_id in await session.execute(query):
+        nodes[job_id][generation].add(node_id)
+    return {job_id: [frozenset(each) for each in generations.values()] for job_id, generations in nodes.items()}
 
 
 async def resized_since(session: AsyncSession, job_ids: Collection[str], since: datetime) -> dict[str, int]:

@@ -52,6 +52,7 @@ def beyond_the_examples() -> Iterator[dict[str, Any]]:
     yield trained({"kind": "hf", "path": "/models/llama", "context": 64}, {"kind": "tokens", "path": "/data/tokens", "sha256": "0" * 64})
     store = {"endpoint": "https://minio.example:9000", "region": "eu-1"}
     yield of_gpt(checkpoint={"directory": "s3://bucket/runs", "options": store}, parallelism={"strategy": "ddp"})
+    yield of_gpt(checkpoint={"directory": "/data/runs", "shared": True}, parallelism={"strategy": "ddp"})
     yield trained(GPT, {"kind": "tokens", "path": "az://container/tokens", "options": {"account": "ours"}})
     for kind in ("sgd", "nadam", "rmsprop", "adafactor"):
         yield trained(optimizer={"kind": kind, "lr": 0.01})

@@ -1,4 +1,4 @@
-"""docs/second_machine.md, followed to the letter on two machines that share a network and one folder, and whose host names are loopback."""
+"""docs/second_machine.md, followed to the letter on two machines that share a network and one file system, and whose host names are loopback."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ PAGE = ROOT / "docs" / "second_machine.md"
 ADDRESS_OF_THE_PAGE, CABLE = "10.0.0.1", "eth0"
 JOIN_SECONDS, JOB_SECONDS, END_SECONDS = 120.0, 150.0, 30.0
 NETNS = Path("/etc/netns")
+#: What `sh` does before a command of a machine: the machine has an identity and a disk of its own, as long as the command and its children live.
+OF_ITS_OWN = 'mount --bind "$1" /proc/sys/kernel/random/boot_id; mount -t tmpfs own "$2"; shift 2; exec "$@"'
 ALL_REDUCE = """
 import socket
 import torch, torch.distributed as dist
@@ -62,6 +65,8 @@ class Machines(Stack):
     def __init__(self, folder: Path, network: Network) -> None:
         super().__init__(folder / "one" / ".paceline")
         self.folder, self.network = folder, network
+        #: A path that is another disk on each machine, and one that is the same shared file system on both.
+        self.own_disk, self.shared_mount = folder / "scratch", folder / "mnt"
         self.worker: subprocess.Popen[bytes] | None = None
 
     def open(self) -> dict[str, Any]:
@@ -114,7 +119,8 @@ class Machines(Stack):
     def _inside(self, machine: str, command: str) -> list[str]:
         program, *arguments = shlex.split(command)
         assert program == "paceline"
-        return self.network.inside(machine, [sys.executable, "-m", "paceline.cli.main", *arguments])
+        apart = ["sh", "-ec", OF_ITS_OWN, "sh", str(self.folder / f"{machine}.boot_id"), str(self.own_disk)]
+        return self.network.inside(machine, [*apart, sys.executable, "-m", "paceline.cli.main", *arguments])
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
@@ -136,9 +142,17 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
                 hosts[-1].write_text(f"127.0.0.1 localhost\n127.0.1.1 {socket.gethostname()}\n")
                 network.add(machine)
                 (folder / machine).mkdir()
+                (folder / f"{machine}.boot_id").write_text(f"{uuid.uuid4()}\n")
+            found.own_disk.mkdir()
+            found.shared_mount.mkdir()
+            subprocess.run(
+                ["mount", "-t", "ramfs", "shared", found.shared_mount], check=True
+            )  # to agents a file system that others may see
             yield found
         finally:
             found.end()
+            if found.shared_mount.is_mount():
+                subprocess.run(["umount", "--lazy", found.shared_mount], check=True)
             for path in hosts:
                 path.unlink(missing_ok=True)
                 path.parent.rmdir()
@@ -209,18 +223,18 @@ def test_a_script_on_both_machines(joined: Machines) -> None:
     assert wait_until("both lines", lambda: (lines := joined.output(job["id"])).count("sum 3 of 2") == 2 and lines, END_SECONDS)
 
 
-def test_a_built_in_model_on_both_machines(joined: Machines, tmp_path: Path) -> None:
+def test_a_built_in_model_on_both_machines(joined: Machines) -> None:
     named = yaml.safe_load(block_of_the_page("checkpoint:"))["checkpoint"]
     assert named == {"directory": "/mnt/shared/runs"}
-    spec = tiny_gpt("both", 20, resources=APART, checkpoint={"every_steps": 10} | named | {"directory": str(tmp_path / "shared")})
+    spec = tiny_gpt("both", 20, resources=APART, checkpoint={"every_steps": 10} | named | {"directory": str(joined.shared_mount / "runs")})
     job = completed(joined, submitted(joined, yaml.safe_dump(spec)))
     assert job["progress"]["step"] == 20
-    assert list((tmp_path / "shared").glob("**/manifest.json"))
+    assert list((joined.shared_mount / "runs").glob("**/manifest.json"))
 
 
-def test_an_entrypoint_on_both_machines(joined: Machines, tmp_path: Path) -> None:
+def test_an_entrypoint_on_both_machines(joined: Machines) -> None:
     length = {"steps": 20, "global_batch_size": 32, "eval_every_steps": None}
-    checkpoint = {"every_steps": 10, "directory": str(tmp_path / "shared")}
+    checkpoint = {"every_steps": 10, "directory": str(joined.shared_mount / "digits")}
     completed(joined, own_code(ROOT / "examples", entrypoint="digits_task:make_task", training=length, checkpoint=checkpoint))
 
 
@@ -236,3 +250,22 @@ def test_checkpoints_without_a_shared_folder_are_refused_at_once(joined: Machine
     answer = joined.client.post("/training/jobs", json=tiny_gpt("apart", 20, resources=APART))
     assert (answer.status_code, answer.json()["code"]) == (422, "no_shared_folder"), answer.text
     assert "set checkpoint.directory" in answer.json()["detail"]
+
+
+def test_a_named_folder_that_is_another_one_on_each_machine_is_refused_before_anything_starts(joined: Machines) -> None:
+    """It was a warning, and the job failed once its ranks ran."""
+    before = len(joined.get("/training/jobs")["items"])
+    spec = tiny_gpt("apart", 20, resources=APART, checkpoint={"directory": str(joined.own_disk / "runs")})
+    answer = joined.client.post("/training/jobs", json=spec)
+    assert (answer.status_code, answer.json()["code"]) == (422, "no_shared_folder"), answer.text
+    assert all(way_out in answer.json()["detail"] for way_out in ("mount one file system there", "s3://BUCKET/PREFIX", "checkpoint.shared"))
+    assert len(joined.get("/training/jobs")["items"]) == before
+
+
+def test_a_folder_behind_a_link_is_taken_where_the_job_says_that_it_is_one(joined: Machines, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(joined.shared_mount)
+    checkpoint = {"every_steps": 10, "directory": str(tmp_path / "link" / "linked")}
+    assert joined.client.post("/training/jobs", json=tiny_gpt("link", 20, resources=APART, checkpoint=checkpoint)).status_code == 422
+    job = completed(joined, joined.submit(tiny_gpt("link", 20, resources=APART, checkpoint=checkpoint | {"shared": True})))
+    assert job["progress"]["step"] == 20
+    assert list((joined.shared_mount / "linked").glob("**/manifest.json"))

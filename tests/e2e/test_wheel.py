@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
-import sysconfig
-import venv
-from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -17,53 +12,15 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.stack import ROOT
+from tests.e2e.wheels import Installed, build_wheel, installed
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
-@dataclass(frozen=True)
-class Installed:
-    """A virtual environment with Paceline, and a folder of somebody who knows nothing else of it."""
-
-    python: Path
-    home: Path
-
-    def run(self, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "PYTHON"))}
-        command = [self.python.parent / "paceline", *arguments]
-        return subprocess.run(
-            command,
-            cwd=self.home,
-            env=kept | {"HOME": str(self.home), "NO_COLOR": "1"},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-
-    def expect(self, *arguments: str) -> str:
-        done = self.run(*arguments)
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    (folder / "build.cfg").write_text(f"[build]\nbuild_base={folder}/build\n[egg_info]\negg_base={folder}\n")
-    environment = os.environ | {"DIST_EXTRA_CONFIG": str(folder / "build.cfg")}
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)]
-    subprocess.run(command, env=environment, check=True, timeout=120)
-    return next(folder.glob("*.whl"))
-
-
-def installed(folder: Path, *packages: str | Path) -> Installed:
-    venv.create(folder / "venv", with_pip=True)
-    python = folder / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True, timeout=500, stderr=subprocess.DEVNULL)
-    (folder / "home").mkdir()
-    return Installed(python, folder / "home")
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_it_has_one_top_level_name_and_what_is_no_python(wheel: Path) -> None:
@@ -100,7 +57,7 @@ def test_the_coordinator_alone_needs_no_torch(wheel: Path, tmp_path: Path) -> No
 def test_a_job_trains_and_its_page_is_there(wheel: Path, tmp_path: Path, page: Page, own_requirements: bool) -> None:
     here = installed(tmp_path, *([f"{wheel}[worker]"] if own_requirements else ["--no-deps", wheel]))
     if not own_requirements:
-        (next((tmp_path / "venv").glob("lib/python*/site-packages")) / "lent.pth").write_text(sysconfig.get_path("purelib"))
+        here.borrow_packages()
     try:
         link = re.search(r"http://\S+/login\?token=\S+", here.expect("up", "--port", str(free_port()), "--agents", "1"))
         assert link is not None

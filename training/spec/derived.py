@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import posixpath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.compression.options import CompressionOptions
+from paceline.objects.location import place_at
 from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.model_shape import ModelShape, Numbers
 from paceline.training.models.catalog import shape_of
@@ -34,6 +37,21 @@ def closes_up(spec: JobSpec) -> bool:
 def saves_in_default_folder(spec: JobSpec) -> bool:
     """Whether checkpoints go to the default folder of the nodes: all ranks have to see the same one."""
     return not isinstance(spec.workload, ScriptWorkload) and spec.checkpoint.directory is None
+
+
+def named_folder(spec: JobSpec) -> str | None:
+    """The folder that the spec names for checkpoints, where the mounts of nodes have to tell whether all ranks see the same one. None: it names none, it
+    says that all nodes share it, or checkpoints go to an object store."""
+    directory = spec.checkpoint.directory
+    if isinstance(spec.workload, ScriptWorkload) or directory is None or spec.checkpoint.shared:
+        return None
+    place = place_at(directory)
+    return posixpath.normpath(place) if isinstance(place, Path) else None
+
+
+def needs_one_folder(spec: JobSpec) -> bool:
+    """Whether the ranks of a job have to be on nodes that share a folder: its `named_folder`, or their default one."""
+    return saves_in_default_folder(spec) or named_folder(spec) is not None
 
 
 def why_not_close_up(spec: JobSpec) -> str | None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.services.nodes.node_hours import NodeHours
-from paceline.api.services.specs.node_facets import disk_of, tool_facets_of
+from paceline.api.services.specs.node_facets import disk_of, mounts_of, tool_facets_of
+from paceline.cluster.policy.mounts import NodeMounts
 from paceline.cluster.policy.requirements import CONTAINER_ENGINE, UV
 from paceline.cluster.provisioners.settings import AutoscaleSettings
 from paceline.db.models.nodes import NodeRow
@@ -27,6 +28,7 @@ class ExpectedNode:
     wrong_device: str = ""  # why its device is not the one that the pool says, and what to do; empty: it is
     no_engine: str = ""  # why no container engine is among the tools, and what to do; empty: one is
     no_shared_folder: str = ""  # why its default folder for checkpoints is certainly its own, and what to do; empty: others may see it
+    mounts: NodeMounts | None = None  # those of its newest node; None: not known, or several of its nodes are on one machine
 
 
 async def read(session: AsyncSession, pool: PoolRow, nodes: Sequence[NodeRow]) -> ExpectedNode:
@@ -53,7 +55,13 @@ async def read(session: AsyncSession, pool: PoolRow, nodes: Sequence[NodeRow]) -
         wrong_device="" if said.device in devices else _why_wrong_device(said.device, newest),
         no_engine="" if CONTAINER_ENGINE.facet in tools else _why_no_engine(newest),
         no_shared_folder=_why_no_shared_folder(newest) if apart else "",
+        mounts=None if said_since else _mounts(known or [newest], newest),
     )
+
+
+def _mounts(known: Sequence[NodeRow], newest: NodeRow) -> NodeMounts | None:
+    machines = {mounts.machine for node in known if (mounts := mounts_of(node)) is not None}
+    return mounts_of(newest) if len(machines) == len(known) else None
 
 
 async def of_autoscaled(session: AsyncSession, nodes: Sequence[NodeRow]) -> dict[str, ExpectedNode]:

@@ -1,29 +1,30 @@
-"""Checks whether the ranks of a job would find one folder for their checkpoints, as far as nodes report their folders."""
+"""Checks whether the ranks of a job would find one folder for their checkpoints, as far as nodes report their folders and mounts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import FieldError
 from paceline.api.services.specs.job_views import requirements_of
-from paceline.api.services.specs.node_facets import disk_of, label_facets_of, place_of, taints_of
+from paceline.api.services.specs.node_facets import disk_of, folder_at, label_facets_of, taints_of
 from paceline.cluster.policy.requirements import Requirements, facets
 from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
-from paceline.objects.location import place_at
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import ScriptWorkload
 
 POINTER = "/checkpoint/directory"
 WAY_OUT = (
     "set checkpoint.directory to a path on a file system that all of them mount or to an object store (s3://BUCKET/PREFIX), "
     "or start agents with --checkpoints on a shared one"
+)
+NAMED_WAY_OUT = (
+    "mount one file system there on all of them and start their agents again, name an object store (s3://BUCKET/PREFIX), or set checkpoint.shared to true "
+    "where it is one folder all the same: behind a link, or exported by one of them"
 )
 MOST_NAMED = 8
 #: Nodes that a job may still be placed on, now or when they are back.
@@ -37,22 +38,27 @@ async def check(session: AsyncSession, spec: JobSpec) -> None:
 
 
 def refuse_apart(spec: JobSpec, nodes: Sequence[NodeRow]) -> None:
-    """Raises ProblemError `no_shared_folder` where of `nodes` too few share their default folder for a job that uses it.
+    """Raises ProblemError `no_shared_folder` where of `nodes` too few share the folder in which the job saves.
 
-    Only certain cases are refused: nodes that do not report their folder may share it with any other, and where too few nodes are here,
-    others may yet join."""
+    Nodes that do not report their folders may share them with any other, and where too few nodes are here, others may yet join. By its mounts a folder
+    that the job names may lie apart and still be one, behind a link for example: then the job says so (`checkpoint.shared`)."""
     if not _needs_one(spec):
         return
-    kinds = [kind for kind in _kinds(spec, nodes) if _holds(spec, kind)]
-    if not kinds or any(_holds(spec, together) for kind in kinds for together in _together(kind)):
+    apart = _apart(spec, nodes, _fewest_blocks(spec))
+    if not apart:
         return
-    largest = max(kinds, key=len)
-    fewest, names = _fewest_nodes(spec, largest), ", ".join(node.name for node in largest[:MOST_NAMED])
-    why = f"{fewest} nodes have to see the same checkpoints, and no {fewest} of those here share their default folder ({names})"
+    fewest, names, directory = _fewest_nodes(spec, apart), _names(apart), derived.named_folder(spec)
+    shared = (
+        f"have checkpoint.directory={spec.checkpoint.directory} as one folder, by their mounts"
+        if directory
+        else "share their default folder"
+    )
+    why = f"{fewest} nodes have to see the same checkpoints, and no {fewest} of those here {shared} ({names})"
+    way_out = NAMED_WAY_OUT if directory else WAY_OUT
     raise ProblemError(
         "no_shared_folder",
-        f"{POINTER}: {why}; {WAY_OUT}",
-        errors=[FieldError(pointer=POINTER, code="no_shared_folder", message=why, hint=WAY_OUT)],
+        f"{POINTER}: {why}; {way_out}",
+        errors=[FieldError(pointer=POINTER, code="no_shared_folder", message=why, hint=way_out)],
     )
 
 
@@ -72,32 +78,18 @@ def warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = (
     return "checkpoint.directory is not set: on multiple machines, the default checkpoint folder must be on shared storage"
 
 
-def named_folder_warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = ()) -> str | None:
-    """The warning for a job whose `checkpoint.directory` is a path that lies on different disks of its nodes, as far as their mounts tell. None:
-    it does not, or that is not known. A link may lead elsewhere, so such a job is not refused.
-
-    `placed` are the ids of the nodes that the job would run on now; without any, those count that it could be placed on."""
-    directory = spec.checkpoint.directory
-    if directory is None or isinstance(spec.workload, ScriptWorkload) or not isinstance(path := place_at(directory), Path):
+def named_folder_warning(spec: JobSpec, nodes: Sequence[NodeRow]) -> str | None:
+    """The warning for a job that is to have more ranks than fit on nodes which share its `checkpoint.directory`; None: they fit, or the nodes do not tell."""
+    if derived.named_folder(spec) is None or not (apart := _apart(spec, nodes, spec.resources.blocks)):
         return None
-    chosen = [node for node in nodes if node.id in placed]
-    if chosen:
-        apart = chosen if len({place for node in chosen if (place := place_of(node, path))}) > 1 else []
-    else:
-        kinds = [kind for kind in _kinds(spec, nodes) if _holds(spec, kind)]
-        fits = any(_holds(spec, together) for kind in kinds for together in _together(kind, lambda node: place_of(node, path)))
-        apart = [] if fits else max(kinds, key=len, default=[])
-    names = ", ".join(node.name for node in apart[:MOST_NAMED])
     return (
-        f"checkpoint.directory={directory} is not one folder for {names}, by what was mounted there when their agents started: "
-        "mount one file system there on all of them, or name an object store (s3://BUCKET/PREFIX)"
-        if apart
-        else None
+        f"checkpoint.directory={spec.checkpoint.directory} is not one folder for {_names(apart)}, by what was mounted there when their agents started: "
+        f"the job will have fewer ranks than {spec.world_size}; {NAMED_WAY_OUT}"
     )
 
 
 def _needs_one(spec: JobSpec) -> bool:
-    return _fewest_blocks(spec) > 1 and derived.saves_in_default_folder(spec)
+    return _fewest_blocks(spec) > 1 and derived.needs_one_folder(spec)
 
 
 def _may_grow(spec: JobSpec) -> bool:
@@ -110,17 +102,30 @@ def _fewest_blocks(spec: JobSpec) -> int:
     return min(wanted, least or wanted) if derived.closes_up(spec) else wanted
 
 
-def _holds(spec: JobSpec, nodes: Sequence[NodeRow], blocks: int | None = None) -> bool:
-    """Whether these nodes, if nothing else were on them, hold so many blocks. Default: as many as the job starts with at least."""
+def _apart(spec: JobSpec, nodes: Sequence[NodeRow], blocks: int) -> list[NodeRow]:
+    """The most nodes of one kind that together hold so many blocks, and of which none do that share the job's folder; none where such nodes do, or where
+    all that are here hold fewer."""
+    kinds = [kind for kind in _kinds(spec, nodes) if _holds(spec, kind, blocks)]
+    if any(_holds(spec, together, blocks) for kind in kinds for together in _together(kind, derived.named_folder(spec))):
+        return []
+    return max(kinds, key=len, default=[])
+
+
+def _holds(spec: JobSpec, nodes: Sequence[NodeRow], blocks: int) -> bool:
+    """Whether these nodes, if nothing else were on them, hold so many blocks."""
     size = spec.resources.slots_per_block
     found = sum(min(1, node.slots // size) if spec.resources.spread else node.slots // size for node in nodes)
-    return found >= (blocks or _fewest_blocks(spec))
+    return found >= blocks
 
 
 def _fewest_nodes(spec: JobSpec, nodes: Sequence[NodeRow]) -> int:
     """On how few of these nodes, which hold the job, it could start."""
     widest = sorted(nodes, key=lambda node: -node.slots)
-    return next(count for count in range(1, len(widest) + 1) if _holds(spec, widest[:count]))
+    return next(count for count in range(1, len(widest) + 1) if _holds(spec, widest[:count], _fewest_blocks(spec)))
+
+
+def _names(nodes: Sequence[NodeRow]) -> str:
+    return ", ".join(node.name for node in nodes[:MOST_NAMED])
 
 
 def _kinds(spec: JobSpec, nodes: Iterable[NodeRow]) -> list[list[NodeRow]]:
@@ -134,9 +139,9 @@ def _obstacle(wanted: Requirements, node: NodeRow) -> str | None:
     return wanted.obstacle(node.device, label_facets_of(node), facets(taints_of(node)))
 
 
-def _together(nodes: Sequence[NodeRow], folder_of: Callable[[NodeRow], str | None] = disk_of) -> list[list[NodeRow]]:
-    """The largest sets of the nodes that may share one folder. `folder_of`: its identity on a node; None: any other node may share it."""
-    folders = [(folder_of(node), node) for node in nodes]
+def _together(nodes: Sequence[NodeRow], directory: str | None) -> list[list[NodeRow]]:
+    """The largest sets of the nodes that may share one folder. `directory`: as of `folder_at`."""
+    folders = [(folder_at(node, directory), node) for node in nodes]
     anywhere = [node for folder, node in folders if folder is None]
     known = sorted({folder for folder, _ in folders if folder is not None})
     return [[*(node for folder, node in folders if folder == each), *anywhere] for each in known] or [anywhere]

@@ -133,7 +133,7 @@ def _describe_plan(resolved: Resolved, outlook: PlacementOutlook, nodes: Sequenc
             spec,
             too_little_memory(memory, spec, nodes),
             plan_network.warning(spec, network),
-            shared_folder.warning(spec, nodes, placed) or shared_folder.named_folder_warning(spec, nodes, placed),
+            shared_folder.warning(spec, nodes, placed) or shared_folder.named_folder_warning(spec, nodes),
         ),
     )
 

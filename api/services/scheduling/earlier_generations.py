@@ -11,14 +11,15 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.services.specs.job_views import had_process, on_same_device, report_of, request_of
-from paceline.api.services.specs.node_facets import disk_of
-from paceline.api.services.specs.stored_specs import checkpoint_folder, starts_in_own_folder
+from paceline.api.services.specs.node_facets import disk_of, folder_at
+from paceline.api.services.specs.stored_specs import checkpoint_folder, readable_spec_of, starts_in_own_folder
 from paceline.cluster.policy.failures import UNREACHABLE, could_not_read, could_not_start
 from paceline.cluster.policy.placement import Request
 from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import earlier_generations as rows
 from paceline.db.repositories import jobs as job_rows
+from paceline.training.spec import derived
 
 #: How long a job is not placed on a node that could not start it.
 LEFT_OUT = timedelta(minutes=10)
@@ -34,12 +35,15 @@ class EarlierGenerations:
     leaves_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     #: With slots, of scripts that save in their own folder.
     last_held: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    #: Jobs whose folder is one on all of their nodes although it lies apart by their mounts: they have made steps on several of them together.
+    see_one_folder: frozenset[str] = _NONE
 
     def request_of(self, job: JobRow) -> Request:
         """The request of a job. Raises `UnreadableSpecError`."""
         request = on_same_device(request_of(job), self.devices.get(job.id))
         prefers, leaves_out = self.prefers.get(job.id, _NONE), self.leaves_out.get(job.id, _NONE)
-        return replace(request, prefers=prefers, leaves_out=leaves_out, last_held=self.last_held.get(job.id, ()))
+        one_folder = request.one_folder and job.id not in self.see_one_folder
+        return replace(request, prefers=prefers, leaves_out=leaves_out, last_held=self.last_held.get(job.id, ()), one_folder=one_folder)
 
 
 async def read(session: AsyncSession, jobs: Sequence[JobRow], nodes: Sequence[NodeRow], now: datetime) -> EarlierGenerations:
@@ -52,7 +56,8 @@ async def read(session: AsyncSession, jobs: Sequence[JobRow], nodes: Sequence[No
     prefers = await _holders(session, jobs, disks)
     failed = await rows.failed_ranks(session, job_ids, UNREACHABLE, now - LEFT_OUT)
     last_held = await rows.last_held(session, {job.id for job in jobs if starts_in_own_folder(job)})
-    return EarlierGenerations(await rows.devices(session, job_ids), prefers, _left_out(failed, prefers, disks), last_held)
+    devices, left_out = await rows.devices(session, job_ids), _left_out(failed, prefers, disks)
+    return EarlierGenerations(devices, prefers, left_out, last_held, await _see_one_folder(session, jobs, nodes))
 
 
 async def _holders(session: AsyncSession, jobs: Sequence[JobRow], disks: Mapping[str, str]) -> dict[str, frozenset[str]]:
@@ -72,6 +77,19 @@ async def _holders(session: AsyncSession, jobs: Sequence[JobRow], disks: Mapping
         for job_id, checkpoint in found
         if checkpoint is not None and checkpoint.node_id in disks and checkpoint_folder(owners[checkpoint.job_id]) is None
     }
+
+
+async def _see_one_folder(session: AsyncSession, jobs: Sequence[JobRow], nodes: Sequence[NodeRow]) -> frozenset[str]:
+    """The jobs that have run on several nodes whose mounts say that the folder which the job names is not the same there: it is, behind a link for example."""
+    specs = {job.id: spec for job in jobs if (spec := readable_spec_of(job)) is not None}
+    named = {job_id: folder for job_id, spec in specs.items() if (folder := derived.named_folder(spec)) is not None}
+    by_id, found = {node.id: node for node in nodes}, set[str]()
+    for job_id, generations in (await rows.nodes_of_generations(session, named.keys())).items():
+        for node_ids in generations:
+            folders = {folder_at(by_id[node_id], named[job_id]) for node_id in node_ids if node_id in by_id} - {None}
+            if len(folders) > 1:
+                found.add(job_id)
+    return frozenset(found)
 
 
 def _left_out(failed: Sequence[RankRow], prefers: Mapping[str, frozenset[str]], disks: Mapping[str, str]) -> dict[str, frozenset[str]]:

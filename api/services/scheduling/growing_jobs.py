@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.services.scheduling import earlier_generations
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot, join_failures, load_smaller
 from paceline.api.services.specs.job_views import gang_view
-from paceline.api.services.specs.node_facets import disk_of
+from paceline.api.services.specs.node_facets import folder_at
 from paceline.api.services.specs.stored_specs import spec_of
 from paceline.cluster.autoscaling.facts import GrowingGang
 from paceline.cluster.autoscaling.growing import ScaleUpTries, growing_gang, restarting_gang
@@ -77,11 +77,12 @@ def _growing(
     if code not in (_LACKS_ROOM, _RESTS):
         return None
     first = nodes.get(known.members[0].node_id)
+    gang = gang_view(job, known.view, known.ranks, first.device if first else "cpu", failures, changes)
     return growing_gang(
-        gang_view(job, known.view, known.ranks, first.device if first else "cpu", failures, changes),
+        gang,
         job.priority,
         memory.since[job.id],
-        folders={node.id: disk_of(node) for node in nodes.values()},
+        folders={node.id: folder_at(node, gang.directory) for node in nodes.values()},
         survives_interruption=survives_interruption(spec_of(job)),
         rests=code == _RESTS,
         retry_at=memory.tries.retry_at(job.id),

@@ -19,7 +19,7 @@ from paceline.api.services.scheduling import earlier_generations, expected_ends
 from paceline.api.services.scheduling.earlier_generations import EarlierGenerations
 from paceline.api.services.scheduling.growing_jobs import ScaleUpMemory, read_growing, survives_interruption
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load_recovering
-from paceline.api.services.specs.node_facets import disk_of, label_facets_of, taints_of
+from paceline.api.services.specs.node_facets import disk_of, label_facets_of, mounts_of, taints_of
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.autoscaling.decide import AVOID_SECONDS, may_hold
 from paceline.cluster.autoscaling.facts import DEFAULT_LAUNCH_SECONDS, NodeFacts, PendingJob, PoolFacts, ScalingFacts
@@ -111,6 +111,7 @@ def _pool_facts(
         wrong_device=expected.wrong_device,
         no_engine=expected.no_engine,
         no_shared_folder=expected.no_shared_folder,
+        mounts=expected.mounts,
         spot=row.spot,
         cost=settings.cost,
         launch_seconds=_launch_seconds(launches, nodes),
@@ -143,6 +144,7 @@ def _node_facts(node: NodeRow, held: int, memory: ScalingMemory, unwanted: set[s
         schedulable=node.state is NodeState.READY,
         leaving=leaving,
         folder=disk_of(node),
+        mounts=mounts_of(node),
         lost_since=node.state_since if node.state is NodeState.LOST and state_on_return(node) is None else None,
     )
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from paceline.api.schemas.jobs import Failure
-from paceline.api.services.specs.node_facets import disk_of, label_facets_of, taints_of, tools_for
+from paceline.api.services.specs.node_facets import disk_of, label_facets_of, mounts_of, taints_of, tools_for
 from paceline.api.services.specs.script_stops import stop_of
 from paceline.api.services.specs.stored_specs import readable_spec_of, spec_of
 from paceline.cluster.policy import quiet
@@ -186,7 +186,8 @@ def gang_view(
         least=min(derived.min_ranks(spec), job.world_size),
         plan=spec.parallelism,
         requirements=requirements_of(spec),
-        one_folder=derived.saves_in_default_folder(spec),
+        one_folder=derived.needs_one_folder(spec),
+        directory=derived.named_folder(spec),
         target=job.world_size,
         most=most,
         ceiling=most if isinstance(spec.workload, ScriptWorkload) else max(job.world_size, derived.micro_batches(spec)),
@@ -272,7 +273,8 @@ def request_for(spec: JobSpec, job_id: str, world_size: int, priority: int, queu
         most_blocks=resources.max_blocks if derived.is_elastic_script(spec) and world_size == spec.world_size else None,
         spread=resources.spread,
         requirements=requirements_of(spec),
-        one_folder=derived.saves_in_default_folder(spec),
+        one_folder=derived.needs_one_folder(spec),
+        directory=derived.named_folder(spec),
     )
 
 
@@ -297,6 +299,7 @@ def node_views(nodes: Sequence[NodeRow], holders: Sequence[SlotHolder]) -> list[
             labels=label_facets_of(node),
             taints=facets(taints_of(node)),
             folder=disk_of(node),
+            mounts=mounts_of(node),
         )
         for node in nodes
     ]

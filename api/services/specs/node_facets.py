@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
+from paceline.cluster.policy.mounts import NodeMounts
 from paceline.cluster.policy.requirements import CONTAINER_ENGINE, UV, NodeTool, facets
 from paceline.db.models.nodes import NodeRow
 from paceline.training.spec.job import JobSpec
@@ -25,13 +24,23 @@ def disk_of(node: NodeRow) -> str | None:
     return str(found) if found else None
 
 
-def place_of(node: NodeRow, path: PurePath) -> str | None:
-    """Where an absolute path lies on the node, as far as its mounts tell: equal where two nodes may see one folder there. None: it is not known."""
+def mounts_of(node: NodeRow) -> NodeMounts | None:
+    """The machine and the shared file systems of a node, as they were when its agent started. None: it does not say."""
     inventory = node.inventory or {}
-    mounts, machine = inventory.get("shared_mounts"), inventory.get("machine")
-    if mounts is None or machine is None:
-        return None
-    return "shared" if any(path.is_relative_to(mount) for mount in mounts) else f"machine {machine}"
+    shared, machine = inventory.get("shared_mounts"), inventory.get("machine")
+    return (
+        NodeMounts(str(machine), tuple(shared), tuple(inventory.get("own_mounts", ())))
+        if shared is not None and machine is not None
+        else None
+    )
+
+
+def folder_at(node: NodeRow, directory: str | None) -> str | None:
+    """The identity of the folder where a job saves on the node, as of `policy.folders.folder_of`. `directory`: that which it names."""
+    if directory is None:
+        return disk_of(node)
+    mounts = mounts_of(node)
+    return mounts.place_of(directory) if mounts is not None else None
 
 
 def tool_facets_of(node: NodeRow) -> frozenset[str]:

@@ -3315,6 +3315,11 @@ export interface components {
             mode: "min" | "max";
             /** @description Set where the object store is. Credentials come from the nodes' environment, never from here. */
             options?: components["schemas"]["ObjectStoreOptions"] | null;
+            /**
+             * Shared
+             * @description Set to true where `directory` is one folder on all nodes although they do not tell so: it lies behind a link, or one of them exports it.
+             */
+            shared?: boolean | null;
         };
         /**
          * CheckpointState

@@ -28,6 +28,13 @@ def test_nodes_without_a_verb_lists_them(paceline: Paceline, coordinator: FakeCo
     assert json.loads(paceline("nodes", "--json").stdout) == json.loads(paceline("nodes", "list", "--json").stdout) == [node()]
 
 
+def test_nodes_tell_the_version_of_their_agents(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    listed(coordinator, node(versions={"paceline": "0.2.0", "torch": "2.13.0"}), node(id="N2", name="b"))
+    header, first, second = (line.split() for line in paceline("nodes").stdout.splitlines())
+    place = header.index("VERSION") - len(header)
+    assert (first[place], second[place]) == ("0.2.0", "-")
+
+
 def test_why_a_node_offers_no_gpu_stands_below_the_list(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     note = "torch 2.13.0+cpu is a build without CUDA, beside GPU 0 (NVIDIA Test): this node offers CPU slots only"
     listed(coordinator, node(gpu_note=note), node(id="N2", name="b", gpu_note="no GPU"))

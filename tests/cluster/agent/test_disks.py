@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from paceline.cluster.agent import disks
-from paceline.cluster.agent.disks import MOST_MOUNTS, disk_of, file_system_of, shared_mounts
+from paceline.cluster.agent.disks import MOST_MOUNTS, disk_of, file_system_of, own_mounts, shared_mounts
 
 
 @pytest.fixture
@@ -61,3 +61,32 @@ def test_mounts_that_others_may_see_are_told_without_those_of_the_kernel(monkeyp
     assert shared_mounts() == ("/mnt/all", "/procedures")
     mounts += [SimpleNamespace(mountpoint=f"/mnt/{number}", fstype="nfs4") for number in range(MOST_MOUNTS)]
     assert shared_mounts() is None
+
+
+def test_disks_of_the_machine_in_a_shared_mount_are_told_and_what_is_mounted_over_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with its root from a network file system, and a disk in it."""
+    table = [
+        ("/", "nfs4"),
+        ("/scratch", "nfs4"),
+        ("/scratch", "xfs"),
+        ("/run/lock", "tmpfs"),
+        ("/var/lib/layers/1", "overlay"),
+        ("/net/home", "nfs4"),
+    ]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: [SimpleNamespace(mountpoint=path, fstype=kind) for path, kind in table])
+    assert shared_mounts() == ("/", "/net/home")
+    assert own_mounts() == ("/scratch",)
+    table[0] = ("/", "ext4")
+    assert own_mounts() == ()
+
+
+def test_a_folder_that_the_machine_exports_may_be_seen_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"/": "ext4", "/srv/data": "xfs"}
+    monkeypatch.setattr(
+        psutil, "disk_partitions", lambda all: [SimpleNamespace(mountpoint=path, fstype=kind) for path, kind in table.items()]
+    )
+    exports = tmp_path / "etab"
+    assert shared_mounts(exports) == ()
+    exports.write_text("/srv/data\t10.0.0.0/24(rw,sync)\n/srv/data\t10.1.0.0/24(ro)\n/home/a\\040b\t*(rw)\n# nothing\n\n")
+    assert shared_mounts(exports) == ("/home/a b", "/srv/data")
+    assert own_mounts(exports) == ()

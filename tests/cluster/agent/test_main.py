@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cluster.agent.card_locks import CardLocks
-from paceline.cluster.agent.disks import disk_of, shared_mounts
+from paceline.cluster.agent.disks import disk_of, own_mounts, shared_mounts
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.loop import SHORTEST_REPORT_SECONDS, Agent, AgentContext
@@ -79,6 +79,7 @@ async def test_hello_says_which_folder_the_checkpoints_are_in(agent: AgentProces
     assert folder.stat().st_mode & 0o777 == 0o750
     assert coordinator.hellos[0].inventory.checkpoint_disk == disk_of(folder)
     assert coordinator.hellos[0].inventory.shared_mounts == shared_mounts()
+    assert coordinator.hellos[0].inventory.own_mounts == own_mounts()
     await agent.end()
 
 

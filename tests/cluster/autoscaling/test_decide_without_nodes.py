@@ -7,6 +7,7 @@ from dataclasses import replace
 from paceline.cluster.autoscaling.decide import decide, may_hold
 from paceline.cluster.autoscaling.decisions import LaunchNodes, ScalingDecision
 from paceline.cluster.autoscaling.facts import ScalingFacts
+from paceline.cluster.policy.mounts import NodeMounts
 from tests.cluster.autoscaling.test_decide import NOW, POOL, ends_in, gang, grow, job, look, node
 
 
@@ -88,3 +89,20 @@ def test_a_running_job_gets_no_node_that_does_not_see_its_folder() -> None:
     assert (decided.launches, decided.withheld[0].pools) == ((), {"work": "each of its nodes has its own folder"})
     assert [each.node_id for each in decided.drains] == ["n2"]
     assert grow(saving).launches
+
+
+def test_a_job_gets_no_nodes_that_have_the_folder_which_it_names_on_disks_of_their_own() -> None:
+    apart = replace(POOL, mounts=NodeMounts("", ("/data",)))
+    two = job(blocks=2, slots_per_block=4, one_folder=True, directory="/scratch/ckpt")
+    (withheld,) = look(two, pools=(apart,)).withheld
+    assert withheld.pools["work"].startswith("it saves in /scratch/ckpt, and each of work's nodes has that folder on disks of its own")
+    assert not may_hold(apart, two)
+    for known in (
+        replace(two, request=replace(two.request, directory="/data/ckpt")),
+        replace(two, request=replace(two.request, one_folder=False)),
+    ):
+        assert look(known, pools=(apart,)).launches[0].count == 2
+    assert look(two).launches[0].count == 2, "its mounts are not known"
+    half_free = tuple(replace(node(name, idle=None, free=2, pool=apart), mounts=NodeMounts(name)) for name in ("n1", "n2"))
+    four = job(blocks=4, one_folder=True, directory="/scratch/ckpt")
+    assert look(four, pools=(apart,), nodes=half_free).launches == (LaunchNodes("work", 1, "job a waits for 4 slots"),)

@@ -54,6 +54,16 @@ def test_a_gang_that_saves_in_the_default_folder_takes_no_node_with_another_one(
     assert (anywhere.job.folder, anywhere.occupied) == (None, frozenset())
 
 
+def test_a_gang_that_runs_on_nodes_whose_mounts_differ_may_have_any_node() -> None:
+    mine = gang(member(0), member(1), target=4, most_per_node=None, one_folder=True, directory="/data")
+    found = lacks(mine, folders={"n0": "machine a", "n1": "machine b", "n2": "machine c"})
+    assert found is not None
+    assert (found.job.folder, found.occupied, found.job.request.one_folder) == (None, frozenset(), False)
+    apart = lacks(mine, folders={"n0": "shared", "n1": "shared", "n2": "machine c"})
+    assert apart is not None
+    assert (apart.job.folder, apart.occupied, apart.job.request.directory) == ("shared", {"n2"}, "/data")
+
+
 def test_only_sizes_that_the_plan_fits_are_asked_for() -> None:
     assert further_blocks(gang(*on("a", 2), target=6, most_per_node=None, plan=PAIRS)) == (4, 2)
     assert further_blocks(gang(*on("a", 2), target=3, most_per_node=None, plan=PAIRS)) == ()

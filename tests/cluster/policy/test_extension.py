@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.cluster.policy.extension import Extension, explain, extend
+from paceline.cluster.policy.mounts import NodeMounts
 from paceline.cluster.policy.placement import NodeView, Room
 from tests.cluster.policy.test_placement import NODES, node
 
@@ -83,3 +84,23 @@ def test_a_gang_grows_onto_nodes_that_may_share_its_folder_alone() -> None:
     assert len(extend(replace(wanted, one_folder=False), nodes, Room(nodes))) == 3
     full = [nodes[0], nodes[1]]
     assert explain(wanted, full, 0).text == "3 more slots wanted; the free ones are on nodes with another folder for checkpoints"
+
+
+MOUNTS: dict[str, tuple[str, ...]] = {"a": ("/data",), "b": ("/data",), "c": (), "d": ()}
+
+
+def test_a_gang_grows_onto_nodes_that_mount_the_folder_which_it_names() -> None:
+    nodes = [node(name, 1, free=int(name != "a"), mounts=NodeMounts(name, mounts)) for name, mounts in MOUNTS.items()]
+    wanted = Extension("job", 3, None, "cpu", {"a": 1}, one_folder=True, directory="/data/ckpt")
+    assert [share.node_id for share in extend(wanted, nodes, Room(nodes))] == ["b"]
+    assert (
+        explain(wanted, [nodes[0], nodes[2]], 0).text
+        == "3 more slots wanted; the free ones are on nodes with another folder for checkpoints"
+    )
+
+
+def test_a_gang_that_runs_where_its_folder_lies_apart_by_the_mounts_grows_onto_any_node() -> None:
+    """It is one folder, since the gang runs: behind a link, for example."""
+    nodes = [node(name, 1, free=int(name not in "ac"), mounts=NodeMounts(name, mounts)) for name, mounts in MOUNTS.items()]
+    wanted = Extension("job", 3, None, "cpu", {"a": 1, "c": 1}, one_folder=True, directory="/data/ckpt")
+    assert sorted(share.node_id for share in extend(wanted, nodes, Room(nodes))) == ["b", "d"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.policy.folders import FolderSets
-from paceline.cluster.policy.placement import NodeView, Placement, Request, place
+from paceline.cluster.policy.folders import FolderSets, FoldersOfRoom
+from paceline.cluster.policy.mounts import NodeMounts
+from paceline.cluster.policy.placement import NodeView, Placement, QueuedGang, Request, place
 from paceline.cluster.policy.room import Room
 from tests.cluster.policy.test_placement import node, reason, request, shares
 
@@ -55,6 +57,43 @@ def test_a_gang_that_may_be_smaller_starts_on_what_shares_a_folder() -> None:
 
 def test_where_all_may_share_one_folder_nothing_is_told_apart() -> None:
     assert FolderSets(Room([node("a", folder="one"), node("b", folder="one"), node("c")])).sets == []
+
+
+def mounting(name: str, *mounts: str, slots: int = 1, **known: Any) -> NodeView:
+    """A node on a machine of its own."""
+    return node(name, slots, mounts=NodeMounts(name, mounts), **known)
+
+
+def test_a_gang_is_placed_on_nodes_that_mount_the_folder_which_it_names_and_waits_for_those() -> None:
+    """It went to the fullest nodes, and failed there once its ranks ran."""
+    named = replace(TWO, directory="/data/ckpt")
+    nodes = [mounting("a"), mounting("b", "/data"), mounting("c", "/data", "/mnt")]
+    assert shares(place([named], nodes)[0]) == [("b", 1), ("c", 1)]
+    assert shares(place([replace(TWO, directory="/elsewhere", blocks=2)], [*nodes, mounting("d", slots=2)])[0]) == [("d", 2)]
+    waits = place([named], [*nodes[:2], mounting("c", "/data", free=0)])
+    assert reason(waits) == (
+        "slots_taken",
+        "needs 2 free slots where nodes share checkpoint.directory=/data/ckpt; the free ones do not",
+    )
+    lost = place([named], nodes[:2])
+    assert reason(lost)[0] == "no_matching_node"
+    assert isinstance(lost[0], QueuedGang)
+    assert "checkpoint.shared" in str(lost[0].reason.next_step)
+
+
+def test_nodes_that_do_not_tell_their_mounts_and_those_of_one_machine_go_together() -> None:
+    named = replace(TWO, directory="/data")
+    assert shares(place([named], [mounting("a"), node("old", 1)])[0]) == [("a", 1), ("old", 1)]
+    one_machine = [replace(mounting("a"), id=name, name=name) for name in ("x", "y")]
+    assert shares(place([named], one_machine)[0]) == [("x", 1), ("y", 1)]
+
+
+def test_the_sets_of_a_folder_are_made_once_for_all_below_the_same_mounts() -> None:
+    folders = FoldersOfRoom(Room([mounting("a", "/data"), mounting("b", "/data"), mounting("c")]))
+    assert folders.sets_for("/data/one") is folders.sets_for("/data/two")
+    assert len(folders.sets_for("/data/one").sets) == 2
+    assert len(folders.sets_for("/mnt").sets) == 3
+    assert folders.sets_for(None).sets == []
 
 
 NODES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4), st.sampled_from([None, "one", "two", "three"])), min_size=1, max_size=6)

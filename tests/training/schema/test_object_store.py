@@ -17,6 +17,8 @@ def test_options_are_those_that_the_client_takes_and_absent_without_any() -> Non
     assert options_of(policy.options) == {"endpoint": "http://minio:9000", "region": "eu"}
     assert options_of(None) == {}
     assert "options" not in CheckpointPolicy().model_dump()  # nodes of the version before do not know them
+    assert "shared" not in CheckpointPolicy(directory="/runs").model_dump()
+    assert CheckpointPolicy(directory="file:///runs", shared=True).model_dump()["shared"] is True
     assert "options" not in Tokens(path="/sets/text").model_dump()
 
 
@@ -33,6 +35,8 @@ def test_options_are_those_that_the_client_takes_and_absent_without_any() -> Non
         ({"directory": "s3://runs/r", "options": {"endpoint": "minio:9000"}}, "should be http:// or https://"),
         ({"directory": "gs://runs/r", "options": {"endpoint": "http://gcs:4443"}}, "give an https:// one"),
         ({"directory": "az://runs/r", "options": {"endpoint": "http://azurite:10000"}}, "give an https:// one"),
+        ({"shared": True}, "checkpoint.shared says that checkpoint.directory is one folder"),
+        ({"directory": "s3://runs/r", "shared": True}, "that names no folder"),
         ({"directory": "s3://runs/r", "options": {"endpoint": "http://key:secret@minio"}}, "without credentials"),
     ],
 )

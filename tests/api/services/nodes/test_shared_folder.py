@@ -89,6 +89,15 @@ def mounting(**mounts: tuple[str, ...] | None) -> list[NodeRow]:
     ]
 
 
+def refusal(spec: Any, found: list[NodeRow]) -> str | None:
+    """Why the job is refused, beginning with the code; None: it is not."""
+    try:
+        refuse_apart(spec, found)
+    except ProblemError as error:
+        return f"{error.code} {error.detail}"
+    return None
+
+
 NAMED = {"checkpoint": {"directory": "/data/ckpt"}}
 
 
@@ -105,32 +114,85 @@ NAMED = {"checkpoint": {"directory": "/data/ckpt"}}
     ],
     ids=["own disks", "one mount", "mounted", "unknown", "root", "too few", "enough"],
 )
-def test_a_named_folder_on_disks_of_different_machines_is_warned_of(found: list[NodeRow], apart: str | None) -> None:
-    said = named_folder_warning(job(**NAMED), found)
-    assert (said or "").startswith(f"checkpoint.directory=/data/ckpt is not one folder for {apart}, by" if apart else "")
+def test_a_named_folder_on_disks_of_different_machines_is_refused(found: list[NodeRow], apart: str | None) -> None:
+    said = refusal(job(**NAMED), found)
     assert (said is None) is (apart is None)
+    if said is not None:
+        assert said.startswith("no_shared_folder /checkpoint/directory: 2 nodes have to see the same checkpoints")
+        assert f"no 2 of those here have checkpoint.directory=/data/ckpt as one folder, by their mounts ({apart})" in said
+        assert "set checkpoint.shared to true" in said
 
 
-def test_a_named_folder_is_warned_of_where_the_job_would_run_and_nowhere_else() -> None:
-    found = mounting(a=(), b=("/data",), c=("/data",))
-    assert named_folder_warning(job(**NAMED), found, {"b", "c"}) is None
-    assert "for a, b, by" in str(named_folder_warning(job(**NAMED), found, {"a", "b"}))
+@pytest.mark.parametrize(
+    ("checkpoint", "is_refused"),
+    [
+        ({"directory": "/data/ckpt", "shared": True}, False),  # behind a link, for example
+        ({"directory": "/data/ckpt", "shared": False}, True),
+        ({"directory": "file:///data/ckpt"}, True),
+        ({"directory": "/mnt/../data"}, True),
+        ({"directory": "/mnt/data"}, False),
+        ({"directory": "s3://bucket/runs"}, False),
+    ],
+    ids=["shared", "not shared", "file", "dots", "mounted", "store"],
+)
+def test_a_job_may_say_that_its_folder_is_one(checkpoint: dict[str, Any], is_refused: bool) -> None:
+    said = refusal(job(checkpoint=checkpoint), mounting(a=("/mnt",), b=("/mnt",)))
+    assert (said is not None) is is_refused
+
+
+def test_agents_of_one_machine_share_its_folders() -> None:
+    one, other = mounting(a=(), b=())
+    other.inventory = one.inventory
+    refuse_apart(job(**NAMED), [one, other])
+
+
+def test_a_script_saves_by_itself_and_is_never_refused_for_a_folder() -> None:
+    refuse_apart(job(**NAMED, **SCRIPT), mounting(a=(), b=()))
+
+
+def test_a_job_that_may_start_on_one_node_is_warned_of_a_named_folder_that_is_not_one() -> None:
     apart = mounting(a=(), b=())
-    assert named_folder_warning(job(checkpoint={"directory": "s3://bucket/runs"}), apart) is None
-    assert "directory=file:///data/ckpt is" in str(named_folder_warning(job(checkpoint={"directory": "file:///data/ckpt"}), apart))
-    same = [NodeRow(name=each.name, device="cpu", slots=1, state=each.state, inventory=apart[0].inventory) for each in apart]
-    assert named_folder_warning(job(**NAMED), same) is None
+    small = job(**NAMED, resources={"nodes": 2, "min_nodes": 1}, fault_tolerance={"recovery": "close_up"})
+    refuse_apart(small, apart)
+    assert str(named_folder_warning(small, apart)).startswith(
+        "checkpoint.directory=/data/ckpt is not one folder for a, b, by what was mounted"
+    )
+    assert named_folder_warning(small, mounting(a=("/data",), b=("/data",))) is None
+    assert named_folder_warning(job(**NAMED, resources={"nodes": 1}), apart) is None
 
 
-async def test_plan_and_submission_warn_of_a_named_folder_that_is_not_one(client: httpx.AsyncClient, services: Services) -> None:
+async def test_a_named_folder_is_refused_at_plan_and_submission_and_taken_where_the_job_says_that_it_is_one(
+    client: httpx.AsyncClient, services: Services
+) -> None:
     async with services.write() as session:
         for name in ("a", "b"):
             await factories.create_node(session, name=name, slots=1, inventory={"machine": name, "shared_mounts": ["/mnt"]})
-    for path in ("/api/v1/training/plan", "/api/v1/training/jobs"):
+    for path, done in (("/api/v1/training/plan", 200), ("/api/v1/training/jobs", 201)):
         answer = await client.post(path, json=job(**NAMED).model_dump(mode="json"))
-        assert any("checkpoint.directory=/data/ckpt is not one folder for a, b" in said for said in answer.json()["warnings"]), answer.text
-        there = await client.post(path, json=job(checkpoint={"directory": "/mnt/ckpt"}).model_dump(mode="json"))
-        assert not any("is not one folder" in said for said in there.json()["warnings"])
+        assert (answer.status_code, answer.json()["code"]) == (422, "no_shared_folder"), answer.text
+        (error,) = answer.json()["errors"]
+        assert (error["pointer"], "checkpoint.shared" in error["hint"]) == ("/checkpoint/directory", True)
+        for checkpoint in ({"directory": "/mnt/ckpt"}, {"directory": "/data/ckpt", "shared": True}):
+            taken = await client.post(path, json=job(checkpoint=checkpoint).model_dump(mode="json"))
+            assert taken.status_code == done, taken.text
+            assert not any("is not one folder" in said for said in taken.json()["warnings"])
+
+
+async def test_a_job_waits_for_the_nodes_that_mount_the_folder_which_it_names(client: httpx.AsyncClient, services: Services) -> None:
+    """It was placed on two of which one does not, and failed there."""
+    async with services.write() as session:
+        for name, mounts in (("busy", ["/data"]), ("free", ["/data"]), ("apart", [])):
+            node, _ = await factories.create_node(session, name=name, slots=1, inventory={"machine": name, "shared_mounts": mounts})
+            if name == "busy":
+                await factories.create_running_job(session, node)
+    pending = (await client.post("/api/v1/training/plan", json=job(**NAMED).model_dump(mode="json"))).json()["pending"]
+    assert pending["code"] == "slots_taken"
+    assert "where nodes share checkpoint.directory=/data/ckpt; the free ones do not" in pending["text"]
+    shared = job(checkpoint=NAMED["checkpoint"] | {"shared": True}).model_dump(mode="json")
+    assert {each["node_name"] for each in (await client.post("/api/v1/training/plan", json=shared)).json()["placement"]} == {
+        "free",
+        "apart",
+    }
 
 
 def test_a_job_that_may_start_on_one_node_is_only_warned() -> None:

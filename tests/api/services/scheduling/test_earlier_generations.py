@@ -169,3 +169,27 @@ async def test_a_script_goes_back_to_the_slots_where_its_own_folder_is(services:
         found = await look(session, own, shared, trains)
         assert found.last_held == {own.id: ((b.id, 1), (a.id, 1))}
         assert found.request_of(own).last_held == ((b.id, 1), (a.id, 1))
+
+
+async def test_a_job_that_ran_on_nodes_whose_mounts_differ_sees_one_folder(services: Services) -> None:
+    """It lies behind a link: the job was placed on both nodes before their agents told of mounts, and has to be after the next fault."""
+    async with services.write() as session:
+        proven, not_yet, alone = [await ran_on_two(session, name) for name in ("proven", "not-yet", "alone")]
+        (await session.get_one(RankRow, (alone.id, 1, 1))).node_id = (await session.get_one(RankRow, (alone.id, 1, 0))).node_id
+        for job in (proven, alone):
+            (await session.get_one(GenerationRow, (job.id, 1))).first_step_at = NOW
+        await session.flush()
+        found = await look(session, proven, not_yet, alone)
+        assert found.see_one_folder == {proven.id}
+        assert [found.request_of(job).one_folder for job in (proven, not_yet, alone)] == [False, True, True]
+
+
+async def ran_on_two(session: AsyncSession, name: str) -> JobRow:
+    """A job that names a folder, with a rank on each of two machines that have nothing mounted."""
+    inventories = [{"machine": f"{name}-{number}", "shared_mounts": []} for number in range(2)]
+    nodes = [(await factories.create_node(session, name=each["machine"], inventory=each))[0] for each in inventories]
+    spec = factories.job_spec(**SHARED, resources={"nodes": 2}, parallelism={"strategy": "ddp"})
+    job = await factories.create_running_job(session, nodes[0], spec=spec)
+    (await session.get_one(RankRow, (job.id, 1, 1))).node_id = nodes[1].id
+    await session.flush()
+    return job

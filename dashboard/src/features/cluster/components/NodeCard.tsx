@@ -83,7 +83,7 @@ function HostGauges({ host, cpus }: { host: HostReading; cpus: number }) {
 
 function footer(node: Node): string {
   const skew = node.clock_skew_seconds == null ? MISSING : `${Math.round(node.clock_skew_seconds * 1000) || 0} ms`;
-  const versions = ["torch", "python", "driver"]
+  const versions = ["paceline", "torch", "python", "driver"]
     .filter((name) => node.versions[name])
     .map((name) => `${name} ${node.versions[name]}`);
   const backlog = node.backlog_records > 0 ? [`${node.backlog_records} records to upload`] : [];

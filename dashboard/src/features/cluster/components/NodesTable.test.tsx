@@ -54,6 +54,15 @@ describe("the nodes of a large cluster", () => {
     expect(within(table).getAllByRole("row")).toHaveLength(65);
   });
 
+  it("tell the version of their agents", async () => {
+    const versions = { paceline: "0.2.0", torch: "2.13.0" };
+    mockApi({ "GET /api/v1/cluster/nodes": () => ok(page([node({ versions })])) });
+    renderApp("/cluster");
+    expect(await screen.findByRole("article", { name: "Node node-a" })).toHaveTextContent(
+      "paceline 0.2.0 · torch 2.13.0",
+    );
+  });
+
   it("are cards where they are few", async () => {
     serving(12);
     renderApp("/cluster");
