@@ -26,8 +26,10 @@ from paceline.monitoring.beats import until_beat
 MAX_RECORDS = 5_000
 MAX_BATCHES = 1_000
 #: What metrics, and what logs, may always take of an upload, so that none starves the others.
-METRIC_RECORDS = LOG_RECORDS = 1_000
+LOG_RECORDS = 1_000
 METRIC_BYTES = LOG_BYTES = 1 << 20
+#: The most events of an upload: the coordinator applies each by itself, and nothing else is uploaded meanwhile.
+EVENT_RECORDS = 500
 ENVELOPE_BYTES = 256 << 10
 POLL_SECONDS = 0.25
 SAVE_SECONDS = 5.0
@@ -147,10 +149,9 @@ class Uploader:
         random.shuffle(keys)  # so that among equals not always the same goes first
         keys.sort(key=lambda key: self._spools[key].unsent_bytes())
         parcels, ranks = {key: Parcel() for key in keys}, len(keys)
-        kept_records, kept_bytes = METRIC_RECORDS + LOG_RECORDS, METRIC_BYTES + LOG_BYTES
-        budget = Budget(MAX_RECORDS - kept_records, MAX_BYTES - kept_bytes - ENVELOPE_BYTES, ranks)
+        budget = Budget(EVENT_RECORDS, MAX_BYTES - METRIC_BYTES - LOG_BYTES - ENVELOPE_BYTES, ranks)
         self._fill(parcels, lambda key, parcel: self._spools[key].collect_events(parcel, budget))
-        metrics = Budget(budget.records + METRIC_RECORDS, budget.bytes + METRIC_BYTES, ranks)
+        metrics = Budget(MAX_RECORDS - LOG_RECORDS - EVENT_RECORDS + budget.records, budget.bytes + METRIC_BYTES, ranks)
         self._fill(parcels, lambda key, parcel: self._spools[key].collect_metrics(parcel, metrics))
         rest = Budget(metrics.records + LOG_RECORDS, metrics.bytes + LOG_BYTES, ranks)
         self._fill(parcels, lambda key, parcel: self._spools[key].collect_logs(parcel, rest, now, final=key in self._exited))

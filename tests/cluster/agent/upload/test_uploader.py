@@ -13,7 +13,7 @@ import pytest
 from paceline.cluster.agent.upload import uploader as uploader_module
 from paceline.cluster.agent.upload.delivery import UploadFailedError
 from paceline.cluster.agent.upload.spool import RankSpool
-from paceline.cluster.agent.upload.uploader import LOG_RECORDS, MAX_RECORDS, METRIC_RECORDS, Uploader
+from paceline.cluster.agent.upload.uploader import EVENT_RECORDS, LOG_RECORDS, MAX_RECORDS, Uploader
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.points import MetricRecord, RankEvent
 from paceline.monitoring.spool import SpoolWriter
@@ -75,7 +75,7 @@ async def test_a_flood_of_events_leaves_room_for_metrics_and_logs(setup: Setup, 
     setup.rank(RankKey("quiet", 1, 0), steps=10, lines=5)
     await setup.uploader.upload_once()
     assert (len(coordinator.of("quiet").streams["metrics"]), len(coordinator.of("quiet").text)) == (10, 5)
-    assert len(coordinator.of("noisy").streams["events"]) == MAX_RECORDS - METRIC_RECORDS - LOG_RECORDS
+    assert len(coordinator.of("noisy").streams["events"]) == EVENT_RECORDS
 
 
 async def test_every_rank_has_its_share_of_an_upload(setup: Setup, coordinator: Coordinator) -> None:
