@@ -41,13 +41,14 @@ def frame(payload: bytes) -> bytes:
 
 
 def parse(buffer: bytes) -> tuple[list[bytes], int]:
-    """The whole, undamaged records at the start of `buffer`, and the number of bytes they take."""
+    """The whole, undamaged records at the start of `buffer`, and the number of bytes they take. No record is empty: zeros, which a power cut may leave
+    at the end of a file, would be one in every HEADER_BYTES."""
     records: list[bytes] = []
     position = 0
     while len(buffer) - position >= HEADER_BYTES:
         length, checksum = _HEADER.unpack_from(buffer, position)
         payload = buffer[position + HEADER_BYTES : position + HEADER_BYTES + length]
-        if length > MAX_RECORD_BYTES or len(payload) < length or zlib.crc32(payload) != checksum:
+        if not 0 < length <= MAX_RECORD_BYTES or len(payload) < length or zlib.crc32(payload) != checksum:
             break
         records.append(payload)
         position += HEADER_BYTES + length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import uuid
@@ -13,8 +14,8 @@ from pathlib import Path
 def remove_tree(path: Path) -> None:
     """Remove a folder with all that is in it; read-only folders, too, if they are ours. Links are removed and never followed, and
     every name is looked up in an open folder, so that putting a link in a folder's place leads nowhere else. A folder within a folder
-    is moved up first: however deep it lies, neither its path nor the call stack gets long. Raises the first OSError of what cannot
-    be removed."""
+    is moved up first: however deep it lies, neither its path nor the call stack gets long. What is mounted in it is not entered: that cannot be
+    moved. Raises the first OSError of what cannot be removed."""
     with open_own(str(path)) as top:
         empty_folder(top)
     path.rmdir()
@@ -28,6 +29,7 @@ def empty_folder(top: int) -> None:
     while waiting:
         name = waiting.pop()
         if _is_folder(name, top):
+            name = _moved(name, top, top)
             waiting += _empty(name, top)
             os.rmdir(name, dir_fd=top)
         else:
@@ -40,11 +42,22 @@ def _empty(name: str, top: int) -> list[str]:
     with open_own(name, top) as folder:
         for inner in os.listdir(folder):
             if _is_folder(inner, folder):
-                _make_ours(inner, folder)
-                moved.append(uuid.uuid4().hex)
-                os.rename(inner, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
+                moved.append(_moved(inner, folder, top))
             else:
                 os.unlink(inner, dir_fd=folder)
+    return moved
+
+
+def _moved(name: str, folder: int, top: int) -> str:
+    """Move a folder in an open `folder` into `top`, and return its name there. Raises OSError where something is mounted on it."""
+    _make_ours(name, folder)
+    moved = uuid.uuid4().hex
+    try:
+        os.rename(name, moved, src_dir_fd=folder, dst_dir_fd=top)
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise OSError(error.errno, "a file system is mounted there, whose files are not removed", name) from error
+        raise
     return moved
 
 

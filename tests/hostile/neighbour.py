@@ -40,6 +40,8 @@ class Neighbour:
         wait_until("a new step of the job beside", lambda: (self.points() or [0])[-1] > step + 1, NEWS_SECONDS)
         job = self.stack.job(self.job_id)
         assert (job["state"], job["restarts"], job["generation"]) == ("running", 0, 1), job
+        points = self.points()
+        assert points == list(range(1, len(points) + 1)), "points of the job beside are missing"
 
     def end(self) -> None:
         """Pause it, and find everything that it ever said, once."""

@@ -1,4 +1,4 @@
-"""Everything in `user_code/tricks.py`, one script after the other on one node, beside a job that must not notice."""
+"""Everything in `user_code/tricks.py`, several scripts at once on one node, beside a job that must not notice; one after the other in `make test-all`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.e2e.stack import Stack
-from tests.hostile.neighbour import CODE, Neighbour
+from tests.hostile.rounds import Rounds
+from tests.hostile.witness import Witness
 from tests.ports import free_port
-from tests.processes import command_of
+from tests.release_only import AT_LENGTH
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # where a round does harm, its tricks are played one by one
 
-START_SECONDS = 30.0
-END_SECONDS = 60.0
+#: Tricks beside each other: most of what one takes is waiting for its processes to start and to end.
+AT_ONCE = 1 if AT_LENGTH else 8
+SLOTS = AT_ONCE + 1
 
 #: An exception in the caller's own line: the job fails, and its page says why.
 REFUSED = {
@@ -85,9 +86,9 @@ EITHER = ("bookkeeping_damaged", "result_of_lies", "exit_status_of_lies", "folde
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One agent with two slots: one for the job beside."""
+    """One agent, with a slot for the job beside."""
     stack = Stack(tmp_path_factory.mktemp("stack"))
-    stack.up(free_port(), agents=1, slots=2)
+    stack.up(free_port(), agents=1, slots=SLOTS)
     yield stack
     stack.down()
     subprocess.run(["chattr", "-R", "-i", str(stack.data)], check=False, stderr=subprocess.DEVNULL)
@@ -96,53 +97,28 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def neighbour(stack: Stack) -> Iterator[Neighbour]:
-    """Checked as a whole when all tricks are done."""
-    neighbour = Neighbour.start(stack)
-    yield neighbour
-    neighbour.end()
-
-
-def play(stack: Stack, name: str) -> dict[str, object]:
-    """The job of one trick, when it has ended."""
-    spec = {
-        "name": name.replace("_", "-"),
-        "script": {"path": str(CODE / "tricks.py"), "args": [name]},
-        "environment": {"working_directory": str(CODE)},
-        "fault_tolerance": {"max_restarts": 0},
-    }
-    return stack.wait_for_state(stack.submit(spec), "completed", "failed", timeout=START_SECONDS + END_SECONDS)
-
-
-def agent(stack: Stack) -> psutil.Process:
-    return next(process for process in stack.processes() if "paceline.cluster.agent.main" in " ".join(command_of(process)))
-
-
-def nobody_noticed(stack: Stack, neighbour: Neighbour, before: psutil.Process) -> None:
-    neighbour.goes_on()
-    assert agent(stack) == before, "the agent has died and was started anew"
-    (node,) = stack.get("/cluster/nodes")["items"]
-    assert node["state"] == "ready", node
+def rounds(stack: Stack, request: pytest.FixtureRequest) -> Iterator[Rounds]:
+    """The tricks that were asked for. The job beside is checked as a whole when all are done."""
+    here = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
+    witness = Witness(stack, SLOTS)
+    yield Rounds([item.callspec.params["name"] for item in here if hasattr(item, "callspec")], AT_ONCE, witness.play, witness.find_harm)
+    witness.end()
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_call_that_cannot_be_recorded_raises_in_its_own_line(stack: Stack, neighbour: Neighbour, name: str) -> None:
-    before = agent(stack)
-    job = play(stack, name)
+def test_a_call_that_cannot_be_recorded_raises_in_its_own_line(stack: Stack, rounds: Rounds, name: str) -> None:
+    job = rounds.result_of(name)
     assert job["state"] == "failed", job
     lines = [line["text"] for line in stack.get(f"/training/jobs/{job['id']}/logs", limit=200)["items"]]
     assert "done" not in lines
     assert any(("TypeError" in line or "ValueError" in line) and REFUSED[name] in line for line in lines), lines
-    nobody_noticed(stack, neighbour, before)
 
 
 @pytest.mark.parametrize("name", [*COMPLETES, *sorted(FAILS), *EITHER])
-def test_nobody_else_notices(stack: Stack, neighbour: Neighbour, name: str) -> None:
-    before = agent(stack)
-    job = play(stack, name)
+def test_nobody_else_notices(rounds: Rounds, name: str) -> None:
+    job = rounds.result_of(name)
     expected = {"completed"} if name in COMPLETES else {"failed"} if name in FAILS else {"completed", "failed"}
     assert job["state"] in expected, job
-    nobody_noticed(stack, neighbour, before)
 
 
 def test_every_trick_is_played() -> None:

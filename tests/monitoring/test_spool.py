@@ -36,3 +36,19 @@ def test_a_spool_of_many_megabytes_is_counted_piece_by_piece(tmp_path: Path, mon
     again.close()
     reader = SpoolReader(tmp_path / "spool")
     assert [len(record) for _ in range(18) for record in reader.read()][-3:] == [spool.MAX_RECORD_BYTES, 5, 4]
+
+
+def test_zeros_at_the_end_are_no_records(tmp_path: Path) -> None:
+    """As a power cut leaves them: each eight were an empty record, which was told of as one that could not be sent."""
+    path = tmp_path / "spool"
+    writer = SpoolWriter(path)
+    writer.append(b"first")
+    writer.close()
+    with open(path, "ab") as file:
+        file.write(bytes(4096))
+    assert SpoolReader(path).read() == [b"first"]
+    again = SpoolWriter(path)
+    assert again.records == 1
+    again.append(b"second")
+    again.close()
+    assert SpoolReader(path).read() == [b"first", b"second"]

@@ -37,6 +37,22 @@ def contiguous(items: Sequence[N], mark: int) -> list[N]:
     return fresh
 
 
+def in_parts(batches: Sequence[RankBatch], most: int) -> list[list[RankBatch]]:
+    """The events of batches, in their order, in parts of at most `most` events."""
+    parts: list[list[RankBatch]] = []
+    room = 0
+    for batch in batches:
+        events = batch.events
+        while events:
+            if not room:
+                parts.append([])
+                room = most
+            taken, events = events[:room], events[room:]
+            parts[-1].append(msgspec.structs.replace(batch, events=taken))
+            room -= len(taken)
+    return parts
+
+
 def behind_gone(items: Sequence[SequencedItem], mark: int, gone: int) -> int:
     """The mark behind the records that the agent has no more: `gone`, where the items begin right behind it and the mark has not come that far."""
     return gone if mark < gone and items and items[0].seq == gone + 1 else mark

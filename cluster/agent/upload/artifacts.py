@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -59,9 +60,10 @@ class ArtifactUploader:
         no other."""
         failed: CoordinatorAwayError | OSError | None = None
         folders = self._jobs.due(self._unsent, time.monotonic())
-        notes = [note for job in folders for note in sorted(job.glob(f"g*/rank*/artifacts/?*{NOTE_SUFFIX}"))]
+        notes = await asyncio.to_thread(_notes_in, folders)
         self._unsent = {note.parents[3].name for note in notes}
         for note in notes:
+            await asyncio.sleep(0)  # a rank may leave notes by the thousand that need no request
             try:
                 with ArtifactsFolder(note.parent) as folder:
                     await self._upload_one(folder, note)
@@ -153,6 +155,10 @@ class ArtifactsFolder:
         except UnfitFileError as error:
             log.error("%s", error)
             return b""
+
+
+def _notes_in(jobs: Sequence[Path]) -> list[Path]:
+    return [note for job in jobs for note in sorted(job.glob(f"g*/rank*/artifacts/?*{NOTE_SUFFIX}"))]
 
 
 def _is_withheld(folder: ArtifactsFolder, note: Path, mask: SecretMask) -> bool:

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from paceline.monitoring.artifact_files import MAX_DEPTH, MAX_JOB_FILES, UNFINISHED_PREFIX, printable
+from paceline.monitoring.files import Appender, UnfitFileError, read_file
 
 #: One more than a job may have, so that the coordinator tells of the limit; the others are not even looked at.
 MOST_FILES = MAX_JOB_FILES + 1
 MOST_ENTRIES = 10 * MAX_JOB_FILES
 JOURNAL_SUFFIX = ".sent"
+#: More than the notes of all files of a job, each changed some times.
+MOST_JOURNAL_BYTES = 64 << 20
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +104,11 @@ class LeftFiles:
         """Note that this version needs nothing more, for the next agent too. Should the note be lost, the file is offered again, and is
         known there."""
         self._remember(name, version, kept=kept)
-        with open(self.journal, "a", encoding="ascii") as journal:
-            journal.write(json.dumps([name, *version, kept]) + "\n")
+        try:
+            with Appender(self.journal) as journal:
+                journal.append(f"{json.dumps([name, *version, kept])}\n".encode())
+        except (UnfitFileError, IsADirectoryError) as error:  # the rank has put something else in its place
+            log.debug("what is sent of %s is not noted: %s", self.folder, error)
 
     def withhold(self, name: str, version: FileVersion, tell: Callable[[], None]) -> None:
         """Tell that this version is not to leave the node, and note it. Looks that find it at the same time are in threads of their own: one of them
@@ -117,14 +123,20 @@ class LeftFiles:
         (self.refused.discard if kept else self.refused.add)(name)
 
     def _recall(self) -> None:
-        if not self.journal.exists():
+        try:
+            noted = read_file(self.journal, MOST_JOURNAL_BYTES)
+        except FileNotFoundError:
             return
-        for line in self.journal.read_text(encoding="ascii", errors="replace").splitlines():
+        except UnfitFileError as error:
+            log.warning("what was sent of %s is offered again: %s", self.folder, error)
+            return
+        for line in noted.decode("ascii", "replace").splitlines():
             try:
                 name, size, mtime, ctime, inode, kept = json.loads(line)
-            except ValueError:  # the last line of an agent that was killed
+            except (ValueError, TypeError, RecursionError):  # the last line of an agent that was killed, or what the rank has put there
                 continue
-            self._remember(name, FileVersion(size, mtime, ctime, inode), kept=bool(kept))
+            if isinstance(name, str):
+                self._remember(name, FileVersion(size, mtime, ctime, inode), kept=bool(kept))
 
 
 def walk(folder: Path) -> Iterator[tuple[str, FileVersion]]:

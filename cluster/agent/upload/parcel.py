@@ -13,21 +13,31 @@ AnyItem = Item[RankEvent] | Item[MetricRecord] | Item[LogLine]
 
 
 class Budget:
-    """The space that is left in an upload."""
+    """The space that is left in an upload, for `ranks` that have yet to take theirs: each may take an equal share of it. What a rank leaves is there for
+    those after it, so those with the least come first."""
 
-    def __init__(self, records: int, bytes_: int) -> None:
+    def __init__(self, records: int, bytes_: int, ranks: int = 1) -> None:
         self.records = records
         self.bytes = bytes_
+        self._ranks = max(1, ranks)
+
+    @property
+    def share(self) -> int:
+        """The most records that the next rank may take."""
+        return min(self.records, max(1, self.records // self._ranks))
 
     def take(self, items: Sequence[Item[R]]) -> list[Item[R]]:
-        """The leading items that fit."""
+        """The leading items of the next rank that fit into its share: one at least, where the whole space has room for it."""
         taken: list[Item[R]] = []
-        for item in items:
-            if self.records < 1 or self.bytes < item.size:
+        left = self.bytes // self._ranks
+        for item in items[: self.share]:
+            if item.size > (left if taken else self.bytes):
                 break
-            self.records -= 1
-            self.bytes -= item.size
+            left -= item.size
             taken.append(item)
+        self.records -= len(taken)
+        self.bytes -= sum(item.size for item in taken)
+        self._ranks = max(1, self._ranks - 1)
         return taken
 
 

@@ -113,10 +113,10 @@ class RankSpool:
         return not (self._output.ends_at(self.marks.logs.offset, now) and all(_has_no_news(path, mark) for path, mark in behind))
 
     def collect_events(self, parcel: Parcel, budget: Budget) -> None:
-        parcel.events = budget.take(self._read("events", self._events, self.marks.events, RankEvent, budget.records))
+        parcel.events = budget.take(self._read("events", self._events, self.marks.events, RankEvent, budget.share))
 
     def collect_metrics(self, parcel: Parcel, budget: Budget) -> None:
-        parcel.metrics = budget.take(self._read("metrics", self._metrics, self.marks.metrics, MetricRecord, budget.records))
+        parcel.metrics = budget.take(self._read("metrics", self._metrics, self.marks.metrics, MetricRecord, budget.share))
 
     def _read(self, stream: Stream, path: Path, mark: SpoolMark, kind: type[R], most: int) -> list[Item[R]]:
         mask = self._mask()
@@ -137,7 +137,7 @@ class RankSpool:
         mark, mask = self.marks.logs, self._mask()
         if mask is None:
             return False
-        lines = self._output.read(mark.offset, mark.seq, budget.records, now, final=final, mask=mask)
+        lines = self._output.read(mark.offset, mark.seq, budget.share, now, final=final, mask=mask)
         if not self._output.cuts <= set(self._saved.cuts):
             try:
                 self._remember(self.marks)
@@ -221,10 +221,16 @@ class RankSpool:
             write_durably(self.folder.acknowledged, msgspec.json.encode(self.marks))
             self._saved = self.marks
 
+    def unsent_bytes(self) -> int:
+        """The bytes that are not yet acknowledged."""
+        return sum(_bytes_behind(path, mark) for path, mark in self._files())
+
+    def _files(self) -> tuple[tuple[Path, SpoolMark], ...]:
+        return (self.folder.metrics, self.marks.metrics), (self.folder.events, self.marks.events), (self.folder.output, self.marks.logs)
+
     def backlog(self) -> int:
         """Records not yet acknowledged: estimated from their bytes and the size of those before them."""
-        files = ((self.folder.metrics, self.marks.metrics), (self.folder.events, self.marks.events), (self.folder.output, self.marks.logs))
-        return sum(_records_behind(path, mark) for path, mark in files)
+        return sum(_records_behind(path, mark) for path, mark in self._files())
 
 
 def _masked(item: Item[R], mask: SecretMask) -> Item[R]:

@@ -25,9 +25,11 @@ from paceline.monitoring.beats import until_beat
 
 MAX_RECORDS = 5_000
 MAX_BATCHES = 1_000
-#: What logs may always take of an upload, so that neither starves the other.
+#: What metrics, and what logs, may always take of an upload, so that none starves the others.
 LOG_RECORDS = 1_000
-LOG_BYTES = 1 << 20
+METRIC_BYTES = LOG_BYTES = 1 << 20
+#: The most events of an upload: the coordinator applies each by itself, and nothing else is uploaded meanwhile.
+EVENT_RECORDS = 500
 ENVELOPE_BYTES = 256 << 10
 POLL_SECONDS = 0.25
 SAVE_SECONDS = 5.0
@@ -138,16 +140,20 @@ class Uploader:
             return bool(parcels)
 
     def _collect(self) -> dict[RankKey, Parcel]:
-        """Collect a parcel of each rank; events of all ranks first, so that one rank's flood holds up no report of a checkpoint."""
-        budget, now = Budget(MAX_RECORDS - LOG_RECORDS, MAX_BYTES - LOG_BYTES - ENVELOPE_BYTES), time.time()
+        """Collect a parcel of each rank; events of all ranks first, so that one rank's flood of lines holds up no report of a checkpoint. Of each kind
+        every rank has its share, and what the others leave of theirs."""
+        now = time.time()
         keys = [key for key, spool in self._spools.items() if not self._rests(key) and spool.has_news(now)]
         if not keys:
             return {}
-        random.shuffle(keys)  # so that one rank's flood does not always go first
-        parcels = {key: Parcel() for key in keys}
+        random.shuffle(keys)  # so that among equals not always the same goes first
+        keys.sort(key=lambda key: self._spools[key].unsent_bytes())
+        parcels, ranks = {key: Parcel() for key in keys}, len(keys)
+        budget = Budget(EVENT_RECORDS, MAX_BYTES - METRIC_BYTES - LOG_BYTES - ENVELOPE_BYTES, ranks)
         self._fill(parcels, lambda key, parcel: self._spools[key].collect_events(parcel, budget))
-        self._fill(parcels, lambda key, parcel: self._spools[key].collect_metrics(parcel, budget))
-        rest = Budget(budget.records + LOG_RECORDS, budget.bytes + LOG_BYTES)
+        metrics = Budget(MAX_RECORDS - LOG_RECORDS - EVENT_RECORDS + budget.records, budget.bytes + METRIC_BYTES, ranks)
+        self._fill(parcels, lambda key, parcel: self._spools[key].collect_metrics(parcel, metrics))
+        rest = Budget(metrics.records + LOG_RECORDS, metrics.bytes + LOG_BYTES, ranks)
         self._fill(parcels, lambda key, parcel: self._spools[key].collect_logs(parcel, rest, now, final=key in self._exited))
         filled = [(key, parcel) for key, parcel in parcels.items() if not parcel.is_empty() and not self._rests(key)]
         return dict(filled[:MAX_BATCHES])

@@ -81,3 +81,34 @@ def _remove_as_nobody(folder: int) -> int:
     except OSError:
         return 1
     return 0
+
+
+#: In a mount namespace of its own, which ends with it: nothing stays mounted, whatever happens.
+REMOVE_BESIDE_MOUNT = """
+import subprocess, sys
+from pathlib import Path
+from paceline.cluster.agent.removal import remove_tree
+subprocess.run(["mount", "--bind", *sys.argv[1:3]], check=True)
+try:
+    remove_tree(Path(sys.argv[3]))
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts, which needs root")
+@pytest.mark.parametrize("place", ["data", "deep/data"])
+def test_the_files_of_what_is_mounted_in_a_folder_stay(tmp_path: Path, place: str) -> None:
+    """As a script leaves it that has mounted its data in its own folder: the files right in it were deleted with the folder."""
+    outside, doomed = tmp_path / "outside", tmp_path / "doomed"
+    outside.mkdir()
+    (outside / "file").write_text("kept")
+    (doomed / place).mkdir(parents=True)
+    command = ["unshare", "--mount", sys.executable, "-c", REMOVE_BESIDE_MOUNT, str(outside), str(doomed / place), str(doomed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if "mount: " in done.stderr or "unshare: " in done.stderr:
+        pytest.skip(f"this machine does not let root mount: {done.stderr}")
+    assert (outside / "file").read_text() == "kept"
+    assert done.stdout == "a file system is mounted there, whose files are not removed\n", done.stderr
+    remove_tree(doomed)
+    assert not doomed.exists()

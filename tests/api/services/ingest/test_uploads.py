@@ -151,6 +151,19 @@ async def test_an_event_that_cannot_be_applied_is_not_acknowledged_but_the_rest_
     assert applied == [1, 2, 0, 3, 4]
 
 
+async def test_others_write_while_a_flood_of_events_is_applied(agent: Agent, services: Services) -> None:
+    """They waited for all events of an upload, one to three milliseconds for each of up to 4,000."""
+    events = [RankEvent(seq=number, time=0.0, kind="evaluated", data={"step": number}) for number in range(1, 301)]
+    seen = list[int]()
+    upload = asyncio.create_task(agent.upload(agent.batch(events=events)))
+    while not upload.done():
+        async with services.write() as session:
+            seen.append(await session.scalar(select(func.count()).select_from(EventRow).where(EventRow.job_id == agent.job_id)) or 0)
+        await asyncio.sleep(0)
+    assert [mark.events for mark in await upload] == [300]
+    assert len({each for each in seen if seen[0] < each < seen[0] + 300}) > 1, seen
+
+
 async def test_the_tries_of_events_are_remembered_of_the_newest_only(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "MAX_REMEMBERED_TRIES", 3)
     door = app.state.upload_door

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 from collections.abc import Callable
@@ -122,3 +123,25 @@ async def test_a_note_without_the_name_of_a_file_keeps_no_other_file_back(artifa
     await uploader(artifacts, got).upload_all()
     assert got == [b"trace"]
     assert [path.name for path in artifacts.iterdir()] == [NOTE_SUFFIX]
+
+
+async def test_notes_by_the_thousand_leave_the_agent_its_turns(artifacts: Path) -> None:
+    """A script may leave files of any name there: each second the agent looked at all of them, and did nothing else meanwhile."""
+    for path in (artifacts / "trace", artifacts / f"trace{NOTE_SUFFIX}"):
+        path.unlink()
+    for number in range(1_000):
+        note = artifacts / f"bad{number}{NOTE_SUFFIX}"
+        note.write_bytes(b"no note")
+        give_to_ranks(note)
+    left = list[int]()
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(0.001)
+            left.append(len(list(artifacts.glob(f"*{NOTE_SUFFIX}"))))
+
+    beside = asyncio.create_task(look())
+    await uploader(artifacts, []).upload_all()
+    beside.cancel()
+    assert not list(artifacts.glob(f"*{NOTE_SUFFIX}"))
+    assert any(0 < each < 1_000 for each in left)

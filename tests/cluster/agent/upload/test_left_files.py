@@ -112,3 +112,27 @@ def test_names_are_printable_and_say_why_they_are_refused() -> None:
     assert "32" in str(path_refusal("/".join(["a"] * 33)))
     for path in ("rank0/../x", "/x", "", "rank0//x", "./x", "rank0/a\u202eb"):
         assert path_refusal(path) is not None
+
+
+@pytest.mark.timeout(20)
+def test_whatever_is_in_the_place_of_the_journal_holds_nothing_up(folder: Path) -> None:
+    """A pipe held up the agent, and with it its node, until somebody read from it: it is opened in the event loop."""
+    (folder / "a").write_bytes(b"x")
+    for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)):
+        files = LeftFiles.at(folder)
+        make(files.journal)
+        again = LeftFiles.at(folder)
+        ((name, version),) = again.look(settled=True).items()
+        again.note(name, version, kept=True)
+        assert again.look(settled=True) == {}
+        (os.rmdir if files.journal.is_dir() else os.unlink)(files.journal)
+
+
+def test_a_journal_of_nonsense_is_passed_over(folder: Path) -> None:
+    """A line of another form than ours ended the uploads of the files of all ranks on the node, again and again."""
+    files = LeftFiles.at(folder)
+    (folder / "a").write_bytes(b"x")
+    ((name, version),) = files.look(settled=True).items()
+    files.journal.write_bytes(b"5\nnull\n[[1], 2, 3, 4, 5, true]\n" + b"[" * 100_000 + b"\n\xff\n[]\n{}\n")
+    files.note(name, version, kept=True)
+    assert LeftFiles.at(folder).look(settled=True) == {}

@@ -10,6 +10,7 @@ import pytest
 
 from paceline.cluster.agent.upload import spool_head
 from paceline.cluster.agent.upload.parcel import Budget, Parcel
+from paceline.cluster.agent.upload.records import Item
 from paceline.cluster.agent.upload.spool import RankSpool
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.points import HighWater, MetricRecord
@@ -45,6 +46,12 @@ def steps(parcel: Parcel) -> list[int]:
 
 def high(metrics: int = 0, logs: int = 0) -> HighWater:
     return HighWater(job_id="job", generation=1, rank=0, metrics=metrics, logs=logs)
+
+
+def test_a_record_that_is_larger_than_a_ranks_share_is_sent_where_the_upload_has_room_for_it() -> None:
+    budget = Budget(100, 1_000, ranks=10)
+    large = [Item(MetricRecord(seq=number, step=number, time=0.0, values={}), number, 600) for number in (1, 2)]
+    assert [len(budget.take(large)), len(budget.take(large)), budget.bytes] == [1, 0, 400]
 
 
 def test_everything_is_sent_until_acknowledged_and_then_never_again(folder: RankFolder) -> None:

@@ -13,9 +13,9 @@ import pytest
 from paceline.cluster.agent.upload import uploader as uploader_module
 from paceline.cluster.agent.upload.delivery import UploadFailedError
 from paceline.cluster.agent.upload.spool import RankSpool
-from paceline.cluster.agent.upload.uploader import MAX_RECORDS, Uploader
+from paceline.cluster.agent.upload.uploader import EVENT_RECORDS, LOG_RECORDS, MAX_RECORDS, Uploader
 from paceline.cluster.protocol import RankKey
-from paceline.monitoring.points import MetricRecord
+from paceline.monitoring.points import MetricRecord, RankEvent
 from paceline.monitoring.spool import SpoolWriter
 from paceline.training.rank_folder import RankFolder
 from tests.cluster.agent.coordinator import CREDENTIAL, Coordinator, pauses_for_an_hour
@@ -31,13 +31,17 @@ class Setup:
         self.uploader = Uploader(http, self.drained.append)
         self.data = data
 
-    def rank(self, key: RankKey = KEY, steps: int = 0, lines: int = 0) -> RankFolder:
+    def rank(self, key: RankKey = KEY, steps: int = 0, lines: int = 0, events: int = 0) -> RankFolder:
         folder = RankFolder(self.data, *key)
         folder.path.mkdir(parents=True)
         writer = SpoolWriter(folder.metrics)
         for step in range(1, steps + 1):
             writer.append(msgspec.json.encode(MetricRecord(seq=step, step=step, time=0.0, values={"loss": 1.0})))
         writer.close()
+        told = SpoolWriter(folder.events)
+        for number in range(1, events + 1):
+            told.append(msgspec.json.encode(RankEvent(seq=number, time=0.0, kind="evaluated", data={"step": number})))
+        told.close()
         folder.output.write_text("".join(f"line {number}\n" for number in range(lines)))
         self.uploader.follow(key, RankSpool(folder, key))
         return folder
@@ -63,6 +67,28 @@ async def test_a_flood_of_metrics_leaves_room_for_logs(setup: Setup, coordinator
     assert len(coordinator.of("job").text) == 5
     await setup.uploader.finish()
     assert len(coordinator.of("job").streams["metrics"]) == 6_000
+
+
+async def test_a_flood_of_events_leaves_room_for_metrics_and_logs(setup: Setup, coordinator: Coordinator) -> None:
+    """A script may write what it likes into the spool of its events: another job on the node had no point until it was through with it."""
+    setup.rank(RankKey("noisy", 1, 0), events=6_000)
+    setup.rank(RankKey("quiet", 1, 0), steps=10, lines=5)
+    await setup.uploader.upload_once()
+    assert (len(coordinator.of("quiet").streams["metrics"]), len(coordinator.of("quiet").text)) == (10, 5)
+    assert len(coordinator.of("noisy").streams["events"]) == EVENT_RECORDS
+
+
+async def test_every_rank_has_its_share_of_an_upload(setup: Setup, coordinator: Coordinator) -> None:
+    """One of two had to wait while the other one logged more than an upload holds."""
+    flooding = [f"noisy{number}" for number in range(7)]
+    for job in flooding:
+        setup.rank(RankKey(job, 1, 0), steps=5_000)
+    setup.rank(RankKey("quiet", 1, 0), steps=10)
+    await setup.uploader.upload_once()
+    assert len(coordinator.of("quiet").streams["metrics"]) == 10
+    shares = [len(coordinator.of(job).streams["metrics"]) for job in flooding]
+    assert sum(shares) == MAX_RECORDS - LOG_RECORDS - 10
+    assert max(shares) - min(shares) <= 1
 
 
 async def test_a_rank_is_drained_once_when_it_has_exited_and_all_is_acknowledged(setup: Setup, coordinator: Coordinator) -> None:
