@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -28,7 +28,7 @@ STEPS = 300
 VICTIM = 1
 POLL_SECONDS = 0.002
 RECOVERY_SECONDS = 90.0
-CLOSE_UP = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
+CLOSE_UP: dict[str, Any] = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
 
 
 class Moment(NamedTuple):

@@ -45,7 +45,7 @@ async def test_seconds_in_which_nothing_was_read_are_left_out(tmp_path: Path) ->
 
 
 class HangingCards:
-    gpus = (Gpu(index=0, uuid="GPU-0", name="card", memory_bytes=1),)
+    gpus: tuple[Gpu, ...] = (Gpu(index=0, uuid="GPU-0", name="card", memory_bytes=1),)
 
     def __init__(self) -> None:
         self.answers = threading.Event()

@@ -272,6 +272,7 @@ def test_a_snapshot_is_of_its_moment(tmp_path: Path) -> None:
     state.optimizer.step()
     published = early.publish([early.write()])
     found = state_at(0)
+    assert isinstance(published.directory, Path)
     checkpoint.load(checkpoints.group, found, published.directory, checkpoint.verify(checkpoints.group, published.directory))
     assert digest(found) == digest(state_at(1))
     behind.close()
