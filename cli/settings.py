@@ -234,11 +234,11 @@ def store(path: Path, server: str, api_key: str, authority: str | None = None) -
 def write_private(path: Path, document: dict[str, str]) -> None:
     """Write a file that only its owner can read, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = path.with_suffix(".tmp")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    temporary = path.with_suffix(".tmp")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(document, file)
-    draft.replace(path)
+    temporary.replace(path)
 
 
 #: Tells a process of ours where its output goes, so that it can keep that file small.

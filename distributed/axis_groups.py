@@ -127,7 +127,7 @@ class AxisGroup:
 
     @contextlib.contextmanager
     def _call(self, kind: str, tensor: Tensor) -> Iterator[Call]:
-        """Number a call and count the seconds of its wait. On a GPU they are known later (`WaitClock.settle`)."""
+        """Number a call and count the seconds of its wait. On a GPU they are known later (`WaitClock.collect`)."""
         call, mark = self._calls.begin(kind, tensor), self._exposure.mark()
         with self._calls.awaiting(call):
             yield call

@@ -30,10 +30,10 @@ class WaitClock(Protocol):
         ...
 
     def since(self, mark: WaitMark | None) -> float:
-        """End a wait. Returns its seconds, or 0 where they are told by `settle`."""
+        """End a wait. Returns its seconds, or 0 where they are told by `collect`."""
         ...
 
-    def settle(self) -> float:
+    def collect(self) -> float:
         """Return the seconds of the waits that have ended and that `since` has not told; what lies within another one counts once."""
         ...
 
@@ -70,7 +70,7 @@ class HostWaitClock:
     def since(self, mark: WaitMark | None) -> float:
         return 0.0 if mark is None else time.perf_counter() - mark.number
 
-    def settle(self) -> float:
+    def collect(self) -> float:
         return 0.0
 
     def drop(self) -> None:
@@ -102,7 +102,7 @@ class EventWaitClock:
             self._waits.append((mark, end))
         return 0.0
 
-    def settle(self) -> float:
+    def collect(self) -> float:
         waits, self._waits = self._waits, []
         apart: list[tuple[WaitMark, WaitMark]] = []
         for start, end in sorted(waits, key=lambda wait: wait[0].number):

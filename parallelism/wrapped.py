@@ -45,7 +45,7 @@ class Prepared(Protocol):
         """Make gradients global, right after the last backward. Collective.
 
         Returns the seconds that this rank only waited for other ranks, in here or since the last bucket was handed over. On a GPU they are known later
-        (`WaitClock.settle`).
+        (`WaitClock.collect`).
         """
         ...
 

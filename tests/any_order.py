@@ -22,6 +22,7 @@ from paceline.api.loops.launches import LaunchKeeper
 from paceline.api.loops.lease_loop import LeaseLoop
 from paceline.api.loops.supervisor import loops_of
 from paceline.api.schemas.common import Actor
+from paceline.api.schemas.jobs import Resize
 from paceline.api.services.jobs import descriptions, jobs
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.scheduling import observations
@@ -140,7 +141,7 @@ class AnyCluster:
             async with self.services.write() as session:
                 job = await jobs.find(session, job_id, lock=True)
                 if what == "resize":
-                    await jobs.resize(session, job, nodes, "*", USER, self.now)
+                    await jobs.resize(session, job, Resize(nodes=nodes), "*", USER, self.now)
                 else:
                     await getattr(jobs, what)(session, job, "*", USER, self.now)
         except ProblemError as refused:

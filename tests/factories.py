@@ -23,6 +23,7 @@ from paceline.training.spec.stored import StoredSpec
 
 #: What a metric may be on the wire.
 Value = float | Literal["NaN", "Infinity", "-Infinity"]
+MetricValues = dict[str, Value]
 HOUR = timedelta(hours=1)
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -64,7 +64,9 @@ class LinkedAgent:
             assert self._news.wait_for(lambda: process in self._connections, RANK_TIMEOUT_SECONDS), "the rank does not call"
             self._connections[process].sendall(encode_to_rank(request))
 
-    def until(self, generation: int, rank: int, kind: type[Any], which: Callable[[Any], bool] = lambda _: True) -> Any:
+    def until(
+        self, generation: int, rank: int, kind: type[Any] | tuple[type[Any], ...], which: Callable[[Any], bool] = lambda _: True
+    ) -> Any:
         """The first such message of that rank."""
 
         def said() -> Any:
@@ -72,7 +74,7 @@ class LinkedAgent:
 
         with self._news:
             found = self._news.wait_for(said, self._patience)
-        assert found, f"no {kind.__name__} from rank {rank} of generation {generation}; heard {self.heard}"
+        assert found, f"no {kind} from rank {rank} of generation {generation}; heard {self.heard}"
         return found
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -39,7 +39,7 @@ class PublishedParity:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call":
             self.files.add(Path(report.location[0]).name)
-            self.rows += [Row.of(value) for name, value in report.user_properties if name == PROPERTY]
+            self.rows += [Row.of(value) for name, value in report.user_properties if name == PROPERTY and isinstance(value, Sequence)]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -47,13 +47,13 @@ class PublishedParity:
             return
         outcome, message = self._judge(incomplete(session, self.files))
         where = (NODE_ID, 0, NODE_ID)
-        longrepr = (NODE_ID, 0, message) if outcome == "skipped" else message
+        longrepr = (NODE_ID, 0, message) if outcome == "skipped" else message or None
         report = pytest.TestReport(NODE_ID, where, {}, outcome, longrepr, "call")
         session.config.hook.pytest_runtest_logreport(report=report)
         if outcome == "failed":
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def _judge(self, reason: str | None) -> tuple[Outcome, str | None]:
+    def _judge(self, reason: str | None) -> tuple[Outcome, str]:
         """A run of some tests can still show what is not published."""
         if reason and self.write:
             return "failed", f"the table is of all parity tests: {reason}"
@@ -63,7 +63,7 @@ class PublishedParity:
         differences = compare(self.rows, published & {row.key for row in self.rows} if reason else published)
         if differences:
             return "failed", differences
-        return ("skipped", f"the table is of all parity tests: {reason}") if reason else ("passed", None)
+        return ("skipped", f"the table is of all parity tests: {reason}") if reason else ("passed", "")
 
 
 def incomplete(session: pytest.Session, files: Iterable[str]) -> str | None:

@@ -37,6 +37,7 @@ from paceline.monitoring.points import MetricRecord, RankBatch, RankEvent, Uploa
 from paceline.monitoring.samples import HostSample
 from paceline.training.link import FailureReport, RankPlace, Stalled
 from tests.asgi_socket import AsgiSocket, SocketClosedError
+from tests.factories import Value
 from tests.simulated_rank import SimulatedRank
 
 START_TIME = 1_795_000_000.0
@@ -228,7 +229,7 @@ class SimulatedAgent:
         await self.tell(rank, "checkpoint_committed", data)
         return folder
 
-    async def record(self, job_id: str, step: int, **values: float | str) -> None:
+    async def record(self, job_id: str, step: int, **values: Value) -> None:
         """Rank 0 of the job's newest generation records a point."""
         rank = next(each for each in self._alive(job_id) if each.world.rank == 0)
         rank.records += 1

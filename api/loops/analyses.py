@@ -9,7 +9,7 @@ from functools import partial
 from paceline.api.core.context import Services
 from paceline.api.core.troubles import Subject
 from paceline.api.errors import ProblemError
-from paceline.api.loops.due_looks import SETTLING, DueLooks
+from paceline.api.loops.due_looks import ANALYSIS_DELAY, DueLooks
 from paceline.api.services.experiments import analysis
 from paceline.api.services.history.heavy_reads import HeavyReads
 from paceline.api.services.lifecycle.isolation import PhaseTurns
@@ -36,7 +36,7 @@ class Analyst:
 
     async def _due(self, now: datetime) -> list[str]:
         async with self.services.control.read() as session:
-            return await experiment_analyses.due(session, now - SETTLING)
+            return await experiment_analyses.due(session, now - ANALYSIS_DELAY)
 
     async def _analyze(self, experiment_id: str) -> bool:
         try:

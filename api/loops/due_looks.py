@@ -14,7 +14,7 @@ from paceline.db.repositories.due_work import DueWork, due_work
 #: For the loops that wake up at the same moment.
 GATHER_SECONDS = 0.02
 #: Within which the last points of a trial that has ended arrive: its experiment is analyzed after that.
-SETTLING = timedelta(seconds=5)
+ANALYSIS_DELAY = timedelta(seconds=5)
 
 
 @dataclass
@@ -37,4 +37,4 @@ class DueLooks:
         finally:
             self._next = None  # whoever asks from here on may ask about what this one does not see
         async with self.services.control.read() as session:
-            return await due_work(session, now, SETTLING)
+            return await due_work(session, now, ANALYSIS_DELAY)

@@ -25,16 +25,16 @@ Gangs = Mapping[tuple[str, int], Sequence[RankRow]]
 async def step_once(services: Services, now: datetime) -> None:
     """Update each incident with new reports, in one transaction each."""
     async with services.control.read() as session:
-        unsettled = await incident_rows.unsettled(session)
-        ranks = await job_rows.ranks(session, [(each.job_id, each.generation) for each in unsettled])
-        jobs = await job_rows.by_id(session, {each.job_id for each in unsettled})
-        standing = await node_rows.in_states(session, {NodeState.READY, NodeState.CORDONED}) if unsettled else set[str]()
+        open_incidents = await incident_rows.with_open_cause(session)
+        ranks = await job_rows.ranks(session, [(each.job_id, each.generation) for each in open_incidents])
+        jobs = await job_rows.by_id(session, {each.job_id for each in open_incidents})
+        standing = await node_rows.in_states(session, {NodeState.READY, NodeState.CORDONED}) if open_incidents else set[str]()
         names = await node_rows.named(session, {rank.node_id for gang in ranks.values() for rank in gang})
     turns = PhaseTurns(services, "find the culprit", now)
-    for job_id, incidents in groupby(sorted(unsettled, key=lambda each: each.job_id), key=lambda each: each.job_id):
+    for job_id, incidents in groupby(sorted(open_incidents, key=lambda each: each.job_id), key=lambda each: each.job_id):
         stay = standing if job_id in jobs and jobs[job_id].spec.is_script else set[str]()
         await turns.take(Subject("job", job_id), partial(_update, services, list(incidents), ranks, names, stay, now))
-    services.troubles.forget_all_but(turns.task, {each.job_id for each in unsettled})
+    services.troubles.forget_all_but(turns.task, {each.job_id for each in open_incidents})
 
 
 async def _update(
@@ -56,5 +56,5 @@ async def _carry_out(services: Services, known: IncidentRow, finding: culprits.F
     async with services.write() as session:
         job = await job_rows.get_locked(session, known.job_id)
         incident = await session.get(IncidentRow, known.id, populate_existing=True)
-        if job is not None and incident is not None and not incident.settled:
+        if job is not None and incident is not None and not incident.cause_is_final:
             await culprits.carry_out(session, job, incident, finding, now)

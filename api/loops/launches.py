@@ -116,7 +116,7 @@ class LaunchKeeper:
             view = _view(row, states, self.services.uptime.since)
             move = progress.before_call(view, now)
             if move is not None:
-                await _settle(session, row, move, now)
+                await _carry_out(session, row, move, now)
                 continue
             call = progress.next_call(view)
             asked = row.asked or call is ProviderCall.LAUNCH
@@ -225,7 +225,7 @@ def _view(row: LaunchRow, states: Mapping[str, NodeState], up_since: datetime | 
     return LaunchView(row.state, row.state_since, row.wanted, row.asked, row.handle is not None, row.failures, node, up_since)
 
 
-async def _settle(session: AsyncSession, row: LaunchRow, move: LaunchMove, now: datetime, **values: Any) -> None:
+async def _carry_out(session: AsyncSession, row: LaunchRow, move: LaunchMove, now: datetime, **values: Any) -> None:
     """Carry out a move: to another state, or with another reason in the same one."""
     if move.failure:
         values["failure"] = move.failure
@@ -239,7 +239,7 @@ async def _settle(session: AsyncSession, row: LaunchRow, move: LaunchMove, now: 
 
 async def _note_launched(session: AsyncSession, row: LaunchRow, view: LaunchView, now: datetime, handle: str) -> str:
     if row.state is LaunchState.REQUESTED:
-        await _settle(session, row, LaunchMove(LaunchState.PENDING, "its provider has taken it"), now, handle=handle[:MOST_HANDLE])
+        await _carry_out(session, row, LaunchMove(LaunchState.PENDING, "its provider has taken it"), now, handle=handle[:MOST_HANDLE])
     else:
         await launch_lifecycle.note(session, row, now, 0.0, handle=handle[:MOST_HANDLE])
         await rows.set_handle(session, row.node_id, handle[:MOST_HANDLE])
@@ -259,7 +259,7 @@ async def _note_seen(session: AsyncSession, row: LaunchRow, view: LaunchView, no
         await launch_lifecycle.note(session, row, now, progress.LONGEST_WAIT_SECONDS)
         return ""
     move = progress.after_poll(view, seen)
-    await _settle(session, row, move, now)
+    await _carry_out(session, row, move, now)
     return move.drain
 
 
@@ -271,5 +271,5 @@ async def _note_refused(
     over = progress.after_empty_refusal(view, asked) if error.nothing_began else None
     move = over or replace(progress.after_failure(view, str(error)[:MOST_CHARACTERS]), remedy=error.remedy[:MOST_CHARACTERS])
     known: dict[str, Any] = {"asked": asked} if error.nothing_began and row.state is LaunchState.REQUESTED else {}
-    await _settle(session, row, move, now, **known, **({} if move.to is not row.state else {"failures": row.failures + 1}))
+    await _carry_out(session, row, move, now, **known, **({} if move.to is not row.state else {"failures": row.failures + 1}))
     return ""

@@ -15,7 +15,7 @@ from paceline.api.services.checkpoints.checkpoints import not_finite_since, poli
 from paceline.api.services.lifecycle import checkpoint_lifecycle
 from paceline.api.services.lifecycle.isolation import PhaseTurns
 from paceline.api.services.specs.stored_specs import why_unreadable
-from paceline.cluster.history.retention import to_delete
+from paceline.cluster.policy.retention import to_delete
 from paceline.cluster.states import CheckpointState, NodeState
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.nodes import NodeRow

@@ -85,7 +85,7 @@ class Scheduler:
         await self._elasticity.step_once(now, self._unmoved)
 
     async def _find_causes(self, wanted: OpenWork, now: datetime) -> None:
-        if wanted.unsettled or self._unmoved is None:
+        if wanted.open_causes or self._unmoved is None:
             await incident_causes.step_once(self.services, now)
 
     async def _discount_clock_step(self) -> None:

@@ -49,17 +49,17 @@ class ActionRunner:
             case MarkRankExited(key=old, world=world, spec=spec):
                 self.ranks.mark_exited(old, self._order(world, spec))
             case CallRank(key=key):
-                self.ranks.call(key)
+                self.ranks.requests.take_place(key)
             case PauseRank(key=key):
-                self.ranks.pause(key)
+                self.ranks.requests.pause(key)
             case ProfileRank(key=key, request=request) | RecordGradients(key=key, request=request):
-                self.ranks.request(key, request)
+                self.ranks.requests.record(key, request)
             case ReadStacks(key=key, request=stacks):
-                self.ranks.read_stacks(key, stacks)
+                self.ranks.requests.read_stacks(key, stacks)
             case DropStacks(key=key):
-                self.ranks.drop_stacks(key)
+                self.ranks.requests.drop_stacks(key)
             case ReleaseRank(key=key):
-                self.ranks.release(key)
+                self.ranks.requests.release(key)
             case TerminateRank(key=key, grace_seconds=grace):
                 self.ranks.terminate(key, grace)
             case ForgetRank(key=key):

@@ -32,6 +32,7 @@ from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.job_secrets import JobSecretsKeeper, names_secrets
 from paceline.cluster.agent.observer import RankObserver
 from paceline.cluster.agent.offer import NodeOffer
+from paceline.cluster.agent.rank_requests import RankRequests
 from paceline.cluster.agent.ranks import launch
 from paceline.cluster.agent.ranks.rank_link import RankLink, Said
 from paceline.cluster.agent.ranks.rank_table import RankTable
@@ -50,7 +51,7 @@ from paceline.cluster.agent.upload.transfer import CoordinatorAwayError
 from paceline.cluster.agent.upload.uploader import Uploader
 from paceline.cluster.protocol import GenerationKey, Observed, RankKey
 from paceline.monitoring.beats import until_beat
-from paceline.training.link import FailureReport, GradientsRequest, PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
+from paceline.training.link import FailureReport, RankHello, RankOrder
 from paceline.training.rank_folder import RankFolder
 from paceline.training.schema.script import grace_of
 
@@ -97,6 +98,7 @@ class NodeRanks:
         self._engines = NodeEngines(engines, self.account, self._inherited)
         self._stores = ServedStores(self._spawners.send, settings.ports)
         self._link = RankLink(folder.agent_socket, self._on_message, self._table.knows)
+        self.requests = RankRequests(self._table, self._link, self._observer, on_change)
         self._curves = CurveReaders(settings.confinement, self.account, isolation)
         self._spawner_is_warm = asyncio.Event()
         self._launches: dict[RankKey, asyncio.Task[None]] = {}
@@ -291,11 +293,7 @@ class NodeRanks:
         new = self._table.move(key, order)
         self._follow(order)
         self._spawners.send(Move(key=key, folder=folder, order=order), order.interpreter.spawner)
-        self.call(new.key)
-
-    def call(self, key: RankKey) -> None:
-        rank = self.ranks[key]
-        self._link.ask(rank.process, Reform(order=rank.order))
+        self.requests.take_place(new.key)
 
     def mark_exited(self, key: RankKey | None, order: RankOrder) -> None:
         self._table.mark_exited(key, order)
@@ -304,22 +302,6 @@ class NodeRanks:
     def serve_stores_of(self, generations: Collection[GenerationKey]) -> None:
         """Serve the stores of these generations, and end all other stores."""
         self._stores.keep(generations)
-
-    def pause(self, key: RankKey) -> None:
-        self._link.ask(self.ranks[key].process, PauseRequest())
-
-    def request(self, key: RankKey, request: TraceRequest | GradientsRequest) -> None:
-        self._link.ask(self.ranks[key].process, request)
-
-    def read_stacks(self, key: RankKey, request: str) -> None:
-        self._observer.read_stacks(key, request)
-
-    def drop_stacks(self, key: RankKey) -> None:
-        self._table.change(key, stacks=None)
-        self._on_change()
-
-    def release(self, key: RankKey) -> None:
-        self._link.ask(self.ranks[key].process, Release())
 
     def terminate(self, key: RankKey, grace_seconds: float) -> None:
         task = self._launches.pop(key, None)

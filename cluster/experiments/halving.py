@@ -122,13 +122,13 @@ def _prunings(standings: Sequence[_Standing], metric: Metric, steps: Sequence[in
     """Yield the trials that can be promoted no more, those of the highest rung first: where they go, those below them may go too."""
     gone: set[int] = set()
     for each in reversed(standings):
-        settled = 0
+        decided = 0
         for trial in each.ranked:
             value = trial.value(each.rung)
-            if _waits_at(trial, each.rung) and (value is None or settled >= each.most):
+            if _waits_at(trial, each.rung) and (value is None or decided >= each.most):
                 gone.add(trial.index)
                 yield Pruning(trial.index, _pruned(each, value, metric, steps))
-            settled += trial.index in gone or trial.state in ("completed", "pruned")
+            decided += trial.index in gone or trial.state in ("completed", "pruned")
 
 
 def _promoted(standing: _Standing, place: int, metric: Metric, steps: Sequence[int]) -> str:

@@ -85,7 +85,7 @@ def new_rung(trial: KnownTrial, steps: Sequence[int]) -> Rung | None:
     if trial.state not in ("running", "paused", "completed") or len(trial.rungs) == len(steps):
         return None
     rung = steps[len(trial.rungs)]
-    rests = trial.step == rung and trial.is_settled
+    rests = trial.step == rung and trial.has_final_metric
     return Rung(rung, trial.metric) if rests or trial.step > rung else None
 
 

@@ -33,7 +33,7 @@ class KnownTrial:
     is_pausing: bool = False  # asked to pause, and not paused yet
     is_cancelling: bool = False
     step: int = 0
-    is_settled: bool = False  # its job rests, and `metric` is of the last step before
+    has_final_metric: bool = False  # its job rests, and `metric` is of the last step before
     is_awaited: bool = False  # its job rests, and the last of its points are still to come
     rungs: Sequence[Rung] = ()
     metric: float | None = None  # at its last step

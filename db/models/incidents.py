@@ -26,7 +26,7 @@ class IncidentRow(ControlBase):
     cause: Mapped[EndReason | None] = mapped_column(TextEnum(EndReason))
     why: Mapped[str]
     culprit: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
-    settled: Mapped[bool] = mapped_column(default=False)  # every rank has told how it ended: the culprit stands
+    cause_is_final: Mapped[bool] = mapped_column("settled", default=False)  # every rank has told how it ended: the culprit stands
     step: Mapped[int] = mapped_column(BigInt)  # the newest that any rank had committed, as far as was known
     resumed_step: Mapped[int | None] = mapped_column(BigInt)
     transfers: Mapped[int | None]
@@ -43,5 +43,5 @@ class IncidentRow(ControlBase):
     __table_args__ = (Index(None, "job_id", "next_generation"),)
 
 
-UNSETTLED = IncidentRow.settled.is_(False)
-partial_index("ix_incidents_unsettled", UNSETTLED, IncidentRow.id)
+OPEN_CAUSE = IncidentRow.cause_is_final.is_(False)
+partial_index("ix_incidents_unsettled", OPEN_CAUSE, IncidentRow.id)

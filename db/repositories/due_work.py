@@ -50,7 +50,7 @@ def _statement() -> Select[*tuple[Any, ...]]:
 _DUE = _statement()
 
 
-async def due_work(session: AsyncSession, now: datetime, settling: timedelta) -> DueWork:
-    """Look for work. `settling`: an experiment is analyzed so long after its end."""
-    moments = {"now": now, "latest": now + LONGEST_RETRY_AFTER, "ended_before": now - settling}
+async def due_work(session: AsyncSession, now: datetime, analysis_delay: timedelta) -> DueWork:
+    """Look for work. `analysis_delay`: an experiment is analyzed so long after its end."""
+    moments = {"now": now, "latest": now + LONGEST_RETRY_AFTER, "ended_before": now - analysis_delay}
     return DueWork(*map(bool, (await session.execute(_DUE, moments)).one()))

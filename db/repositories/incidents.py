@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.db.models.incidents import UNSETTLED, IncidentRow
+from paceline.db.models.incidents import OPEN_CAUSE, IncidentRow
 
 
 async def of_job(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
@@ -46,6 +46,6 @@ async def unfinished(session: AsyncSession, job_ids: Collection[str]) -> Sequenc
     return (await session.scalars(select(IncidentRow).where(*mine))).all()
 
 
-async def unsettled(session: AsyncSession) -> Sequence[IncidentRow]:
+async def with_open_cause(session: AsyncSession) -> Sequence[IncidentRow]:
     """Incidents of which a rank has yet to report how it ended."""
-    return (await session.scalars(select(IncidentRow).where(UNSETTLED).order_by(IncidentRow.id))).all()
+    return (await session.scalars(select(IncidentRow).where(OPEN_CAUSE).order_by(IncidentRow.id))).all()

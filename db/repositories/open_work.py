@@ -8,7 +8,7 @@ from sqlalchemy import exists, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import JobState
-from paceline.db.models.incidents import UNSETTLED, IncidentRow
+from paceline.db.models.incidents import OPEN_CAUSE, IncidentRow
 from paceline.db.models.jobs import UNDECIDED, WAITING, JobRow
 from paceline.db.repositories.jobs import QUIET
 
@@ -19,7 +19,7 @@ class OpenWork(NamedTuple):
     undecided: bool  # a job may move by itself
     waiting: bool  # a job waits for slots, at its start or between two generations
     quiet: bool  # a running job has a rank that is quiet, or seems to hang
-    unsettled: bool  # the cause of an incident is not settled
+    open_causes: bool  # the cause of an incident is not final
 
 
 #: Made once: a statement costs more to put together than this one takes to answer.
@@ -27,7 +27,7 @@ _OPEN_WORK = select(
     exists(select(JobRow.id).where(UNDECIDED)),
     exists(select(JobRow.id).where(or_(WAITING, JobRow.state == JobState.RECOVERING))),
     exists(QUIET),
-    exists(select(IncidentRow.id).where(UNSETTLED)),
+    exists(select(IncidentRow.id).where(OPEN_CAUSE)),
 )
 
 

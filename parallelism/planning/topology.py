@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-from paceline.parallelism.plan import Degrees
+from paceline.parallelism.plan import Axis, Degrees
 
 #: Ranks of a tensor group are neighbours; then come context ranks, shards, replicas; stages are furthest apart.
-INNERMOST_FIRST = ("tensor", "context", "shard", "replicate", "pipeline")
+INNERMOST_FIRST: tuple[Axis, ...] = ("tensor", "context", "shard", "replicate", "pipeline")
 #: What the ranks along an axis send each other, and when.
 MESSAGES = {
     "tensor": "activations, in every block",
@@ -36,6 +36,6 @@ def spans_nodes(axis: str, degrees: Degrees, ranks_by_node: Sequence[int]) -> bo
     return ranks > 1 and any(end % window for end in accumulate(ranks_by_node[:-1]))
 
 
-def axes_in_use(degrees: Degrees) -> list[str]:
+def axes_in_use(degrees: Degrees) -> list[Axis]:
     """Return the axes with more than one rank, the innermost first."""
     return [axis for axis in INNERMOST_FIRST if getattr(degrees, axis) > 1]

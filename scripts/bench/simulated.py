@@ -25,7 +25,7 @@ from scripts.steps import ROOT
 
 NODES, SLOTS = 64, 8
 STARTS, READY_SECONDS, STOP_SECONDS = 3, 60.0, 20.0
-SETTLE_SECONDS, MEASURE_SECONDS = 15.0, 30.0
+WARM_UP_SECONDS, MEASURE_SECONDS = 15.0, 30.0
 #: (name, nodes, plan): together they hold every slot. Steps of a 7B model take one to six seconds on so many cards.
 JOBS = (
     ("replicas-of-shards", 32, {"strategy": "fsdp", "shard": 8}),
@@ -77,7 +77,7 @@ async def busy_cluster() -> tuple[list[float], list[float]]:
     async with coordinator(0) as target, simulation(target), target.client() as client:
         ids = [(await submit(client, *job)) for job in JOBS]
         await _await_running(client, len(ids))
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(WARM_UP_SECONDS)
         asking = asyncio.create_task(_ask(client, ids[0]))
         cpu = [await _percent(target) for _ in range(int(MEASURE_SECONDS))]
         return cpu, await asking

@@ -43,10 +43,10 @@ def waits(world: RankPlace, size: int) -> tuple[float, float, float]:
         multiply(matrix)
     waited = exposure.since(mark)
     synchronize(device)
-    taken, waited = time.perf_counter() - started, waited + exposure.settle()
+    taken, waited = time.perf_counter() - started, waited + exposure.collect()
     free = exposure.since(exposure.mark())
     synchronize(device)
-    return waited, taken, free + exposure.settle()
+    return waited, taken, free + exposure.collect()
 
 
 def multiply(matrix: Tensor) -> None:

@@ -31,7 +31,7 @@ from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.pending_save import PendingSave
 from paceline.training.saving.shards import tensors_of
 from paceline.training.saving.storage import FolderStorage
-from paceline.training.saving.uncommitted import draft
+from paceline.training.saving.uncommitted import snapshot_state
 from paceline.training.saving.writers import BackgroundWriter, BlockingWriter, CheckpointWriter
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState
@@ -118,7 +118,7 @@ def warm_up() -> None:
 
 def save(checkpoints: CheckpointDirectory, state: TrainState, metrics: dict[str, float], writer: CheckpointWriter) -> CommittedCheckpoint:
     """Behind other work the state is lost to that at once."""
-    under_way = PendingSave(checkpoints.group, draft(checkpoints, state, metrics, writer.snapshot), writer)
+    under_way = PendingSave(checkpoints.group, snapshot_state(checkpoints, state, metrics, writer.snapshot), writer)
     if not writer.waits:
         for parameter in state.task.model.parameters():
             parameter.data.zero_()

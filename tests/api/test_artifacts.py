@@ -55,8 +55,10 @@ class Harness:
         """As a rank leaves a file; returns its note."""
         folder = RankFolder(self.data, self.job.id, 1, rank).artifacts
         folder.mkdir(parents=True, exist_ok=True)
-        known = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()} if content else {}
-        artifact = RankArtifact(**({"name": name, "kind": "trace", "first_step": 5, "last_step": 7, "time": 1.0} | known | fields))
+        known: dict[str, Any] = {"name": name, "kind": "trace", "first_step": 5, "last_step": 7, "time": 1.0}
+        if content:
+            known |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        artifact = RankArtifact(**known | fields)
         if content:
             (folder / name).write_bytes(content)
         write_durably(note_of(folder / name), msgspec.json.encode(artifact))
@@ -204,12 +206,13 @@ async def test_what_a_rank_says_of_a_file_is_cut_or_refused(harness: Harness) ->
     harness.leave(error="\0" + "x" * 40_000, name="long")
     harness.leave(error="x" * 500_000, name="huge")
     image = {"kind": "media", "media": MediaLabel(key="image", kind="images", count=1 << 70)}
-    for name, fields in {
+    cases: dict[str, dict[str, Any]] = {
         "late": {"last_step": 1 << 60},
         "turned": {"first_step": 8},
         "asked": {"request": "r" * 1_000},
         "many": image,
-    }.items():
+    }
+    for name, fields in cases.items():
         harness.leave(b"x", name=name, **fields)
     await harness.upload()
     (found,) = await harness.artifacts()
@@ -345,7 +348,7 @@ async def test_what_arrives_after_the_data_of_its_job_was_deleted_is_not_stored(
     async with harness.services.write() as session:
         (await session.get_one(JobRow, harness.job.id)).state = JobState.COMPLETED
     assert (await harness.client.delete(f"{JOBS}/{harness.job.id}/data")).status_code == 202
-    label = MediaLabel(key="samples", kind="image", count=1)
+    label = MediaLabel(key="samples", kind="images", count=1)
     notes = [harness.leave(b"trace"), harness.leave(b"image", name="image.gz", kind="media", media=label)]
     await harness.upload()
     async with harness.services.control.read() as session:

@@ -219,7 +219,7 @@ async def test_a_job_without_slots_has_spent_nothing(history: JobHistory) -> Non
 
 async def test_an_ended_job_is_not_told_of_as_one_that_may_still_get_slots(history: JobHistory) -> None:
     async with history.services.write() as session:
-        ended = {"state": JobState.CANCELLED, "ended_at": START + timedelta(seconds=5)}
+        ended: dict[str, Any] = {"state": JobState.CANCELLED, "ended_at": START + timedelta(seconds=5)}
         job = await factories.create_job(session, created_at=START, **ended)
     assert (await history.get(f"jobs/{job.id}/goodput"))["text"] == "it never had slots"
 
@@ -329,9 +329,8 @@ async def test_two_runs_that_part_at_a_bit(history: JobHistory) -> None:
     one = await history.job((1, 0))
     other = await history.job((1, 0), spec={"training": {"steps": 100, "global_batch_size": 8, "seed": 5}})
     await history.tell(one, 1, [step_record(step, step) for step in range(1, 11)])
-    await history.tell(
-        other, 1, [step_record(step, step, **({"loss": math.nextafter(math.exp(-0.07), 1)} if step == 7 else {})) for step in range(1, 11)]
-    )
+    steps = [step_record(step, step) for step in range(1, 11) if step != 7]
+    await history.tell(other, 1, [*steps, step_record(7, 7, loss=math.nextafter(math.exp(-0.07), 1))])
     found = await compared(history, one, other)
     assert (found["verdict"], found["same_run"]) == ("close", False)
     assert found["metrics"][0]["first_difference"]["step"] == 7

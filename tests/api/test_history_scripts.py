@@ -17,7 +17,7 @@ from paceline.db.models.jobs import GenerationRow
 from paceline.monitoring.points import MetricRecord, RankBatch
 from paceline.training.spec.job import JobSpec
 from tests import factories
-from tests.factories import START
+from tests.factories import START, MetricValues
 
 SCRIPT = JobSpec.model_validate({"name": "own", "script": {"path": "/srv/train.py"}})
 UNKNOWN = "; the number of repeated steps is unknown: the script does not report each step"
@@ -111,7 +111,7 @@ async def test_a_script_that_tells_of_no_steps_has_recovered_once_it_runs_again(
     assert (under_way["outcome"], under_way["outage_seconds"]) == ("open", None)
 
 
-async def logged(scripts: Scripts, *steps: dict[str, float]) -> str:
+async def logged(scripts: Scripts, *steps: MetricValues) -> str:
     """A completed script that has logged these values, from step 0 on."""
     async with scripts.services.write() as session:
         job = await factories.create_job(session, spec=SCRIPT, state=JobState.COMPLETED, generation=1, started_at=START)

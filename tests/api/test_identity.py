@@ -208,7 +208,7 @@ async def test_unsafe_requests_with_a_cookie_prove_their_origin(
     browser: tuple[httpx.AsyncClient, str], headers: dict[str, str], method: str, path: str
 ) -> None:
     client, csrf = browser
-    sent = {name: (csrf if value == "right" else value).encode("latin-1") for name, value in headers.items()}
+    sent = [(name.encode(), (csrf if value == "right" else value).encode("latin-1")) for name, value in headers.items()]
     answer = await client.request(method, path, headers=sent)
     assert (answer.status_code, answer.json()["code"]) == (403, "csrf")
 

@@ -68,7 +68,8 @@ async def test_the_unit_of_a_users_own_loss_is_not_known(
 
 async def test_a_name_with_a_comma_is_asked_for_as_it_is_called(curves: Curves) -> None:
     """`names` takes it apart."""
-    await curves.store(factories.records(1, 3, loss=1.0, **{"recall, macro": 0.5, "recall": 0.4, "own": 0.3}))
+    values: dict[str, Any] = {"loss": 1.0, "recall, macro": 0.5, "recall": 0.4, "own": 0.3}
+    await curves.store(factories.records(1, 3, **values))
 
     async def names(**asked: Any) -> set[str]:
         return {curve["name"] for curve in (await curves.get(**asked))["curves"]}
@@ -173,7 +174,7 @@ async def test_rollups_merge_over_uploads_of_any_size(curves: Curves) -> None:
 async def test_many_curves_of_one_answer_have_few_buckets_and_more_are_refused_in_words(
     curves: Curves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = {f"m{number}": 1.0 for number in range(20)}
+    names: dict[str, Any] = {f"m{number}": 1.0 for number in range(20)}
     for rank in (0, 1):
         await curves.store(factories.records(1, 100, **names), rank=rank)
     monkeypatch.setattr(history, "MAX_POINTS", 1_000)
@@ -188,7 +189,7 @@ async def test_many_curves_of_one_answer_have_few_buckets_and_more_are_refused_i
 
 
 async def test_ten_curves_of_all_their_points_do_not_keep_the_event_loop(curves: Curves) -> None:
-    names = {f"m{number}": 1.0 for number in range(20)}
+    names: dict[str, Any] = {f"m{number}": 1.0 for number in range(20)}
     await curves.store(factories.records(1, 2_000, **names))
     await curves.get(name=list(names))
     with watched() as watch:

@@ -26,7 +26,7 @@ QUESTIONS: list[tuple[Question, str]] = [
     (lambda session: jobs.undecided(session), "ix_jobs_state"),
     (lambda session: jobs.queued(session), "ix_jobs_state_desired"),
     (lambda session: jobs.queue_mark(session), "ix_jobs_state_desired"),
-    (lambda session: incidents.unsettled(session), "ix_incidents_unsettled"),
+    (lambda session: incidents.with_open_cause(session), "ix_incidents_unsettled"),
     (lambda session: checkpoints.marks(session), "ix_checkpoints_kept"),
     (lambda session: checkpoints.marks(session), "ix_jobs_restored_from"),
     (lambda session: checkpoints.being_deleted(session), "ix_checkpoints_being_deleted"),

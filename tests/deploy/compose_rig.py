@@ -164,7 +164,7 @@ class ComposeRig:
         ]
         self._begin("postgres", ["setpriv", "--reuid=nobody", "--clear-groups", *map(str, server)])
         url = f"postgresql://paceline@{self._network.address('postgres', CABLE)}/postgres"
-        ready = [programs / "pg_isready", "--dbname", url]
+        ready = [str(programs / "pg_isready"), "--dbname", url]
         wait_until("PostgreSQL", lambda: subprocess.run(ready, capture_output=True).returncode == 0, 30)
         subprocess.run([programs / "createdb", f"--maintenance-db={url}", "paceline"], check=True, capture_output=True)
 

@@ -7,6 +7,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ class Failing:
     """A collective that gloo fails once its sockets are shut down, before the aborter fails its future."""
 
     def __init__(self) -> None:
-        self.future: Future[list[torch.Tensor]] = Future()
+        self.future: Future[Any] = Future()
 
     def get_future(self) -> Future[list[torch.Tensor]]:
         return self.future

@@ -50,8 +50,8 @@ def test_waits_on_a_gpu_are_told_once_its_kernels_have_run_and_only_then() -> No
     assert exposure.since(mark) == 0.0, "the host does not know yet"
     stream.run(7)  # the optimizer
     stream.synchronize()
-    assert exposure.settle() == pytest.approx(0.040)
-    assert exposure.settle() == 0.0, "each wait counts once"
+    assert exposure.collect() == pytest.approx(0.040)
+    assert exposure.collect() == 0.0, "each wait counts once"
 
 
 def test_waits_that_lie_within_each_other_count_once() -> None:
@@ -68,7 +68,7 @@ def test_waits_that_lie_within_each_other_count_once() -> None:
     stream.run(5)
     exposure.since(apart)
     stream.synchronize()
-    assert exposure.settle() == pytest.approx(0.027)
+    assert exposure.collect() == pytest.approx(0.027)
 
 
 def test_a_wait_that_the_gpu_is_not_done_with_is_left_out_rather_than_waited_for() -> None:
@@ -79,7 +79,7 @@ def test_a_wait_that_the_gpu_is_not_done_with_is_left_out_rather_than_waited_for
         stream.run(30)
         exposure.since(mark)
         stream.done = 30
-    assert exposure.settle() == pytest.approx(0.030)
+    assert exposure.collect() == pytest.approx(0.030)
 
 
 def test_what_runs_beside_the_computation_and_what_was_before_the_step_do_not_count() -> None:
@@ -94,7 +94,7 @@ def test_what_runs_beside_the_computation_and_what_was_before_the_step_do_not_co
     stream.run(20)
     exposure.since(beside)
     stream.synchronize()
-    assert exposure.settle() == 0.0
+    assert exposure.collect() == 0.0
 
 
 def test_kernels_that_the_host_waits_for_are_no_communication_but_for_what_they_waited() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -143,7 +144,7 @@ def test_a_group_of_ours_is_known_by_name_and_ranks(solo_group: dist.ProcessGrou
     ours = NamedGroup()
     torch_private.register_group(ours, ours.group_name, [0])
     assert dist.get_process_group_ranks(ours) == [0]
-    assert dist.distributed_c10d._resolve_process_group("a name") is ours  # type: ignore[attr-defined]
+    assert dist.distributed_c10d._resolve_process_group(dist.distributed_c10d.GroupName("a name")) is ours  # type: ignore[attr-defined]
 
 
 def test_groups_are_aborted_without_an_argument() -> None:
@@ -211,7 +212,7 @@ def test_parameters_and_buffers_are_a_modules_own() -> None:
 
 
 @pytest.mark.parametrize("mode", ["zeros", "reflect"])
-def test_a_convolution_with_another_weight_keeps_its_padding(mode: str) -> None:
+def test_a_convolution_with_another_weight_keeps_its_padding(mode: Literal["zeros", "reflect"]) -> None:
     layer, inputs = nn.Conv2d(1, 2, 3, padding=1, padding_mode=mode, bias=False), torch.randn(1, 1, 5, 5)
     assert torch.equal(torch_private.convolve(layer, inputs, layer.weight), layer(inputs))
     assert torch.allclose(torch_private.convolve(layer, inputs, 2 * layer.weight), 2 * layer(inputs))

@@ -17,14 +17,25 @@ TIMEOUT_SECONDS = 20.0
 def thread_of(pool: WaiterPool, also: Callable[[], None] = lambda: None) -> int:
     found: list[int] = []
     done = threading.Event()
-    pool.submit(lambda: (found.append(threading.get_ident()), also(), done.set()))
+
+    def note() -> None:
+        found.append(threading.get_ident())
+        also()
+        done.set()
+
+    pool.submit(note)
     assert done.wait(TIMEOUT_SECONDS)
     return found[0]
 
 
 def test_a_task_that_never_ends_keeps_no_other_waiting() -> None:
     pool, release, begun = WaiterPool(), threading.Event(), threading.Event()
-    pool.submit(lambda: (begun.set(), release.wait(TIMEOUT_SECONDS)))
+
+    def never_end() -> None:
+        begun.set()
+        release.wait(TIMEOUT_SECONDS)
+
+    pool.submit(never_end)
     assert begun.wait(TIMEOUT_SECONDS)
     assert thread_of(pool) != threading.get_ident()
     release.set()

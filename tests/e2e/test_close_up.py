@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 STEPS = 150
 #: Of an outage on a machine that has more to do; the figures are `scripts/bench/recovery.py`'s.
 MOST_SECONDS = 10.0
-CLOSE_UP = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
+CLOSE_UP: dict[str, Any] = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
 
 
 def job(name: str, nodes: int, **changes: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import psutil
@@ -33,7 +33,7 @@ STEPS = 300
 VICTIM = 1
 POLL_SECONDS = 0.002
 RECOVERY_SECONDS = 90.0
-CLOSE_UP = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
+CLOSE_UP: dict[str, Any] = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
 SAVING_STEPS = 60
 #: Has a task record points of its own by the hundred with each micro-batch: its node is behind when its coordinator comes back.
 RECORDING = """

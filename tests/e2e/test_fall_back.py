@@ -34,7 +34,7 @@ def four(empty_stack: Stack) -> Stack:
 
 
 def sharded(folder: Path, *faults: Fault, parallelism: dict[str, Any] = FSDP, **resources: Any) -> dict[str, Any]:
-    known = {"parallelism": parallelism, "checkpoint": {"every_steps": SAVED_EVERY}, "resources": resources}
+    known: dict[str, Any] = {"parallelism": parallelism, "checkpoint": {"every_steps": SAVED_EVERY}, "resources": resources}
     return faulty_job(folder, *faults, steps=STEPS, task="gpt", **known)
 
 

@@ -63,7 +63,7 @@ TOLD_BY_OUTPUT = {"message": ("exit", "", "exited with code 1; its last line: co
         ),  # told from output and error file
     ],
 )
-def test_the_rank_at_fault_is_named_with_its_line(stack: Stack, case: str, variables: dict[str, str]) -> None:
+def test_the_rank_at_fault_is_named_with_its_line(stack: Stack, case: str, variables: dict[str, Any]) -> None:
     kind, exception, message, line = (TOLD_BY_OUTPUT if variables else {}).get(case, FAULTS[case])
     job = submit(stack, {"path": "failing.py", "args": [case]}, **variables)
     failure = wait_until("the culprit's word", lambda: (known := stack.job(job["id"])["failure"])["rank"] == 1 and known, CULPRIT_SECONDS)

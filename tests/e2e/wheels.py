@@ -30,7 +30,7 @@ class Installed:
 
     def run(self, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "PYTHON"))}
-        command = [self.python.parent / "paceline", *arguments]
+        command = [str(self.python.parent / "paceline"), *arguments]
         return subprocess.run(
             command,
             cwd=self.home,

@@ -8,7 +8,7 @@ from paceline.cluster.policy.failures import UNREACHABLE
 from tests.integration.conftest import Cluster
 
 
-async def _settled(cluster: Cluster, job_id: str) -> list[dict[str, Any]]:
+async def _after_deletions(cluster: Cluster, job_id: str) -> list[dict[str, Any]]:
     """The job's checkpoints once nothing is being deleted any more."""
     await cluster.step()
     await cluster.until_checkpoints(job_id, lambda found: all(each["state"] != "deleting" for each in found))
@@ -26,13 +26,13 @@ async def test_what_a_fenced_off_generation_saves_is_kept_until_its_job_has_come
     await cluster.until_job(job_id, "running", generation=2)
     await old.save_checkpoint(job_id, 50)
     await old.save_checkpoint(job_id, 99)
-    found = await _settled(cluster, job_id)
+    found = await _after_deletions(cluster, job_id)
     assert [(each["step"], each["state"], each["latest"]) for each in found] == [(99, "superseded", False), (50, "superseded", False)]
     assert new.worlds(job_id)[0].restore_from == ()
     await new.save_checkpoint(job_id, 60)
-    assert [(each["step"], each["state"]) for each in await _settled(cluster, job_id)] == [(99, "superseded"), (60, "committed")]
+    assert [(each["step"], each["state"]) for each in await _after_deletions(cluster, job_id)] == [(99, "superseded"), (60, "committed")]
     await new.save_checkpoint(job_id, 100)
-    assert [each["step"] for each in await _settled(cluster, job_id)] == [100, 60]
+    assert [each["step"] for each in await _after_deletions(cluster, job_id)] == [100, 60]
 
 
 async def test_a_restart_waits_for_the_checkpoint_that_a_node_has_not_yet_told_of(cluster: Cluster) -> None:
@@ -59,7 +59,7 @@ async def test_retention_deletes_on_the_node_that_wrote(cluster: Cluster) -> Non
     await cluster.until_job(job_id, "running")
     for step, loss in ((10, 0.1), (20, 0.9), (30, 0.8), (40, 0.7)):
         await a.save_checkpoint(job_id, step, loss=loss)
-    steps = [each["step"] for each in await _settled(cluster, job_id)]
+    steps = [each["step"] for each in await _after_deletions(cluster, job_id)]
     assert steps == [40, 30, 10]
 
 
@@ -137,7 +137,7 @@ async def test_a_job_that_is_set_back_continues_there_whatever_arrives_late(clus
     assert states == {30: "superseded", 10: "committed"} or states == {30: "superseded", 20: "superseded", 10: "committed"}
     for step in (20, 30):
         await a.save_checkpoint(job_id, step)
-    assert {each["state"] for each in await _settled(cluster, job_id)} == {"committed"}
+    assert {each["state"] for each in await _after_deletions(cluster, job_id)} == {"committed"}
 
 
 async def test_a_job_goes_back_to_the_node_that_has_its_checkpoint_beside_a_fuller_one(cluster: Cluster) -> None:

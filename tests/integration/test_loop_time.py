@@ -70,7 +70,7 @@ async def add_job(services: Services, writer: Any, node: NodeRow, ranks: int, st
         job = await factories.create_running_job(session, node, spec=factories.job_spec(**parts))
         checkpoint = factories.checkpoint(job, node, step=10, state=CheckpointState.COMMITTED)
         session.add(checkpoint)
-    place = {"job_id": job.id, "generation": 1}
+    place: dict[str, Any] = {"job_id": job.id, "generation": 1}
     for rank in range(ranks):
         await writer.store([RankBatch(**place, rank=rank, metrics=factories.records(1, steps, busy_seconds=0.1, step_seconds=0.2))])
     await writer.store([RankBatch(**place, rank=0, logs=factories.log_lines(min(steps, LINES)))])

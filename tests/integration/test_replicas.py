@@ -112,7 +112,7 @@ async def pair(settings: Settings) -> AsyncIterator[Pair]:
             _, key = await factories.create_user(session, name="grace")
         for each in (a, b):
             each.client.headers["Authorization"] = f"Bearer {key}"
-        await settle(a, b)
+        await until_both_hear(a, b)
         yield Pair(a, b, key)
 
 
@@ -131,7 +131,7 @@ async def two(settings: Settings, redis_url: str) -> AsyncIterator[Pair]:
         yield two
 
 
-async def settle(a: Replica, b: Replica) -> None:
+async def until_both_hear(a: Replica, b: Replica) -> None:
     """Until each hears the other: whatever a replica says when it connects is over then, and explains nothing that follows."""
     for speaker, hearer in ((a, b), (b, a)):
         with hearer.bus.subscribe("way") as way:
@@ -212,7 +212,7 @@ async def test_requests_go_on_without_redis_and_nudges_flow_again_after_it(setti
         assert await drain(socket) == []
         private_redis.start()
         await job_submitted(socket, meanwhile)
-        await settle(two.a, two.b)
+        await until_both_hear(two.a, two.b)
         await job_submitted(socket, await two.a.submit())
         await socket.close()
 

@@ -129,8 +129,9 @@ def test_a_wait_for_a_state_that_cannot_come_any_more_raises(client: paceline.Cl
 
 
 def test_a_number_that_json_has_not_is_refused_in_words(client: paceline.Client) -> None:
+    size: dict[str, Any] = {"nodes": float("nan")}  # as a program without types may give it
     with pytest.raises(UsageProblem, match="NaN and infinity are no numbers that can be sent"):
-        client.resize(ID, float("nan"))
+        client.resize(ID, **size)
 
 
 def test_a_wait_for_what_is_no_state_is_refused_at_once(client: paceline.Client) -> None:

@@ -20,7 +20,7 @@ def report(tmp_path: Path) -> dict[str, object]:
         "describe('sums', () => {\n  it('add up', () => {})\n  it('are equal', () => expect(1).toBe(2))\n})\n"
     )
     (tmp_path / "broken.test.js").write_text("it(\n")
-    command = [VITEST, "run", "--globals", "--root", tmp_path, "--reporter=json", f"--outputFile.json={tmp_path / 'report.json'}"]
+    command = [str(VITEST), "run", "--globals", "--root", str(tmp_path), "--reporter=json", f"--outputFile.json={tmp_path / 'report.json'}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=120)
     assert done.returncode == 1
     return json.loads((tmp_path / "report.json").read_text())

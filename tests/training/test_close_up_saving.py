@@ -18,8 +18,8 @@ from tests.waiting import wait_until
 LAST_STEP = 12
 EVERY = 4
 FAULT_TIMEOUT_SECONDS = 60.0
-AT_ONCE = {"checkpoint": {"every_steps": EVERY, "asynchronous": False}}
-BEHIND = {"checkpoint": {"every_steps": EVERY}}
+AT_ONCE: dict[str, Any] = {"checkpoint": {"every_steps": EVERY, "asynchronous": False}}
+BEHIND: dict[str, Any] = {"checkpoint": {"every_steps": EVERY}}
 
 
 def assert_saved_again(job: Job, gang: RunningGang, victim: int, survivors: int, *, was_published: bool = False) -> None:

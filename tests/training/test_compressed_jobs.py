@@ -52,7 +52,7 @@ def test_lossy_jobs_learn_and_their_first_steps_are_dense(make_job: MakeJob, com
 
 @LOSSY
 def test_a_paused_job_goes_on_to_the_last_bit(make_job: MakeJob, communication: dict[str, Any]) -> None:
-    pauses = {"pause_at_steps": [7, 20]}
+    pauses: dict[str, Any] = {"pause_at_steps": [7, 20]}
     straight = job_of(make_job, 2, communication, "straight", steps=30).run(2)[0]
     job = job_of(make_job, 2, communication, steps=30, **pauses)
     ends = [job.run(2)[0], job.resume(2)[0], job.resume(2)[0]]
@@ -96,7 +96,7 @@ def test_survivors_of_a_killed_rank_learn_as_a_job_does_that_nothing_happened_to
 
 def test_survivors_with_a_static_graph_take_over_the_micro_batches_of_a_killed_rank(make_job: MakeJob, tmp_path: Path) -> None:
     """One each before, and two for one of them from then on."""
-    changes = {"reproducible": False, "communication": {"static_graph": True}}
+    changes: dict[str, Any] = {"reproducible": False, "communication": {"static_graph": True}}
     spec = faulty_job(tmp_path / "code", Fault(2, 6), nodes=3, task="gpt", **changes)
     spec["training"] |= {"micro_batch_size": 4}
     gang = make_job(spec).start(3)

@@ -14,7 +14,7 @@ import yaml
 from paceline.training.entrypoint import load_entrypoint, own_optimizer, unfit_model
 from paceline.training.errors import InvalidInputError
 from paceline.training.spec.job import JobSpec
-from paceline.training.task import Task
+from paceline.training.task import Batch, Dataset, Task
 from paceline.training.warm_start import leave_checkout
 from tests.training.conftest import MakeJob
 
@@ -66,6 +66,11 @@ class Short(Numbers):
         return (torch.ones(3, 1),)
 """
 INDICES = torch.arange(4)
+
+
+def batch_of(task: Task) -> Batch:
+    assert isinstance(task.train, Dataset)
+    return task.train.batch(INDICES, None)
 
 
 @pytest.fixture
@@ -169,7 +174,7 @@ def test_a_mistake_inside_the_module_is_not_taken_for_a_missing_function(folder:
 def test_a_batch_that_is_none_is_refused(folder: Path, data: str, message: str) -> None:
     task = load(folder, f"def make(spec): return task(train={data})")
     with pytest.raises(InvalidInputError, match=message):
-        task.train.batch(INDICES, None)
+        batch_of(task)
 
 
 @pytest.mark.parametrize(
@@ -195,13 +200,13 @@ def test_a_loss_that_is_none_is_refused(folder: Path, value: str, message: str) 
         """,
     )
     with pytest.raises(InvalidInputError, match=message):
-        task.loss(task.model, task.train.batch(INDICES, None))
+        task.loss(task.model, batch_of(task))
 
 
 def test_at_evaluation_a_loss_needs_no_gradient(folder: Path) -> None:
     task = load(folder, "def make(spec): return task()")
     with torch.no_grad():
-        loss, _ = task.loss(task.model, task.train.batch(INDICES, None))
+        loss, _ = task.loss(task.model, batch_of(task))
     assert loss.ndim == 0
 
 

@@ -61,7 +61,7 @@ def final_tensors(job: Job) -> File:
     return manifests.read(Path(job.newest_first()[0])).files["__0_0.distcp"]
 
 
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw": {},
     "momentum": {"optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}},
     "plain": {"optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.0}},

@@ -58,7 +58,7 @@ def close_up(gang: RunningGang, *survivors: int, newcomers: int = 0, generation:
     """When each survivor has noticed by itself. gloo does not wake one now and then, and if that is the first server nobody breaks off
     (`distributed/abort`): such ranks have told that they stall, and the order frees them."""
     for rank in survivors:
-        gang.agent.until(generation, rank, Broken | Stalled)
+        gang.agent.until(generation, rank, (Broken, Stalled))
     gang.close_up(*survivors, newcomers=newcomers)
 
 

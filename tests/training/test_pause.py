@@ -36,8 +36,8 @@ def test_one_process_continues_to_the_last_bit(make_job: MakeJob) -> None:
 
 
 def test_two_ranks_pause_where_their_spec_says_and_go_on_to_the_last_bit(make_job: MakeJob) -> None:
-    pauses = {"pause_at_steps": [7, 20]}
-    straight, job = make_job(tiny_gpt(2, steps=STEPS), "straight").run(2)[0], make_job(tiny_gpt(2, steps=STEPS, **pauses))
+    straight = make_job(tiny_gpt(2, steps=STEPS), "straight").run(2)[0]
+    job = make_job(tiny_gpt(2, steps=STEPS, pause_at_steps=[7, 20]))
     ends = [job.run(2)[0], job.resume(2)[0], job.resume(2)[0]]
     assert [(end.result.outcome, end.result.step) for end in ends if end.result] == [("paused", 7), ("paused", 20), ("completed", STEPS)]
     assert stitched(ends, "loss") == straight.curve("loss")

@@ -21,8 +21,7 @@ STEPS = 12
 
 def uneven_gpt(steps: int = STEPS) -> dict[str, Any]:
     """Six micro-batches, the last one smaller; three evaluation batches, the last one smaller; dropout; clipping at every step."""
-    portions = {"global_batch_size": 11, "micro_batch_size": 2, "eval_samples": 5, "gradient_clip_norm": 0.5}
-    return tiny_gpt(steps=steps, **portions)
+    return tiny_gpt(steps=steps, global_batch_size=11, micro_batch_size=2, eval_samples=5, gradient_clip_norm=0.5)
 
 
 def digest(job: Job, leaders: Sequence[RankEnd]) -> str:

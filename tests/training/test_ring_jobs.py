@@ -68,7 +68,8 @@ def test_survivors_on_two_machines_and_a_newcomer_are_a_hierarchy_again(
     make_job: MakeJob, tmp_path: Path, communication: dict[str, Any]
 ) -> None:
     """Rank 1 of machine b is killed: the others are ranks 0 and 1, of machine a, and 2, of machine b, where rank 3 is new."""
-    code, changes = tmp_path / "code", {"task": "gpt", "steps": 14}
+    code = tmp_path / "code"
+    changes: dict[str, Any] = {"task": "gpt", "steps": 14}
     gang = make_job(faulty_job(code, Fault(1, 6), nodes=4, communication=communication, **changes)).start(4, by_rank=TWO_MACHINES)
     for rank in (0, 2, 3):
         gang.agent.until(1, rank, Broken)

@@ -7,6 +7,7 @@ import torch
 
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport, make_task
+from paceline.training.task import Dataset
 from paceline.training.trainer import StepActions, due
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
@@ -64,8 +65,9 @@ def test_progress_can_be_read_by_people(make_job: MakeJob) -> None:
 def test_each_step_tells_how_many_samples_an_epoch_has(make_job: MakeJob) -> None:
     job = make_job(tiny_gpt(steps=3))
     (end,) = job.run()
-    samples = len(make_task(JobSpec.model_validate(job.spec), job.folder).train)
-    assert end.curve("epoch_samples") == dict.fromkeys((1, 2, 3), float(samples))
+    train = make_task(JobSpec.model_validate(job.spec), job.folder).train
+    assert isinstance(train, Dataset)
+    assert end.curve("epoch_samples") == dict.fromkeys((1, 2, 3), float(len(train)))
 
 
 def test_digits_are_learnt(make_job: MakeJob) -> None:

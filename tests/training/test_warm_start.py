@@ -99,7 +99,7 @@ print(json.dumps({
 def test_a_program_sees_what_a_new_interpreter_shows_it(programs: Programs, threads: str) -> None:
     programs.write("lib/__init__.py", "")
     programs.write("look.py", LOOKS)
-    own = {"OMP_NUM_THREADS": threads, "TMPDIR": str(programs.folder)}
+    own: dict[str, Any] = {"OMP_NUM_THREADS": threads, "TMPDIR": str(programs.folder)}
     warm = programs.run("look.py", "--lr", "1e4", **own)
     fresh = programs.run("look.py", "--lr", "1e4", fresh=True, **own)
     assert warm.told == fresh.told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ STEPS = 24
 IMPATIENT = {"fault_tolerance": {"recovery": "close_up", "hang_seconds": 2}}
 
 
-def start(make_job: MakeJob, folder: Path, kind: str, **changes: object) -> RunningGang:
+def start(make_job: MakeJob, folder: Path, kind: str, **changes: Any) -> RunningGang:
     return make_job(faulty_job(folder, Fault(1, FAULT_STEP, kind), steps=STEPS, **changes)).start(2)
 
 

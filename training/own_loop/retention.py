@@ -125,9 +125,9 @@ def point_to(directory: Path, name: str) -> None:
     """Make the link lead to checkpoint `name`. A reader sees the old one or the new one."""
     if marked_in(directory) == name:
         return
-    draft = directory / f".{BEST}.{secrets.token_hex(8)}"
-    draft.symlink_to(name)
-    draft.replace(directory / BEST)
+    temporary = directory / f".{BEST}.{secrets.token_hex(8)}"
+    temporary.symlink_to(name)
+    temporary.replace(directory / BEST)
 
 
 def withdraw(directory: Path, saved: Saved) -> None:

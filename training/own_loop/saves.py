@@ -31,7 +31,7 @@ from paceline.training.saving.optimizer_names import kept_of
 from paceline.training.saving.parts import SavePlanner
 from paceline.training.saving.safe_reading import read_index
 from paceline.training.saving.storage import FolderStorage
-from paceline.training.saving.uncommitted import draft_of
+from paceline.training.saving.uncommitted import snapshot_tensors
 from paceline.training.saving.writers import BlockingWriter
 
 #: In place of a job's id.
@@ -117,7 +117,7 @@ class OwnCheckpointDirectory:
         if any(exists for exists, _ in told):
             raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
         described = self._describe(step, scale, guard, metrics, finite=all(finite for _, finite in told))
-        made = draft_of(
+        made = snapshot_tensors(
             self.group, self._planner, self.storage.target(final.name), training.tensors_to_save(), described, BlockingWriter().snapshot
         )
         committed = checkpoint.commit(self.group, made).manifest

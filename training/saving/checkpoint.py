@@ -23,7 +23,7 @@ from paceline.training.saving.object_manifests import bring
 from paceline.training.saving.object_storage import RESTORES, ObjectStorage
 from paceline.training.saving.pending_save import PendingSave
 from paceline.training.saving.storage import remove_staged
-from paceline.training.saving.uncommitted import UncommittedCheckpoint, draft
+from paceline.training.saving.uncommitted import UncommittedCheckpoint, snapshot_state
 from paceline.training.saving.writers import BlockingWriter
 from paceline.training.state import TrainState
 
@@ -38,7 +38,7 @@ def unreported(checkpoints: CheckpointDirectory, known: Collection[str]) -> list
 
 def save(checkpoints: CheckpointDirectory, state: TrainState, metrics: dict[str, float]) -> CommittedCheckpoint:
     """Write, hash and publish the state. Raises CheckpointSaveError on every rank if any of them failed."""
-    return commit(checkpoints.group, draft(checkpoints, state, metrics, BlockingWriter().snapshot))
+    return commit(checkpoints.group, snapshot_state(checkpoints, state, metrics, BlockingWriter().snapshot))
 
 
 def commit(group: Group, made: UncommittedCheckpoint) -> CommittedCheckpoint:

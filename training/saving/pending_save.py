@@ -1,4 +1,4 @@
-"""One save of all ranks, from its draft to the checkpoint.
+"""One save of all ranks, from its snapshot to the checkpoint.
 
 It has three stages: each rank writes its part; rank 0 publishes; each rank hears how that went. The work of a stage is local, so that any thread may
 do it. Between them the ranks tell each other its outcomes, in a gather that only their training threads start, and only where all have agreed that
@@ -34,12 +34,12 @@ class SaveStage(Enum):
 
 class PendingSave:
     def __init__(
-        self, group: Group, draft: UncommittedCheckpoint, writer: CheckpointWriter, *, first: Callable[[], None] = lambda: None
+        self, group: Group, uncommitted: UncommittedCheckpoint, writer: CheckpointWriter, *, first: Callable[[], None] = lambda: None
     ) -> None:
-        """By all ranks together, each with its own `draft` of what `writer` has taken. `first` is called before anything is written."""
-        self._group, self._draft, self._writer, self._first = group, draft, writer, first
+        """By all ranks together, each with its own share of what `writer` has taken. `first` is called before anything is written."""
+        self._group, self._uncommitted, self._writer, self._first = group, uncommitted, writer, first
         self._stage, self._work = SaveStage.WRITE, writer.submit(self._write)
-        self.step = draft.manifest.step
+        self.step = uncommitted.manifest.step
         self.write_seconds = 0.0  # that the slowest rank took to write, once all have published or failed
 
     @property
@@ -84,7 +84,7 @@ class PendingSave:
 
     def _write(self) -> bytes:
         self._first()
-        return pickle.dumps(attempt(self._draft.write, CheckpointSaveError))
+        return pickle.dumps(attempt(self._uncommitted.write, CheckpointSaveError))
 
     def _publish(self, outcomes: Outcomes) -> bytes:
         """Publish, on rank 0. The others have nothing to tell."""
@@ -94,7 +94,7 @@ class PendingSave:
 
     def _publish_parts(self, parts: Sequence[SavedPart | TrainingError]) -> CommittedCheckpoint:
         raise_first(parts)
-        published = attempt(lambda: self._draft.publish([part for part in parts if isinstance(part, SavedPart)]), CheckpointSaveError)
+        published = attempt(lambda: self._uncommitted.publish([part for part in parts if isinstance(part, SavedPart)]), CheckpointSaveError)
         raise_first([published, *parts[1:]])
         assert isinstance(published, CommittedCheckpoint)
         return published
@@ -106,8 +106,8 @@ class PendingSave:
         outcome: Any = pickle.loads(self._work.result())
         if isinstance(outcome, CommittedCheckpoint):
             return outcome
-        if self._draft.target.is_remote:
-            self._writer.submit(self._draft.withdraw)  # a store that fails may take long to say so; the next write comes after it
+        if self._uncommitted.target.is_remote:
+            self._writer.submit(self._uncommitted.withdraw)  # a store that fails may take long to say so; the next write comes after it
         else:
-            self._draft.withdraw()
+            self._uncommitted.withdraw()
         raise outcome

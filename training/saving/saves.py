@@ -21,7 +21,7 @@ from paceline.training.errors import CheckpointSaveError, StateChangedError
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.pending_save import PendingSave
-from paceline.training.saving.uncommitted import UncommittedCheckpoint, draft
+from paceline.training.saving.uncommitted import UncommittedCheckpoint, snapshot_state
 from paceline.training.saving.writers import CheckpointWriter
 from paceline.training.state import StepReport, TrainState
 from paceline.training.timing.activity import Activity
@@ -91,9 +91,9 @@ class Saves:
         self._cost = SaveCost(since, statistics.median(self._usual) if len(self._usual) >= ENOUGH_STEPS else None)
         try:
             with self._stalling(since):
-                drafted = self._draft(metrics, agree=required or not self._agrees)
+                taken = self._snapshot(metrics, agree=required or not self._agrees)
                 # A rank that goes on from the checkpoint does not report again what led to it.
-                self._under_way = PendingSave(self._checkpoints.group, drafted, self._writer, first=self._telemetry.flush)
+                self._under_way = PendingSave(self._checkpoints.group, taken, self._writer, first=self._telemetry.flush)
         except CheckpointSaveError as error:
             self._failed(self._state.step, error)
             self._state.save_unfinished = False  # it is told; the next one that is due tries again, not each step
@@ -104,9 +104,9 @@ class Saves:
         if required or self._writer.waits:
             self.finish(required=required)
 
-    def _draft(self, metrics: dict[str, float], *, agree: bool) -> UncommittedCheckpoint:
+    def _snapshot(self, metrics: dict[str, float], *, agree: bool) -> UncommittedCheckpoint:
         """Snapshot the state. Once this returns, training may go on."""
-        return draft(self._checkpoints, self._state, metrics, self._writer.snapshot, agree=agree)
+        return snapshot_state(self._checkpoints, self._state, metrics, self._writer.snapshot, agree=agree)
 
     def after_step(self, report: StepReport) -> None:
         """Advance the pending save after a step that all ranks have committed. Collective."""

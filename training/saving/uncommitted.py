@@ -88,7 +88,7 @@ class UncommittedCheckpoint:
         self.target.withdraw(leads=self.rank == 0)
 
 
-def draft(
+def snapshot_state(
     checkpoints: CheckpointDirectory,
     state: TrainState,
     metrics: dict[str, float],
@@ -96,14 +96,14 @@ def draft(
     *,
     agree: bool = True,
 ) -> UncommittedCheckpoint:
-    """Snapshot the state of a job for a checkpoint; see `draft_of`."""
+    """Snapshot the state of a job for a checkpoint; see `snapshot_tensors`."""
     target = checkpoints.storage.target(manifests.directory_name(state.step, checkpoints.generation))
     tensors, manifest = checkpoints.index.tensors_of(state), describe_state(checkpoints, state, metrics)
-    made = draft_of(checkpoints.group, checkpoints.planner, target, tensors, manifest, snapshot, agree=agree)
+    made = snapshot_tensors(checkpoints.group, checkpoints.planner, target, tensors, manifest, snapshot, agree=agree)
     return replace(made, unsent=state.unsent)
 
 
-def draft_of(
+def snapshot_tensors(
     group: Group,
     planner: SavePlanner,
     target: SaveTarget,

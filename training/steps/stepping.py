@@ -57,7 +57,7 @@ class StepClock:
         """Count the time since the last lap, in which the host waited for the step's summed values: for other ranks, or for kernels that ran behind. The
         waits of these kernels are known now, and are moved from backward to communication."""
         self.lap(exposure.waits_for)
-        self.move(min(exposure.settle(), self.parts["backward_seconds"]), "backward_seconds", "communication_seconds")
+        self.move(min(exposure.collect(), self.parts["backward_seconds"]), "backward_seconds", "communication_seconds")
 
     def told_parts(self, exposure: WaitClock) -> Mapping[str, float]:
         """Return the parts as they are told. Where only some of the waits are known they stay in backward, as the others do, and communication is absent: it

@@ -205,7 +205,7 @@ async def _store(services: Services, noted: Sequence[tuple[OfferedFile, Artifact
             if found is None:
                 useless.append(row.id)
             elif found.stored_at is None:
-                useless += await stored_artifacts.settle_versions(
+                useless += await stored_artifacts.mark_version_stored(
                     session, found, [each for each in known if each.path == file.path], services.now()
                 )
     for artifact_id in useless:

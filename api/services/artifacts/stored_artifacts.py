@@ -208,7 +208,7 @@ async def _complete(services: Services, node: NodeRow, artifact_id: str) -> bool
             return row is not None
         useless, again = [row.id], False
         if digest.hexdigest() == row.sha256:
-            useless = await settle(session, row, now)
+            useless = await mark_stored(session, row, now)
             await _event(session, node, row, "job.traced", f"{row.bytes:,} bytes", "a trace of", now)
         elif row.kind == FILE:  # it was written to while it was read: its agent will see that, and offer it again
             await session.delete(row)
@@ -221,16 +221,16 @@ async def _complete(services: Services, node: NodeRow, artifact_id: str) -> bool
     return not again
 
 
-async def settle(session: AsyncSession, row: ArtifactRow, now: datetime) -> list[str]:
+async def mark_stored(session: AsyncSession, row: ArtifactRow, now: datetime) -> list[str]:
     """Mark a file as stored. Of a path the newest version stays. Returns the ids of the other ones, whose contents can be deleted."""
     if row.path is None:
         row.stored_at = now
         return []
-    return await settle_versions(session, row, await file_rows.versions(session, row.job_id, [row.path], lock=True), now)
+    return await mark_version_stored(session, row, await file_rows.versions(session, row.job_id, [row.path], lock=True), now)
 
 
-async def settle_versions(session: AsyncSession, row: ArtifactRow, known: Sequence[ArtifactRow], now: datetime) -> list[str]:
-    """Settle a file among the `known` versions of its path, as `settle` does."""
+async def mark_version_stored(session: AsyncSession, row: ArtifactRow, known: Sequence[ArtifactRow], now: datetime) -> list[str]:
+    """Mark a file as stored among the `known` versions of its path, as `mark_stored` does."""
     others = [each for each in known if each.stored_at is not None and each.id != row.id]
     versions = await FileVersions.of_job(session, row.job_id, row.rank)
     row.stored_at = now

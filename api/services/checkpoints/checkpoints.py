@@ -16,7 +16,7 @@ from paceline.api.services.ingest.progress import spoilt_since
 from paceline.api.services.lifecycle import checkpoint_lifecycle
 from paceline.api.services.specs.specs import parse_spec
 from paceline.api.services.specs.stored_specs import spec_of, why_unreadable
-from paceline.cluster.history.retention import CheckpointView, best, to_delete_next, verified
+from paceline.cluster.policy.retention import CheckpointView, best, to_delete_next, verified
 from paceline.cluster.states import TERMINAL_JOB_STATES, CheckpointState
 from paceline.db.models.checkpoints import KEPT_STATES, CheckpointRow
 from paceline.db.models.jobs import JobRow

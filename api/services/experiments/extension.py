@@ -12,7 +12,7 @@ from paceline.api.schemas.common import Actor
 from paceline.api.schemas.experiments import ExtendRequest
 from paceline.api.services.checkpoints import checkpoints
 from paceline.api.services.jobs import submission
-from paceline.cluster.history.retention import verified
+from paceline.cluster.policy.retention import verified
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.experiments import ExperimentRow
 from paceline.db.models.jobs import JobRow

@@ -79,7 +79,7 @@ def known_trial(known: TrialWithJob, base: Mapping[str, Any], coming: Collection
         is_pausing=job is not None and job.desired is Intent.PAUSE,
         is_cancelling=job is not None and job.desired is Intent.CANCEL,
         step=job.step if job else 0,
-        is_settled=rests and is_told,
+        has_final_metric=rests and is_told,
         is_awaited=rests and not is_told,
         rungs=rungs_of(trial),
         metric=trial.metric,

@@ -97,7 +97,7 @@ class Finding:
     failure: dict[str, Any] | None  # None: as it was
     cause: EndReason | None
     corrected: bool
-    settled: bool
+    is_final: bool
 
 
 def examine(
@@ -111,14 +111,14 @@ def examine(
 ) -> Finding | None:
     """The new knowledge about the cause of an incident; None where nothing is new. `up_since`: see `JobView`. `standing`: of a script, the nodes that
     stay: their agents tell ranks to end only after a failure was decided on."""
-    settled = all(rank.state is RankState.MOVED or rank_view(rank, up_since=up_since).is_finished(now) for rank in ranks)
+    is_final = all(rank.state is RankState.MOVED or rank_view(rank, up_since=up_since).is_finished(now) for rank in ranks)
     known = incident.cause in _KNOWN_FROM_THE_START or (incident.cause in _OF_A_LOSS and not _is_trainer_report(incident.culprit))
     failure = None if known else describe_failure(ranks, node_names)
-    if failure is not None and settled and all(rank.node_id in standing for rank in ranks):
+    if failure is not None and is_final and all(rank.node_id in standing for rank in ranks):
         failure = _describe_left_group(failure, ranks, node_names) or failure
     if failure is None or not _is_culprit_report(failure, ranks) or failure == incident.culprit:
-        return Finding(None, incident.cause, corrected=False, settled=True) if settled else None
-    return Finding(failure, _cause(failure, ranks), corrected=not _same_culprit(failure, incident.culprit), settled=settled)
+        return Finding(None, incident.cause, corrected=False, is_final=True) if is_final else None
+    return Finding(failure, _cause(failure, ranks), corrected=not _same_culprit(failure, incident.culprit), is_final=is_final)
 
 
 def _describe_left_group(found: dict[str, Any], ranks: Sequence[RankRow], node_names: Mapping[str, str]) -> dict[str, Any] | None:
@@ -162,7 +162,7 @@ def _same_culprit(one: dict[str, Any], other: dict[str, Any] | None) -> bool:
 
 async def carry_out(session: AsyncSession, job: JobRow, incident: IncidentRow, finding: Finding, now: datetime) -> None:
     """Correct the incident, and the job where it still shows this failure."""
-    incident.settled = finding.settled
+    incident.cause_is_final = finding.is_final
     if finding.failure is None:
         return
     blamed, incident.culprit, incident.cause = incident.culprit, finding.failure, finding.cause

@@ -21,7 +21,7 @@ READ_BYTES = 256 << 10  # in one poll
 MOST_BEHIND = 8 << 20
 #: Lines with growing steps before the first is believed, and how long event files and `paceline.log` have to speak first.
 LEAST_LINES = 3
-SETTLE_SECONDS = 10.0
+HOLD_SECONDS = 10.0
 #: Steps that wait to be believed (of more, every second one is left out), that are told in one poll, and of one generation in all.
 MOST_HELD, MOST_OF_A_POLL, MOST_TOLD = 2_000, 200, 200_000
 #: Lines whose step is before that of an earlier line, before all of them are doubted.
@@ -124,8 +124,8 @@ class PrintedCurves:
         """Whether enough lines were read to trust their steps. A loss that is NaN or infinite is told before the first epoch has ended."""
         if not self._has_enough:
             return False
-        is_settled = now - self._held[0][0] >= SETTLE_SECONDS
-        return ended or (is_settled and (self._counter.is_certain or (self._counter.is_from_start and self._has_bad_loss)))
+        is_held_long = now - self._held[0][0] >= HOLD_SECONDS
+        return ended or (is_held_long and (self._counter.is_certain or (self._counter.is_from_start and self._has_bad_loss)))
 
     @property
     def _has_enough(self) -> bool:

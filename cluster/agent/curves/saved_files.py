@@ -20,7 +20,7 @@ PART_SUFFIXES = (".bin", ".distcp")
 #: torch.distributed.checkpoint writes it into a checkpoint's folder after the `.distcp` files.
 INDEX = ".metadata"
 #: A file that has not changed for so long is written to its end.
-SETTLED_SECONDS = 5.0
+AT_REST_SECONDS = 5.0
 LOOK_SECONDS = 5.0
 #: Between two checkpoints that are told of.
 REPORT_SECONDS = 60.0
@@ -87,7 +87,7 @@ class SavedFiles:
             return None
         self._next_look = now + LOOK_SECONDS
         self._look()
-        newest = self._newest(now if not ended else now + SETTLED_SECONDS)
+        newest = self._newest(now if not ended else now + AT_REST_SECONDS)
         if newest is None or newest == self._reported or (now < self._next_report and not ended):
             return None
         self._reported, self._next_report = newest, now + REPORT_SECONDS
@@ -110,8 +110,8 @@ class SavedFiles:
                 del self._written[checkpoint]
 
     def _newest(self, now: float) -> ScriptCheckpoint | None:
-        settled = {path: each for path, each in self._written.items() if self._started <= each.time <= now - SETTLED_SECONDS}
-        whole = {path: each for path, each in settled.items() if each.is_whole}
+        at_rest = {path: each for path, each in self._written.items() if self._started <= each.time <= now - AT_REST_SECONDS}
+        whole = {path: each for path, each in at_rest.items() if each.is_whole}
         if not whole:
             return None
         path, written = max(whole.items(), key=lambda each: (each[1].time, each[0]))

@@ -16,7 +16,7 @@ MAX_DEPTH = 8
 #: Entries of folders that one look takes in.
 LOOK_ENTRIES = 20_000
 #: A folder that changed so lately may change again without a newer time of change.
-SETTLED_SECONDS = 2.0
+RECENT_SECONDS = 2.0
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
@@ -77,7 +77,7 @@ class CurveSearch:
             self._forget(path)
             return
         self._current, folder.below = path, []
-        folder.changed = found.st_mtime_ns if time.time() - found.st_mtime > SETTLED_SECONDS else None
+        folder.changed = found.st_mtime_ns if time.time() - found.st_mtime > RECENT_SECONDS else None
 
     def _read(self, found: list[str], most: int) -> int:
         """Read up to so many entries of the current folder. Returns how many were read."""

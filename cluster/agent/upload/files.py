@@ -110,7 +110,7 @@ class FileUploader:
 
     async def finish(self) -> None:
         """Send what is there once all ranks have ended."""
-        await self.step_once(settled=True)
+        await self.step_once(at_rest=True)
         while self._large:
             if self._large.keys() - self._under_way:
                 await self._send_next_large()
@@ -142,14 +142,14 @@ class FileUploader:
                 log.warning("a large file of a rank waits: %s; trying again within %.0f s", error, LONGEST_RETRY_SECONDS)
                 await backoff.pause()
 
-    async def step_once(self, *, settled: bool = False) -> None:
+    async def step_once(self, *, at_rest: bool = False) -> None:
         """Look at every folder once, send the small files that are ready, and line up the large ones. What fails for one folder is raised at
         the end."""
         failed: CoordinatorAwayError | OSError | None = None
         self._looked_seconds = 0.0
         for folder in await asyncio.to_thread(self._folders):
             try:
-                await self._upload(folder, settled=settled)
+                await self._upload(folder, at_rest=at_rest)
             except (CoordinatorAwayError, OSError) as error:
                 failed = error
         if failed is not None:
@@ -165,13 +165,13 @@ class FileUploader:
         self._known = {folder: files for folder, files in self._known.items() if folder in set(found)}
         return sorted(found)
 
-    async def _upload(self, folder: Path, *, settled: bool) -> None:
+    async def _upload(self, folder: Path, *, at_rest: bool) -> None:
         files = await self._files_in(folder)
         began = time.monotonic()
         mask = self._mask(files)
         if mask is None:
             return  # its secrets are not known yet
-        found = await asyncio.to_thread(lambda: files.look(settled=settled))
+        found = await asyncio.to_thread(lambda: files.look(at_rest=at_rest))
         self._looked_seconds += time.monotonic() - began
         ready = [ReadyFile(files, name, version) for name, version in sorted(found.items()) if not mask.withheld]
         for each in ready:
@@ -181,7 +181,7 @@ class FileUploader:
         small = [each for each in ready if each.version.size <= INLINE_BYTES]
         for batch in batches(small):
             await self._send_small(batch)
-        if not ready and not settled and (files.is_finished or mask.withheld):
+        if not ready and not at_rest and (files.is_finished or mask.withheld):
             await asyncio.to_thread(self._remove_if_over, files)
 
     def _remove_if_over(self, files: LeftFiles) -> None:
@@ -274,7 +274,7 @@ class FileUploader:
         try:
             async with asyncio.timeout(LOOK_THROUGH_SECONDS):
                 files = await self._files_in(folder)
-                found = await asyncio.to_thread(lambda: files.look(settled=True))
+                found = await asyncio.to_thread(lambda: files.look(at_rest=True))
                 for name, version in sorted(found.items()):
                     if files.handled.get(name) != version:  # which a look meanwhile has told
                         with contextlib.suppress(FileChangedError):  # a later look finds it again

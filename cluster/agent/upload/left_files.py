@@ -78,13 +78,13 @@ class LeftFiles:
     def path_in_job(self, name: str) -> str:
         return f"rank{self.place[2]}/{printable(name)}"
 
-    def look(self, *, settled: bool = False) -> dict[str, FileVersion]:
-        """The files to send now, by their path in the folder. `settled`: nothing writes to them any more, so one look is enough."""
+    def look(self, *, at_rest: bool = False) -> dict[str, FileVersion]:
+        """The files to send now, by their path in the folder. `at_rest`: nothing writes to them any more, so one look is enough."""
         found = dict(walk(self.folder))
         ready = {
             name: version
             for name, version in found.items()
-            if self.handled.get(name) != version and (settled or self._last.get(name) == version)
+            if self.handled.get(name) != version and (at_rest or self._last.get(name) == version)
         }
         self._last = found
         return ready

@@ -23,7 +23,7 @@ from scripts.bench.edges.load.fleet import Fleet, fleet
 from scripts.bench.figures import Figure, report, summarize
 
 AGENTS, SECONDS = 1_000, 30.0
-CONNECT_SECONDS, SETTLE_SECONDS = 180.0, 5.0
+CONNECT_SECONDS, WARM_UP_SECONDS = 180.0, 5.0
 SUBMISSIONS, SECONDS_BETWEEN = 20, 0.5
 SPEC = {
     "name": "load",
@@ -72,7 +72,7 @@ async def measure(agents: int, seconds: float, database_url: str | None, port: i
         began, before = time.monotonic(), target.cpu_seconds()
         await simulated.until(lambda told: told.connected >= agents, f"{agents} agents are connected", CONNECT_SECONDS)
         connecting, its_cpu = time.monotonic() - began, target.cpu_seconds() - before
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(WARM_UP_SECONDS)
         beats, spent = simulated.told.heartbeats, target.cpu_seconds()
         cpu = await cpu_percents(target, seconds)
         beats, spent = simulated.told.heartbeats - beats, target.cpu_seconds() - spent

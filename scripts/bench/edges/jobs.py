@@ -22,7 +22,7 @@ from scripts.bench.edges.load.fleet import Fleet, fleet
 from scripts.bench.figures import Figure, report, summarize
 
 JOBS, AGENTS, CLIENTS = 3_000, 100, 16
-SETTLE_SECONDS, JOB_SECONDS = 2.0, 1.0
+WARM_UP_SECONDS, JOB_SECONDS = 2.0, 1.0
 
 
 async def submit(client: httpx.AsyncClient, jobs: int) -> list[float]:
@@ -54,7 +54,7 @@ async def starts_per_second(simulated: Fleet, jobs: int, seconds: float) -> list
 async def measure(database: str, database_url: str | None, jobs: int, agents: int, port: int | None) -> list[Figure]:
     async with coordinator(agents, database_url=database_url, port=port) as target, fleet(target, lifetime=JOB_SECONDS) as simulated:
         await simulated.until(lambda told: told.connected >= agents, f"{agents} agents are connected", CONNECT_SECONDS)
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(WARM_UP_SECONDS)
         began, before = time.monotonic(), target.cpu_seconds()
         async with target.client() as client:
             submitting = asyncio.create_task(submit(client, jobs))

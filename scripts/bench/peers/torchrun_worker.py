@@ -51,9 +51,9 @@ def load(snapshot: Path, work: Workload, optimizer: torch.optim.Optimizer) -> in
 
 
 def save(snapshot: Path, work: Workload, optimizer: torch.optim.Optimizer, step: int) -> None:
-    draft = snapshot.with_suffix(f".{os.getpid()}")
-    torch.save({"model": work.model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, draft)
-    draft.rename(snapshot)
+    temporary = snapshot.with_suffix(f".{os.getpid()}")
+    torch.save({"model": work.model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, temporary)
+    temporary.rename(snapshot)
 
 
 if __name__ == "__main__":

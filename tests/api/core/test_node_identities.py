@@ -11,6 +11,7 @@ import pytest
 from paceline.api.core import bus
 from paceline.api.core.context import Services
 from paceline.api.core.node_identities import NodeIdentities
+from paceline.cluster.protocol import RankKey
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import rank_marks
 from tests import factories
@@ -49,7 +50,7 @@ async def test_what_was_read_of_a_node_while_it_changed_is_not_kept(
         found = await identities.find(credential)
         assert found is not None
         assert found.id == node.id
-        assert await identities.held(node, {(job.id, 1, 0)}) == {(job.id, 1, 0)}
+        assert await identities.held(node, {RankKey(job.id, 1, 0)}) == {RankKey(job.id, 1, 0)}
     assert (questions > 1) == is_asked_again
 
 
@@ -62,7 +63,7 @@ async def test_ranks_of_many_nodes_that_have_just_changed_are_asked_for_together
         for number in range(20):
             node, credential = await factories.create_node(session, name=f"node-{number}")
             job = await factories.create_running_job(session, node)
-            places.append({(job.id, 1, 0)})
+            places.append({RankKey(job.id, 1, 0)})
             nodes.append(credential)
     found = await asyncio.gather(*map(identities.find, nodes))
     identities.forget([bus.EVERYTHING])

@@ -6,6 +6,7 @@ import base64
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -19,7 +20,7 @@ from paceline.api.settings import Settings
 PLACE = ("secret", "vision", "TOKEN")
 
 
-def vault(tmp_path: Path, **changes: object) -> Vault:
+def vault(tmp_path: Path, **changes: Any) -> Vault:
     return Vault(Settings(data=tmp_path, **changes))
 
 

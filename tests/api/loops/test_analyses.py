@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from paceline.api.core.context import Services
 from paceline.api.loops.analyses import Analyst
-from paceline.api.loops.due_looks import SETTLING, DueLooks
+from paceline.api.loops.due_looks import ANALYSIS_DELAY, DueLooks
 from paceline.api.services.experiments import analysis
 from paceline.api.services.history.heavy_reads import HeavyReads
 from paceline.db.models.experiments import ExperimentRow
@@ -45,9 +45,9 @@ def analyst(app: FastAPI, client: httpx.AsyncClient) -> Analyst:
 async def test_what_has_ended_is_analyzed_once_its_last_points_are_there(client: httpx.AsyncClient, analyst: Analyst) -> None:
     since = analyst.services.now()
     experiment_id = await ended(analyst.services, since=since)
-    await analyst.step_once(since + SETTLING - timedelta(seconds=1))
+    await analyst.step_once(since + ANALYSIS_DELAY - timedelta(seconds=1))
     assert await analyzed_at(client, experiment_id) is None
-    later = since + SETTLING + timedelta(seconds=1)
+    later = since + ANALYSIS_DELAY + timedelta(seconds=1)
     await analyst.step_once(later)
     made = await analyzed_at(client, experiment_id)
     assert made is not None

@@ -200,7 +200,7 @@ async def test_records_and_events_of_deleted_checkpoints_go_also_of_jobs_that_li
             session.add(row)
             await session.flush()
             message = f"step {step}"
-            data = {"actor": SYSTEM, "cause": "", "message": message, "job_id": living.id, "time": row.created_at}
+            data: dict[str, Any] = {"actor": SYSTEM, "cause": "", "message": message, "job_id": living.id, "time": row.created_at}
             await events.record(session, type="checkpoint.deleted", **data)
             if step == 2:
                 living_since = await factories.create_job(session)

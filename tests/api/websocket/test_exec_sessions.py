@@ -207,7 +207,11 @@ async def test_an_admin_who_becomes_a_member_leaves_the_jobs_of_others(site: Sit
 
 
 async def test_who_is_not_signed_in_or_comes_from_another_page_is_refused(site: Site) -> None:
-    for headers in ({"Authorization": "Bearer pk_wrong"}, {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}):
+    strangers: list[dict[str, Any]] = [
+        {"Authorization": "Bearer pk_wrong"},
+        {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
+    ]
+    for headers in strangers:
         socket = await site.client(**headers)
         assert await refused(socket) == ("not_authenticated", NO_IDENTITY)
 

@@ -152,7 +152,7 @@ async def test_a_secret_on_a_command_line_is_masked_in_the_stacks_of_a_rank(tmp_
     (tmp_path / "jobs/job/g1").mkdir(parents=True)
     later.adopt()
     assert later.masked(report).ranks[0].stacks is None
-    await settled(later)
+    await until_answered(later)
     assert later.masked(report).ranks[0].stacks == StackSample(id="asked", error=job_secrets.STACKS_WITHHELD)
 
 
@@ -174,7 +174,7 @@ async def test_what_is_left_of_a_job_that_is_over_is_withheld_by_a_new_agent(tmp
     assert not any((tmp_path / "secret_jobs").iterdir())
 
 
-async def settled(keeper: JobSecretsKeeper) -> None:
+async def until_answered(keeper: JobSecretsKeeper) -> None:
     """The keeper has taken over what is there, and has asked for its secrets."""
     keeper.adopt()
     task = asyncio.create_task(keeper.run())
@@ -196,10 +196,10 @@ async def test_what_an_earlier_run_has_left_is_withheld_also_once_the_job_runs_a
     if resumed == "after it has asked":
         (tmp_path / "jobs/job/files/g2.rank0").rmdir()
     ours, _ = keeper(tmp_path, *([newer] if resumed == "before it asks" else [gone, newer]))
-    await settled(ours)
+    await until_answered(ours)
     await ours.fetch(order())
     after, _ = keeper(tmp_path, given(values={"TOKEN": "a-newer-value"}))  # of a coordinator that does not know it any more
-    await settled(after)
+    await until_answered(after)
     for each in (ours, after):
         assert each.mask_of("job", 1) is WITHHELD
         mask = each.mask_of("job", 2)
@@ -215,7 +215,7 @@ async def test_a_resumed_job_sends_no_file_of_the_run_before_that_has_the_former
         file.write_text(VALUE)
     door = Door(httpx.Response(200, content=msgspec.json.encode(FilesReceived(files=(FileReceived(id="f"),)))))
     http = httpx.AsyncClient(base_url="http://c", transport=httpx.MockTransport(door))
-    await FileUploader(http, JobFolders(tmp_path / "jobs"), lambda job_id, generation: masks[generation]).step_once(settled=True)
+    await FileUploader(http, JobFolders(tmp_path / "jobs"), lambda job_id, generation: masks[generation]).step_once(at_rest=True)
     assert door.asked == 1
 
 
@@ -254,7 +254,7 @@ async def test_a_withheld_file_that_two_looks_find_at_once_is_told_once(tmp_path
         path.touch()
     uploader = FileUploader(httpx.AsyncClient(), JobFolders(tmp_path / "jobs"), lambda job_id, generation: SecretMask([VALUE]))
     left = LeftFiles.at(model.parent)
-    ((name, version),) = left.look(settled=True).items()
+    ((name, version),) = left.look(at_rest=True).items()
     ready = files.ReadyFile(left, name, version)
     assert await asyncio.gather(*(asyncio.to_thread(uploader._withheld_on_disk, ready) for _ in range(2))) == [True, True]
     assert output.read_text().count("large.bin is not kept with the job") == 1

@@ -144,18 +144,6 @@ async def test_ranks_no_longer_desired_are_ended_and_forgotten(agent: AgentProce
     await agent.end()
 
 
-async def test_pause_is_repeated_until_the_rank_has_saved_and_gone(agent: AgentProcess, coordinator: Coordinator) -> None:
-    agent.start()
-    await coordinator.desire(assignment("job"))
-    await coordinator.until(running("job"))
-    await coordinator.desire(assignment("job", action="pause"))
-    await coordinator.until(drained("job"))
-    rank = coordinator.rank("job")
-    assert rank is not None
-    assert (rank.outcome, rank.exit_code) == ("paused", 0)
-    await agent.end()
-
-
 async def test_a_crashing_rank_tells_why_in_its_own_words(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.desire(assignment("job", spec=training_job(crash_at=3, children=1)))

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.cluster.agent.coordinator import Coordinator
 from tests.waiting import until
 
 
-def watch(**settings: object) -> NoticeWatch:
+def watch(**settings: Any) -> NoticeWatch:
     return NoticeWatch(NoticeSettings(**settings))
 
 

@@ -22,13 +22,14 @@ def is_at(path: Path, expected: Path) -> bool:
 def test_links_of_every_form_are_followed(tmp_path: Path) -> None:
     inner = tmp_path / "disk" / "inner"
     inner.mkdir(parents=True)
-    for name, target in {
+    targets: dict[str, str | Path] = {
         "absolute": inner,
         "relative": "disk/inner",
         "up": "disk/../disk/./inner",
         "again": "absolute",
         "root": "/",
-    }.items():
+    }
+    for name, target in targets.items():
         (tmp_path / name).symlink_to(target)
     for name in ("disk/inner", "absolute", "relative", "up", "again"):
         assert is_at(tmp_path / name, inner), name

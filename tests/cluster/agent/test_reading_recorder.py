@@ -82,7 +82,7 @@ async def test_readings_wait_for_room_on_a_full_disk_and_those_that_are_given_up
 
 
 class HangingCards:
-    gpus = (Gpu(index=0, uuid="GPU-0", name="card", memory_bytes=1),)
+    gpus: tuple[Gpu, ...] = (Gpu(index=0, uuid="GPU-0", name="card", memory_bytes=1),)
 
     def __init__(self) -> None:
         self.answers = threading.Event()

@@ -35,7 +35,7 @@ class Host:
 
 
 class Gpus:
-    gpus = (CARD,)
+    gpus: tuple[Gpu, ...] = (CARD,)
 
     def __init__(self) -> None:
         self.answers, self.closed, self.started = threading.Event(), False, 0

@@ -56,7 +56,8 @@ def test_a_job_ends_with_its_last_step_or_at_its_time_limit_as_far_as_these_are_
 def facts(*jobs: PendingJob, busy: int = 1, **known: Any) -> ScalingFacts:
     """`busy` full nodes of two slots, and jobs that wait for some."""
     nodes = [NodeFacts(f"n{number}", "work", 2, 0, None) for number in range(busy)]
-    return ScalingFacts(**{"pools": [POOL], "nodes": nodes, "pending": jobs, "launching": {}} | known)
+    usual: dict[str, Any] = {"pools": [POOL], "nodes": nodes, "pending": jobs, "launching": {}}
+    return ScalingFacts(**usual | known)
 
 
 def waits(job_id: str, blocks: int = 2, waited: float = 60, **known: Any) -> PendingJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from paceline.cluster.autoscaling.facts import GrowingGang
 from paceline.cluster.autoscaling.growing import ScaleUpTries, further_blocks, growing_gang, restarting_gang
@@ -19,8 +20,8 @@ def on(node: str, count: int, first: int = 0) -> tuple[SlotAssignment, ...]:
     return tuple(SlotAssignment(first + slot, node, slot) for slot in range(count))
 
 
-def lacks(gang: RunningGang, **known: object) -> GrowingGang | None:
-    return growing_gang(gang, 0, NOW, survives_interruption=True, **({"folders": {}} | known))  # type: ignore[arg-type]
+def lacks(gang: RunningGang, **known: Any) -> GrowingGang | None:
+    return growing_gang(gang, 0, NOW, survives_interruption=True, **{"folders": {}} | known)
 
 
 def test_a_gang_asks_for_the_ranks_that_it_lacks_on_nodes_of_its_device() -> None:
@@ -71,7 +72,7 @@ def test_only_sizes_that_the_plan_fits_are_asked_for() -> None:
 
 def test_a_broken_block_is_made_whole_on_its_own_node_and_by_no_other() -> None:
     """A node that came for the rest of a block would never be used."""
-    blocks = {"most_per_node": None, "block": 4, "target": 8}
+    blocks: dict[str, Any] = {"most_per_node": None, "block": 4, "target": 8}
     assert further_blocks(gang(*on("a", 4), *on("b", 3, 4), **blocks)) == ()
     assert further_blocks(gang(*on("a", 4), **blocks)) == (1,)
 

@@ -86,10 +86,10 @@ class Lab:
             if action.kind in ("start", "resume"):
                 why = "needs more slots than there are" if self.trials[action.trial].world_size > self.slots else None
                 self.change(
-                    action.trial, state="running", is_active=True, is_queued=True, never_fits=why, is_settled=False, paused_for=None
+                    action.trial, state="running", is_active=True, is_queued=True, never_fits=why, has_final_metric=False, paused_for=None
                 )
             elif action.kind == "pause":
-                self.change(action.trial, state="paused", is_active=False, is_queued=False, is_settled=True, paused_for="budget")
+                self.change(action.trial, state="paused", is_active=False, is_queued=False, has_final_metric=True, paused_for="budget")
             else:
                 ends: dict[str, Any] = {"prune": "pruned", "refuse": "refused"}
                 self.change(action.trial, state=ends.get(action.kind, "cancelled"), is_active=False, never_fits=None)
@@ -108,7 +108,7 @@ class Lab:
             value = self.curve(trial.values["optimizer.lr"], step)
             self.change(trial.index, step=step, metric=value if math.isfinite(value) else None)
             if step in self.stops:
-                self.change(trial.index, state="completed" if step == TOTAL else "paused", is_active=False, is_settled=True)
+                self.change(trial.index, state="completed" if step == TOTAL else "paused", is_active=False, has_final_metric=True)
 
     def change(self, index: int, **values: Any) -> None:
         self.trials[index] = replace(self.trials[index], **values)
@@ -163,7 +163,9 @@ def test_trials_that_no_node_would_hold_do_not_stop_a_halving(lrs: list[float]) 
 
 def test_no_trial_is_pruned_while_the_place_of_one_that_fits_no_node_lets_another_begin() -> None:
     def resting(index: int) -> KnownTrial:
-        return KnownTrial(index, index, 0, {}, 1, "paused", step=9, is_settled=True, rungs=[Rung(9, float(index))], metric=float(index))
+        return KnownTrial(
+            index, index, 0, {}, 1, "paused", step=9, has_final_metric=True, rungs=[Rung(9, float(index))], metric=float(index)
+        )
 
     trials = [replace(resting(0), state="completed", step=TOTAL, rungs=[Rung(step, 0.0) for step in (9, 27, TOTAL)])]
     trials += [resting(index) for index in range(1, 5)]
@@ -179,7 +181,7 @@ def test_a_trial_that_passed_its_rung_is_noted_there_all_the_same() -> None:
     assert new_rung(passed, (9, 27, 81)) == Rung(9, 0.5)
     assert new_rung(replace(passed, step=9), (9, 27, 81)) is None, "it may be about to pause"
     assert new_rung(replace(passed, step=9, state="paused"), (9, 27, 81)) is None, "its last points are not read yet"
-    assert new_rung(replace(passed, step=9, state="paused", is_settled=True, metric=None), (9, 27, 81)) == Rung(9, None)
+    assert new_rung(replace(passed, step=9, state="paused", has_final_metric=True, metric=None), (9, 27, 81)) == Rung(9, None)
     assert new_rung(replace(passed, state="failed"), (9, 27, 81)) is None
 
 

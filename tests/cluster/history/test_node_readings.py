@@ -27,6 +27,8 @@ RECORD_SECONDS = 5
 MEASURED_SECONDS = 1_200
 LIMIT_BYTES = 2e9
 
+Columns = dict[str, list[float | None]]
+
 
 @pytest.mark.parametrize(
     ("ago", "span", "most", "expected"),
@@ -106,7 +108,7 @@ def busy_record(chance: random.Random, start: float) -> ReadingRecord:
             "nvlink_received_bytes_per_second": column(9e10, 2e10),
         }
 
-    host = {
+    host: Columns = {
         "cpu_percent": column(30, 5),
         "memory_used_bytes": column(3e11, 1e8),
         "load_1m": column(20, 0.2),
@@ -114,6 +116,6 @@ def busy_record(chance: random.Random, start: float) -> ReadingRecord:
         "disk_read_bytes_per_second": column(2e8, 1e8),
         "disk_written_bytes_per_second": column(5e7, 4e7),
     }
-    network = {"sent_bytes_per_second": column(1e9, 2e8), "received_bytes_per_second": column(1e9, 2e8)}
+    network: Columns = {"sent_bytes_per_second": column(1e9, 2e8), "received_bytes_per_second": column(1e9, 2e8)}
     columns = {"host": host, "net:eth0": network, "net:ib0": network} | {f"gpu:{index}": cards() for index in range(CARDS)}
     return ReadingRecord(seq=1, times=[start + second for second in range(RECORD_SECONDS)], columns=columns)

@@ -64,7 +64,8 @@ def stopping(reason: EndReason, *ranks: RankView, **known: Any) -> JobView:
 RUNNING, STARTING, ASSIGNED, LOST = rank(0), rank(1, RankState.STARTING), rank(1, RankState.ASSIGNED), rank(1, RankState.LOST)
 RUNNING_1 = rank(1)
 LATE_START = {"generation_since": NOW - timedelta(seconds=START_SECONDS)}
-CANCEL, PAUSE = {"desired": Intent.CANCEL}, {"desired": Intent.PAUSE}
+CANCEL: dict[str, Any] = {"desired": Intent.CANCEL}
+PAUSE: dict[str, Any] = {"desired": Intent.PAUSE}
 ENDED = {"generation_ended_at": NOW}
 
 CASES: dict[str, tuple[JobView, tuple[JobState, EndReason | None] | None]] = {

@@ -87,7 +87,7 @@ def test_otherwise_it_restarts_or_stops(view: JobView, to: JobState) -> None:
     assert decision.to is to
 
 
-STEPLESS = {"stepless": STEPLESS_GENERATIONS}
+STEPLESS: dict[str, Any] = {"stepless": STEPLESS_GENERATIONS}
 
 
 def both_broken(**known: Any) -> JobView:

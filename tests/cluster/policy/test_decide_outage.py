@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ from tests.cluster.policy.test_decide_close_up import broken, gang, killed
 from tests.cluster.policy.test_decide_resizing import newcomer, resizing, stayer
 
 BEFORE = NOW - timedelta(seconds=200)
-OLD = {"state_since": BEFORE, "generation_since": BEFORE}
+OLD: dict[str, Any] = {"state_since": BEFORE, "generation_since": BEFORE}
 ENDED = {**OLD, "generation_ended_at": BEFORE}
 OVER = {"time_limit": 100.0}
 

@@ -204,7 +204,7 @@ def test_whatever_the_gang_a_change_is_one(known: RunningGang, coming: int) -> N
     assert size <= max(known.limit + len(known.leaving), len(known.members))
 
 
-def settled(known: RunningGang) -> list[RunningGang]:
+def all_granted(known: RunningGang) -> list[RunningGang]:
     """What becomes of it when everything that it asks for comes true; slots are free on other nodes."""
     history = [known]
     for _ in range(12):
@@ -232,7 +232,7 @@ def settled(known: RunningGang) -> list[RunningGang]:
 
 @given(gangs())
 def test_with_slots_enough_every_gang_comes_to_its_size_and_leaves_what_drains(known: RunningGang) -> None:
-    *_, last = settled(replace(known, ceiling=20))
+    *_, last = all_granted(replace(known, ceiling=20))
     assert not last.leaving
     assert len(last.members) == last.limit
     assert len(last.pool) == last.spares
@@ -240,5 +240,5 @@ def test_with_slots_enough_every_gang_comes_to_its_size_and_leaves_what_drains(k
 
 @given(gangs())
 def test_on_the_way_it_never_falls_below_its_least_by_its_own_doing(known: RunningGang) -> None:
-    sizes = [len(each.members) for each in settled(replace(known, ceiling=20))]
+    sizes = [len(each.members) for each in all_granted(replace(known, ceiling=20))]
     assert min(sizes) >= min(known.least, sizes[0])

@@ -23,7 +23,7 @@ class ProviderEngine(abc.ABC):
     #: False where people start the nodes.
     starts_nodes: bool = True
 
-    async def settle(self) -> None:
+    async def await_terminations(self) -> None:
         """Wait for what goes on behind `terminate`, where that waits for nothing."""
         await asyncio.sleep(0)
 
@@ -109,7 +109,7 @@ class ProvisionerConformance(HandleConformance):
     async def test_what_was_terminated_has_ended(self, engine: ProviderEngine) -> None:
         handle = await engine.provisioner.launch(request(engine.names[0]))
         await engine.provisioner.terminate(handle)
-        await engine.settle()
+        await engine.await_terminations()
         assert (await engine.provisioner.poll([handle]))[handle].phase is LaunchPhase.ENDED
 
     async def test_an_engine_that_cannot_be_reached_is_an_error_with_a_remedy(self, engine: ProviderEngine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ VIEW = LaunchView(LaunchState.PENDING, NOW, wanted=True, asked=True, has_handle=
     ],
     ids=["new", "cancelled-while-asked", "cancelled-before", "joined-without-a-handle", "joined", "terminating"],
 )
-def test_the_next_call(changes: dict[str, object], call: ProviderCall) -> None:
+def test_the_next_call(changes: dict[str, Any], call: ProviderCall) -> None:
     assert progress.next_call(replace(VIEW, **changes)) is call
 
 

@@ -33,7 +33,8 @@ def ring_of_sockets(size: int, send_buffer: int | None = None) -> Iterator[list[
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(size)]
     addresses = [listener.getsockname() for listener in listeners]
     transports = results(size, lambda position: connect(listeners[position], addresses[(position + 1) % size], SECONDS))
-    for connection in transports if send_buffer else ():
+    for connection in transports if send_buffer is not None else ():
+        assert send_buffer is not None
         connection._to_next.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     try:
         yield transports

@@ -19,7 +19,7 @@ from tests.ports import free_port
 ANSWER_SECONDS = 120.0
 #: The demo goes on as fast as the machine lets it; one in which nothing has moved for so long is broken.
 STANDSTILL_SECONDS = 120.0
-SETTLED_SECONDS = 800.0
+STAGES_SECONDS = 800.0
 LOOK_SECONDS = 1.0
 
 
@@ -58,21 +58,21 @@ STAGES = {
 }
 
 
-def is_settled(states: dict[str, Any]) -> bool:
+def is_at_its_stages(states: dict[str, Any]) -> bool:
     return STAGES.items() <= {name: state for name, (state, *_) in states.items()}.items() and states["gpt-small-with-spares"][1] > 1
 
 
 def await_stages(found: Simulated, process: subprocess.Popen[bytes]) -> None:
     """Wait until the demo has come to every stage, for as long as its jobs move. Raises AssertionError with where they stand."""
-    deadline = time.monotonic() + SETTLED_SECONDS
+    deadline = time.monotonic() + STAGES_SECONDS
     moved, before = time.monotonic(), found.states()
-    while not is_settled(states := found.states()):
+    while not is_at_its_stages(states := found.states()):
         now = time.monotonic()
         if states != before:
             moved, before = now, states
         assert process.poll() is None, f"the coordinator has ended with {process.returncode}"
         assert now - moved < STANDSTILL_SECONDS, f"nothing has moved for {STANDSTILL_SECONDS:g} s: {states}"
-        assert now < deadline, f"the demo is not at its stages within {SETTLED_SECONDS:g} s: {states}"
+        assert now < deadline, f"the demo is not at its stages within {STAGES_SECONDS:g} s: {states}"
         time.sleep(LOOK_SECONDS)
 
 

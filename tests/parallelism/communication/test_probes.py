@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from paceline.distributed.abort import GroupAborter
+from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Axes
@@ -27,7 +28,7 @@ REPLICAS_OF_TWO_SHARDS: Axes = {"replicate": [[0, 2, 4, 6], [1, 3, 5, 7]], "shar
 
 def probed(world: RankPlace, nodes: tuple[int, ...], axes: Axes | None = None, algorithm: Literal["auto", "hierarchical"] = "auto") -> Any:
     placed = msgspec.structs.replace(world, node_rank=nodes[world.rank])
-    algorithms = frozenset({"backend", "ring", "hierarchical"})
+    algorithms: frozenset[Algorithm] = frozenset({"backend", "ring", "hierarchical"})
     group = join(placed, GroupAborter(), axes or {"replicate": [list(range(world.world_size))]}, reduces=algorithms)
     groups = group.reduction_groups
     assert groups is not None

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import pytest
 
 from paceline.parallelism.communication.choices import ReductionChoice
-from paceline.parallelism.communication.sum_cost import GradientBytes, MeasuredLink, SumCost, cost_of, link_of, predicted_sums
+from paceline.parallelism.communication.sum_cost import GradientBytes, SumCost, cost_of, link_of, predicted_sums
 
 
 def test_two_probes_tell_latency_and_time_for_each_byte() -> None:
     cost = cost_of((1_000, 0.011), (1_001_000, 0.111))
-    assert cost == SumCost(pytest.approx(0.0109), pytest.approx(1e-7))
+    assert astuple(cost) == pytest.approx((0.0109, 1e-7))
     assert cost.of(2_000_000, messages=3) == pytest.approx(3 * 0.0109 + 0.2)
 
 
 def test_noise_makes_nothing_negative() -> None:
-    assert cost_of((1_000, 0.02), (1_000_000, 0.01)) == SumCost(0.0, pytest.approx(1e-8))
+    assert astuple(cost_of((1_000, 0.02), (1_000_000, 0.01))) == pytest.approx((0.0, 1e-8))
     assert cost_of((1_000, 0.0), (1_000_000, 0.01)).latency == 0.0
 
 
 def test_a_ring_of_four_sends_one_and_a_half_times_its_bytes_in_six_messages() -> None:
-    assert link_of(SumCost(0.006, 1.5e-8), 4) == MeasuredLink(pytest.approx(0.001), pytest.approx(1e8))
-    assert link_of(SumCost(0.002, 1e-8), 2, sharers=3) == MeasuredLink(pytest.approx(0.001), pytest.approx(3e8))
+    assert astuple(link_of(SumCost(0.006, 1.5e-8), 4)) == pytest.approx((0.001, 1e8))
+    assert astuple(link_of(SumCost(0.002, 1e-8), 2, sharers=3)) == pytest.approx((0.001, 3e8))
 
 
 def test_what_is_always_sent_whole_goes_by_the_exact_sum() -> None:

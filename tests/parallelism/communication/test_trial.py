@@ -53,7 +53,7 @@ class Job:
         return self
 
 
-def job(measured: Mapping[ReductionChoice, float], sums: Mapping[ReductionChoice, float] = SUMS, **options: int) -> Job:
+def job(measured: Mapping[ReductionChoice, float], sums: Mapping[ReductionChoice, float] = SUMS, **options: Any) -> Job:
     trial = CommunicationTrial(sums, links=Links(MeasuredLink(1e-4, 1e9), MeasuredLink(3e-4, 11.8e6)), **options)
     return Job(trial, {choice: COMPUTING + seconds for choice, seconds in measured.items()})
 
@@ -291,7 +291,8 @@ def test_what_there_is_to_choose() -> None:
         ReductionChoice("backend", "top_k"),
         ReductionChoice("hierarchical", "top_k"),
     )
-    assert choices("backend", "auto", ("backend",), ("none", "bf16")) == (ReductionChoice(), ReductionChoice("backend", "bf16"))
+    offered: tuple[Algorithm, ...] = ("backend",)
+    assert choices("backend", "auto", offered, ("none", "bf16")) == (ReductionChoice(), ReductionChoice("backend", "bf16"))
 
 
 def test_sizes_of_buckets_are_tried_once_with_the_best_way() -> None:

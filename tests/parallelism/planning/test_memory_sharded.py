@@ -74,4 +74,6 @@ def test_two_shards(model: dict[str, Any], reshard: bool) -> None:
     assert spec.model is not None
     setup = replace(setup_of(spec), degrees=Degrees(shard=2), reshard_after_forward=reshard, least_in_unit=1)
     measured = max(run_ranks(trained, 2, spec.model_dump(mode="json"), reshard))
-    assert memory(shape_of(spec.model, spec.data, Numbers()), setup).total == pytest.approx(measured, rel=TOLERANCE)
+    shape = shape_of(spec.model, spec.data, Numbers())
+    assert shape is not None
+    assert memory(shape, setup).total == pytest.approx(measured, rel=TOLERANCE)

@@ -17,6 +17,7 @@ from paceline.training.errors import InvalidInputError
 from paceline.training.models.mlp.config import MlpModel
 from paceline.training.schema.data import Mnist
 from paceline.training.spec.job import JobSpec
+from paceline.training.task import Dataset
 
 SIZES = (20, 20, 5, 5)
 
@@ -61,7 +62,8 @@ def test_without_a_network_the_digits_are_taken_only_where_that_is_asked_for(
         mnist.load(Mnist(), tmp_path)
     task = builtin_task(MlpModel(hidden=(8,)), Mnist(fallback="digits"), tmp_path)
     assert "WARNING no MNIST: http://127.0.0.1:9" in capfd.readouterr().out
-    loss, _ = task.loss(task.model, task.train.batch(torch.arange(4), None))  # type: ignore[union-attr]
+    assert isinstance(task.train, Dataset)
+    loss, _ = task.loss(task.model, task.train.batch(torch.arange(4), None))
     assert loss.item() > 0
 
 

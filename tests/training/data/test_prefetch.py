@@ -53,6 +53,9 @@ class Watched:
             raise KeyError("this sample is broken")
         return (torch.tensor([step, index]),)
 
+    def sample_ids(self, step: int, index: int) -> list[int]:
+        return []
+
     def until_asked(self, times: int) -> None:
         with self._news:
             assert self._news.wait_for(lambda: len(self.asked) >= times, TIMEOUT_SECONDS), self.asked

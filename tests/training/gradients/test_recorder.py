@@ -27,9 +27,9 @@ from tests.waiting import wait_until
 
 REPRODUCIBLE: dict[str, Any] = {"parallelism": {"strategy": "ddp"}}
 DDP = {"parallelism": {"strategy": "ddp"}, "reproducible": False}
-PIPELINE = {"parallelism": {"pipeline": 2}}
-FSDP = {"parallelism": {"strategy": "fsdp"}}
-SERVER = {"parallelism": {"strategy": "parameter_server"}}
+PIPELINE: dict[str, Any] = {"parallelism": {"pipeline": 2}}
+FSDP: dict[str, Any] = {"parallelism": {"strategy": "fsdp"}}
+SERVER: dict[str, Any] = {"parallelism": {"strategy": "parameter_server"}}
 OF_RANK = {0: [0, 1, 2], 1: [3, 4, 5]}
 ALL = [0, 1, 2, 3, 4, 5]
 

@@ -32,7 +32,8 @@ def inputs(number: int) -> torch.Tensor:
     return torch.randn(16, 4, generator=torch.Generator().manual_seed(number))
 
 
-def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
+def gradient_of(parameter: torch.Tensor | nn.Module) -> torch.Tensor:
+    assert isinstance(parameter, nn.Parameter)
     assert parameter.grad is not None
     return parameter.grad
 

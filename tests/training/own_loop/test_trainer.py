@@ -121,7 +121,7 @@ def load_in_a_job(directory: str, checkpoints: str, save: bool) -> None:
     folder = Path(directory) / os.environ["RANK"]
     folder.mkdir(parents=True)
     os.environ[RANK_FOLDER] = str(folder)
-    settings = {"gradient_accumulation_steps": 4, "checkpoint_dir": checkpoints}
+    settings: dict[str, Any] = {"gradient_accumulation_steps": 4, "checkpoint_dir": checkpoints}
     if save:
         train(settings, 2, save_at=2)
         return

@@ -29,7 +29,7 @@ from paceline.training.saving.checkpoint_directory import CheckpointDirectory, c
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.object_storage import ObjectStorage
 from paceline.training.saving.pending_save import PendingSave
-from paceline.training.saving.uncommitted import draft
+from paceline.training.saving.uncommitted import snapshot_state
 from paceline.training.saving.writers import BackgroundWriter, BlockingWriter
 from scripts.torture.damage import Said
 from scripts.torture.saver import SPEC, digest, state_at
@@ -170,7 +170,7 @@ def test_steps_go_on_while_a_store_stalls(store: FaultyStore, tmp_path: Path) ->
     store.fault = lambda request: "hold" if request.is_for("PUT", ".distcp") else None
     started, state = time.monotonic(), state_at(2)
     expected = digest(state)
-    pending = PendingSave(checkpoints.group, draft(checkpoints, state, {}, writer.snapshot), writer)
+    pending = PendingSave(checkpoints.group, snapshot_state(checkpoints, state, {}, writer.snapshot), writer)
     assert store.held.wait(30)
     assert pending.outcome_bytes is None
     for parameter in state.task.model.parameters():  # what steps do meanwhile
@@ -236,7 +236,7 @@ def test_another_store_in_its_place_is_no_damage(store: FaultyStore, tmp_path: P
 def test_training_does_not_wait_until_what_was_staged_before_is_removed(store: FaultyStore, tmp_path: Path) -> None:
     """It took a millisecond, of six that training waited in all."""
     checkpoints = opened(store, tmp_path)
-    early, late = (draft(checkpoints, state_at(step), {}, BlockingWriter().snapshot, agree=step == 1) for step in (1, 2))
+    early, late = (snapshot_state(checkpoints, state_at(step), {}, BlockingWriter().snapshot, agree=step == 1) for step in (1, 2))
     assert early.target.scratch.exists()
     late.write()
     assert [each.name for each in late.target.scratch.parent.iterdir()] == ["step-2.g1.tmp"]
@@ -245,14 +245,14 @@ def test_training_does_not_wait_until_what_was_staged_before_is_removed(store: F
     debris.parent.mkdir(parents=True)
     debris.touch()
     for step in (3, 4):
-        committed = draft(checkpoints, state_at(step), {}, BlockingWriter().snapshot, agree=False)
+        committed = snapshot_state(checkpoints, state_at(step), {}, BlockingWriter().snapshot, agree=False)
         assert debris.name not in committed.publish([committed.write()]).manifest.files
 
 
 @pytest.mark.parametrize("stage", ["writes", "publishes"])
 def test_who_saves_for_a_generation_that_is_over_commits_nothing(store: FaultyStore, tmp_path: Path, stage: str) -> None:
     old, new = opened(store, tmp_path), checkpoints_in(store.options, tmp_path / "other", 2)
-    late = draft(old, state_at(1), {}, BlockingWriter().snapshot)
+    late = snapshot_state(old, state_at(1), {}, BlockingWriter().snapshot)
     if stage == "publishes":
         written = [late.write()]
         clear_debris(new)
@@ -393,7 +393,7 @@ def test_a_job_whose_bucket_cannot_be_written_ends_before_its_first_step(store: 
 def test_waiting_is_over_quickly_once_a_store_is_back(store: FaultyStore, tmp_path: Path) -> None:
     checkpoints, writer = opened(store, tmp_path), BackgroundWriter(1, print)
     store.fault = lambda request: "fail" if request.number <= 2 else None
-    pending = PendingSave(checkpoints.group, draft(checkpoints, state_at(1), {}, writer.snapshot), writer)
+    pending = PendingSave(checkpoints.group, snapshot_state(checkpoints, state_at(1), {}, writer.snapshot), writer)
     while (committed := pending.advance()) is None:
         pass
     assert restored(checkpoints, committed)[1] == digest(state_at(1))

@@ -24,6 +24,7 @@ def test_states_of_one_form_are_divided_once_and_others_anew(tmp_path: Path) -> 
         state.task.model.register_buffer("more", torch.full((3,), float(state.step)))
     committed = checkpoint.save(checkpoints, larger, {})
     assert checkpoints.planner._plan is not first
+    assert isinstance(committed.directory, Path)
     checkpoint.load(checkpoints.group, found, committed.directory, committed.manifest)
     assert digest(found) == digest(larger)
 

@@ -20,7 +20,7 @@ from paceline.training.saving.checkpoint_directory import CheckpointDirectory, o
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.pending_save import PendingSave
 from paceline.training.saving.storage import FolderStorage, FolderTarget
-from paceline.training.saving.uncommitted import UncommittedCheckpoint, draft
+from paceline.training.saving.uncommitted import UncommittedCheckpoint, snapshot_state
 from paceline.training.saving.writers import BackgroundWriter
 from paceline.training.state import TrainState
 from scripts.torture.saver import SPEC, state_at
@@ -41,11 +41,11 @@ class Ranks:
         open_directory(self.checkpoints, ())
         checkpoint.save(self.checkpoints, state_at(1), {})
 
-    def draft(self, state: TrainState, *, agree: bool = False) -> UncommittedCheckpoint:
-        return draft(self.checkpoints, state, {}, self.writer.snapshot, agree=agree)
+    def uncommitted(self, state: TrainState, *, agree: bool = False) -> UncommittedCheckpoint:
+        return snapshot_state(self.checkpoints, state, {}, self.writer.snapshot, agree=agree)
 
     def begin(self, state: TrainState, *, agree: bool = False) -> PendingSave:
-        return PendingSave(self.group, self.draft(state, agree=agree), self.writer)
+        return PendingSave(self.group, self.uncommitted(state, agree=agree), self.writer)
 
     def close(self) -> None:
         self.writer.close()
@@ -115,7 +115,7 @@ def with_a_failure(world: RankPlace, folder: Path, culprit: int, moment: str, ho
     ranks = Ranks(world, folder)
     if world.rank == culprit and moment == "join":
         FolderTarget.join_scratch = full  # type: ignore[method-assign, assignment]  # in this process, which ends with the test
-    made = ranks.draft(state_at(2))
+    made = ranks.uncommitted(state_at(2))
     if world.rank == culprit and moment == "publish":
         (folder / "step-2.g1").mkdir()
         (folder / "step-2.g1" / "another's file").touch()

@@ -18,7 +18,7 @@ from paceline.training.saving import checkpoint, writers
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import clear_debris, open_directory
 from paceline.training.saving.saves import Saves
-from paceline.training.saving.uncommitted import draft
+from paceline.training.saving.uncommitted import snapshot_state
 from paceline.training.saving.writers import BackgroundWriter, BlockingWriter
 from paceline.training.state import StepReport
 from paceline.training.timing.activity import Activity
@@ -253,7 +253,7 @@ def test_a_save_that_broke_off_and_cannot_begin_again_is_told_once(tmp_path: Pat
 def test_who_writes_for_a_generation_that_is_over_publishes_nothing(tmp_path: Path, stage: str) -> None:
     old, new = checkpoints_at(tmp_path / "job", 1), checkpoints_at(tmp_path / "job", 2)
     open_directory(old, ())
-    late = draft(old, state_at(1), {}, BlockingWriter().snapshot)
+    late = snapshot_state(old, state_at(1), {}, BlockingWriter().snapshot)
     written = [late.write()] if stage == "publishes" else []
     clear_debris(new)
     with pytest.raises((CheckpointSaveError, FileNotFoundError)):
@@ -261,17 +261,18 @@ def test_who_writes_for_a_generation_that_is_over_publishes_nothing(tmp_path: Pa
     assert list((tmp_path / "job").glob("step-*")) == []
 
 
-def test_a_draft_is_of_its_moment(tmp_path: Path) -> None:
+def test_a_snapshot_is_of_its_moment(tmp_path: Path) -> None:
     """Whatever is done to the state before it is written."""
     checkpoints, state = checkpoints_at(tmp_path / "job", 1), state_at(1)
     open_directory(checkpoints, ())
     behind = BackgroundWriter(1, print)
-    early = draft(checkpoints, state, {}, behind.snapshot)
+    early = snapshot_state(checkpoints, state, {}, behind.snapshot)
     for parameter in state.task.model.parameters():
         parameter.grad = torch.ones_like(parameter)
     state.optimizer.step()
     published = early.publish([early.write()])
     found = state_at(0)
+    assert isinstance(published.directory, Path)
     checkpoint.load(checkpoints.group, found, published.directory, checkpoint.verify(checkpoints.group, published.directory))
     assert digest(found) == digest(state_at(1))
     behind.close()

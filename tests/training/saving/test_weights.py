@@ -122,6 +122,7 @@ def test_types_and_running_statistics_are_kept(tmp_path: Path) -> None:
     state.model.half()
     state.step = 1
     source = checkpoint.save(CheckpointDirectory(FolderStorage(tmp_path), "job", 1, spec, SoloGroup()), state, {})
+    assert isinstance(source.directory, Path)
     path = Path(export.export(source.directory, tmp_path / "out").folder)
     found = weights.find_weights(path)
     for name, tensor in state.model.state_dict().items():
@@ -143,6 +144,7 @@ def test_transformers_read_what_was_exported_from_their_model(tmp_path: Path) ->
     state = new_state(spec, CPU, tmp_path)
     state.step = 1
     source = checkpoint.save(CheckpointDirectory(FolderStorage(tmp_path), "job", 1, spec, SoloGroup()), state, {})
+    assert isinstance(source.directory, Path)
     export.export(source.directory, tmp_path / "out")
     state.model.config.save_pretrained(tmp_path / "out")  # type: ignore[operator, union-attr]
     read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)

@@ -22,7 +22,7 @@ from paceline.training.planning.estimates import memory_of
 from paceline.training.saving import writers
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.storage import FolderStorage
-from paceline.training.saving.uncommitted import draft
+from paceline.training.saving.uncommitted import snapshot_state
 from paceline.training.saving.writers import BackgroundWriter
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state, rebuild_optimizer
@@ -89,7 +89,7 @@ def copied(world: RankPlace, document: dict[str, Any], folder: str) -> int:
         copies.extend(value for value in snapshots.values() if isinstance(value, torch.Tensor))
         return snapshots
 
-    draft(CheckpointDirectory(FolderStorage(Path(folder)), "job", 1, spec, group), state, {}, snapshot)
+    snapshot_state(CheckpointDirectory(FolderStorage(Path(folder)), "job", 1, spec, group), state, {}, snapshot)
     return sum(each.nbytes for each in copies)
 
 

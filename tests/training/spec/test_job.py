@@ -191,7 +191,8 @@ def test_a_fast_jobs_micro_batch_is_a_ranks_share() -> None:
 
 
 def test_nodes_of_the_version_before_see_no_pauses_where_there_are_none() -> None:
-    plain, paused = (JobSpec.model_validate(tiny_gpt(**given)).model_dump(mode="json") for given in ({}, {"pause_at_steps": [3]}))
+    plain = JobSpec.model_validate(tiny_gpt()).model_dump(mode="json")
+    paused = JobSpec.model_validate(tiny_gpt(pause_at_steps=[3])).model_dump(mode="json")
     assert ("pause_at_steps" in plain["training"], paused["training"]["pause_at_steps"]) == (False, [3])
 
 

@@ -24,16 +24,20 @@ def spec_of(**fields: Any) -> JobSpec:
 
 def test_each_kind_has_what_it_needs_and_no_more() -> None:
     gpt = JobSpec.model_validate(tiny_gpt())
+    assert gpt.model is not None
     assert gpt.training is not None
     assert gpt.workload == BuiltinWorkload(gpt.model, StdlibText(), gpt.training)
     own = spec_of(**ENTRYPOINT, **LENGTH)
+    assert own.training is not None
     assert own.workload == EntrypointWorkload("my_task:make_task", own.training)
     script = spec_of(**SCRIPT)
+    assert script.script is not None
     assert script.workload == ScriptWorkload(script.script)
 
 
 def test_it_follows_a_changed_spec() -> None:
     spec = spec_of(**ENTRYPOINT, **LENGTH)
+    assert spec.training is not None
     assert spec.model_copy(update={"entrypoint": "other:make"}).workload == EntrypointWorkload("other:make", spec.training)
 
 

@@ -8,14 +8,14 @@ import { experimentPlanQuery } from "./api/create";
 
 /** The experiment being written, what is wrong with it, and what it would run. */
 export function useExperimentDraft(initial: string, schema: Schema) {
-  const { local, settled, ...document } = useDocument(initial, schema);
+  const { local, debounced, ...document } = useDocument(initial, schema);
   const { value, sound } = document;
-  const plan = useQuery(experimentPlanQuery(settled));
-  const planError = settled !== null && plan.error ? asApiError(plan.error) : null;
-  const wrong = planError ?? (settled !== null && plan.data?.errors.length ? plan.data : null);
+  const plan = useQuery(experimentPlanQuery(debounced));
+  const planError = debounced !== null && plan.error ? asApiError(plan.error) : null;
+  const wrong = planError ?? (debounced !== null && plan.data?.errors.length ? plan.data : null);
   const issues = useMemo(() => (local.length ? local : serverIssues(wrong, value)), [local, wrong, value]);
   /** The shown plan answers exactly this text. */
-  const answered = sound && settled === value && !plan.isPlaceholderData && !plan.error && plan.data !== undefined;
+  const answered = sound && debounced === value && !plan.isPlaceholderData && !plan.error && plan.data !== undefined;
   const current = answered && issues.length === 0;
   /** How many trials the shown plan would run; null while the plan is on its way. */
   const trials = current ? plan.data.trials - plan.data.refused : null;

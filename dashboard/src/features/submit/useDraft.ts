@@ -10,12 +10,12 @@ import { withWorkload, type Workload } from "./workload";
 
 /** The document being written, what is wrong with it, and what it would do. */
 export function useDraft(initial: string, schema: Schema | undefined) {
-  const { local, settled, ...document } = useDocument(initial, schema);
+  const { local, debounced, ...document } = useDocument(initial, schema);
   const { text, setText, value, sound } = document;
   /** Parts that the chosen kind of workload goes without. */
   const [aside, setAside] = useState<readonly Part[]>([]);
-  const plan = useQuery(planQuery(settled));
-  const planError = settled !== null && plan.error ? asApiError(plan.error) : null;
+  const plan = useQuery(planQuery(debounced));
+  const planError = debounced !== null && plan.error ? asApiError(plan.error) : null;
   const issues = useMemo(() => (local.length ? local : serverIssues(planError, value)), [local, planError, value]);
   const choose = (workload: Workload) => {
     const chosen = withWorkload(text, aside, workload, Object.keys(schema?.properties ?? {}));
@@ -23,7 +23,7 @@ export function useDraft(initial: string, schema: Schema | undefined) {
     setAside(chosen.aside);
   };
   /** The shown plan answers exactly this text. */
-  const current = sound && settled === value && !plan.isPlaceholderData && !plan.error && plan.data !== undefined;
+  const current = sound && debounced === value && !plan.isPlaceholderData && !plan.error && plan.data !== undefined;
   return { ...document, choose, issues, plan, planError, current };
 }
 

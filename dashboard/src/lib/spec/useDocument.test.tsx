@@ -16,20 +16,20 @@ describe("what is worth asking the coordinator about", () => {
 
   it("is there as soon as the schema is: nobody has typed yet", () => {
     const { result, rerender } = draft("name: one\n");
-    expect(result.current.settled).toBeNull();
+    expect(result.current.debounced).toBeNull();
     rerender({ schema: SCHEMA });
-    expect(result.current.settled).toEqual({ name: "one" });
-    expect(result.current.settled).toBe(result.current.value);
+    expect(result.current.debounced).toEqual({ name: "one" });
+    expect(result.current.debounced).toBe(result.current.value);
   });
 
   it("stays what it was while one types, and is the new text a moment later", () => {
     const { result, rerender } = draft("name: one\n");
     rerender({ schema: SCHEMA });
     act(() => result.current.setText("name: two\n"));
-    expect([result.current.value, result.current.settled]).toEqual([{ name: "two" }, { name: "one" }]);
+    expect([result.current.value, result.current.debounced]).toEqual([{ name: "two" }, { name: "one" }]);
     act(() => void vi.advanceTimersByTime(1000));
-    expect(result.current.settled).toBe(result.current.value);
-    expect(result.current.settled).toEqual({ name: "two" });
+    expect(result.current.debounced).toBe(result.current.value);
+    expect(result.current.debounced).toEqual({ name: "two" });
   });
 
   it("is nothing where the text is wrong", () => {
@@ -37,7 +37,7 @@ describe("what is worth asking the coordinator about", () => {
     rerender({ schema: SCHEMA });
     act(() => result.current.setText("name: 1\n"));
     act(() => void vi.advanceTimersByTime(1000));
-    expect(result.current.settled).toBeNull();
+    expect(result.current.debounced).toBeNull();
     expect(result.current.local).toEqual(validate(SCHEMA, { name: 1 }));
   });
 });

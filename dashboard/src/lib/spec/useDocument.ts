@@ -13,9 +13,9 @@ export function useDocument(initial: string, schema: Schema | undefined) {
   const before = useReading(typed, schema);
   const { sound, value } = typed === text ? now : before;
   /** What is worth asking the coordinator about, once it is no longer typed; null: it is wrong. Only typing is waited for, not the schema. */
-  const settled = sound ? value : null;
+  const debounced = sound ? value : null;
   const set = useCallback((path: Path, value: unknown) => setText((old) => setField(old, path, value)), []);
-  return { ...now, text, setText, set, settled };
+  return { ...now, text, setText, set, debounced };
 }
 
 function useReading(text: string, schema: Schema | undefined) {

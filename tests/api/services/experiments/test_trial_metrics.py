@@ -41,7 +41,7 @@ async def ended_job(services: Services, node: NodeRow, name: str, state: JobStat
     return job
 
 
-async def arrive(app: Any, job: JobRow, first: int, last: int, **values: float) -> None:
+async def arrive(app: Any, job: JobRow, first: int, last: int, **values: Any) -> None:
     writer: MetricsWriter = app.state.writer
     await writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=factories.records(first, last - first + 1, **values))])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 
 import pytest
 
@@ -14,7 +15,7 @@ from paceline.db.repositories.trial_records import LeaderRecords
 from paceline.monitoring.points import STEP_PARTS
 
 
-def records(*values: dict[str, float | str]) -> LeaderRecords:
+def records(*values: Mapping[str, float | str]) -> LeaderRecords:
     steps = range(1, len(values) + 1)
     return LeaderRecords(
         ["a"] * len(values), [1] * len(values), list(steps), list(map(float, steps)), [json.dumps(each) for each in values]

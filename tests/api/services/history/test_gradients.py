@@ -30,7 +30,15 @@ EDGES = (-1.0, -0.1, -1e-12, 0.0, 1e-12, 0.1, 1.0)
 
 
 def parameter(name: str, norm: float | None = 1.0, **fields: Any) -> ParameterRecord:
-    known = {"shape": (4,), "sharded": False, "elements": 4, "zeros": 1, "nans": 0, "infs": 0, "histogram": (0, 1, 0, 0, 0, 2, 0, 0)}
+    known: dict[str, Any] = {
+        "shape": (4,),
+        "sharded": False,
+        "elements": 4,
+        "zeros": 1,
+        "nans": 0,
+        "infs": 0,
+        "histogram": (0, 1, 0, 0, 0, 2, 0, 0),
+    }
     return ParameterRecord(name=name, norm=norm, **known | fields)
 
 

@@ -186,6 +186,6 @@ def test_cells_are_the_means_of_their_points(points: list[tuple[int, int, float]
     for rank in range(8):
         for column in range(grid.columns):
             first = grid.first_step + column * grid.bucket_steps
-            mine = [value for who, step, value in points if who == rank and first <= step < first + grid.bucket_steps]
+            values = [value for who, step, value in points if who == rank and first <= step < first + grid.bucket_steps]
             cell = found[rank * grid.columns + column]
-            assert cell == pytest.approx(sum(mine) / len(mine), abs=1e-5) if mine else math.isnan(cell)
+            assert cell == pytest.approx(sum(values) / len(values), abs=1e-5) if values else math.isnan(cell)

@@ -11,7 +11,7 @@ from tests.factories import START
 
 
 def logged(id: str, step: int, generation: int = 1, rank: int = 0, **changes: Any) -> LoggedObject:
-    known = {"key": "k", "kind": "images", "items": 1, "bytes": 10, "created_at": START}
+    known: dict[str, Any] = {"key": "k", "kind": "images", "items": 1, "bytes": 10, "created_at": START}
     return LoggedObject(id=id, step=step, generation=generation, rank=rank, **(known | changes))
 
 

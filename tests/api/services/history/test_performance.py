@@ -15,6 +15,7 @@ from paceline.db.repositories import nodes as node_rows
 from paceline.monitoring.points import STEP_PARTS, MetricRecord, RankBatch
 from paceline.training.spec.job import JobSpec
 from tests import factories
+from tests.factories import MetricValues
 
 GPT: dict[str, Any] = {"model": {"kind": "gpt"}, "data": {"kind": "stdlib_text"}, "precision": "bf16"}
 HF_FOLDER: dict[str, Any] = GPT | {"model": {"kind": "hf", "path": "/models/mine"}}
@@ -22,9 +23,9 @@ H100 = {"index": 0, "uuid": "GPU-0", "name": "NVIDIA H100 80GB HBM3", "memory_by
 
 
 def step(number: int, seconds: float, *, waits: float = 0.0, **values: float) -> MetricRecord:
-    parts = dict.fromkeys(STEP_PARTS, 0.0) | {"communication_seconds": waits, "forward_seconds": seconds - waits}
-    known = {"step_seconds": seconds, "samples_per_second": 8 / seconds, "tokens_per_second": 1024 / seconds, **parts}
-    return MetricRecord(seq=number, step=number, time=float(number), values=known | values)
+    parts: MetricValues = {**dict.fromkeys(STEP_PARTS, 0.0), "communication_seconds": waits, "forward_seconds": seconds - waits}
+    known: MetricValues = {"step_seconds": seconds, "samples_per_second": 8 / seconds, "tokens_per_second": 1024 / seconds, **parts}
+    return MetricRecord(seq=number, step=number, time=float(number), values={**known, **values})
 
 
 async def running(services: Services, spec: JobSpec, **node: Any) -> JobRow:
@@ -87,7 +88,7 @@ async def test_beside_parameter_servers_times_are_those_of_the_first_worker(
 async def test_bytes_are_those_of_the_rank_that_sends_most(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
     job = await running(services, factories.job_spec(**GPT))
     told = [step(1, 1.0, world_sent_bytes=240.0, tensor_sent_bytes=10.0), step(2, 3.0, world_sent_bytes=240.0, tensor_sent_bytes=30.0)]
-    sent = {"step_seconds": 1.0, "tensor_sent_bytes": 50.0, "world_sent_bytes": 240.0}
+    sent: MetricValues = {"step_seconds": 1.0, "tensor_sent_bytes": 50.0, "world_sent_bytes": 240.0}
     other = [MetricRecord(seq=1, step=1, time=0.0, values=sent)]
     for rank, records in enumerate((told, other)):
         await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=rank, metrics=records)])

@@ -38,7 +38,7 @@ async def new_key(client: httpx.AsyncClient, **body: object) -> dict[str, Any]:
     return made
 
 
-async def listed(client: httpx.AsyncClient, path: str, **parameters: object) -> list[dict[str, Any]]:
+async def listed(client: httpx.AsyncClient, path: str, **parameters: str | int) -> list[dict[str, Any]]:
     answer = await client.get(f"/api/v1/{path}", params=parameters)
     assert answer.status_code == 200, answer.text
     items: list[dict[str, Any]] = answer.json()["items"]

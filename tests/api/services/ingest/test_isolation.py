@@ -138,8 +138,8 @@ async def test_events_without_end_leave_a_bounded_history(agent: Agent, services
     data = {"step": 1, "metrics": {f"m{n}" + "x" * 250: 1.0 for n in range(150)}, "more": "x" * 20_000}
     events = [RankEvent(seq=seq, time=0.0, kind="evaluated", data=data) for seq in range(1, 21)]
     directory = f"/c/{agent.job_id}/step-10.g1"
-    saved = {"directory": directory, "step": 10, "bytes": 5, "manifest_sha256": "a"}
-    unreadable = {"step": "x"}
+    saved: dict[str, Any] = {"directory": directory, "step": 10, "bytes": 5, "manifest_sha256": "a"}
+    unreadable: dict[str, Any] = {"step": "x"}
     events += [RankEvent(seq=21 + n, time=0.0, kind="checkpoint_committed", data=each) for n, each in enumerate((unreadable, saved))]
 
     assert (await agent.upload(agent.batch(events=events)))[0].events == 22

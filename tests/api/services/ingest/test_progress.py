@@ -29,6 +29,7 @@ from paceline.training.link import FailureReport
 from paceline.training.spec.job import JobSpec
 from tests import factories
 from tests.api.loops.test_retention import waits_for_a_lock
+from tests.factories import MetricValues
 from tests.waiting import until
 
 
@@ -293,7 +294,8 @@ async def test_a_script_that_is_to_stop_at_one_bad_loss_stops_when_another_follo
 
 async def test_the_best_losses_are_kept_over_generations_and_restarts(services: Services, client: httpx.AsyncClient) -> None:
     job = await running(services)
-    for values in ({"loss": 2.0, "eval_loss": 2.5}, {"loss": 1.5}, {"loss": "NaN"}, {"loss": 1.8, "eval_loss": 2.7}):
+    told_values: list[MetricValues] = [{"loss": 2.0, "eval_loss": 2.5}, {"loss": 1.5}, {"loss": "NaN"}, {"loss": 1.8, "eval_loss": 2.7}]
+    for values in told_values:
         keeper = ProgressKeeper(services)  # that of a coordinator started again
         progress, _ = await told(client, job)
         record = MetricRecord(seq=1, step=progress["step"] + 1, time=services.now().timestamp(), values=values)

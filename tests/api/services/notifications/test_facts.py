@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -169,7 +170,7 @@ async def test_a_history_of_ten_thousand_events_is_read_to_its_end(news: News) -
 async def test_a_good_end_says_how_far_it_came_and_a_decision_is_not_said_twice(news: News) -> None:
     await news.channel()
     await news.rule("failed", "finished", "cancelled")
-    ended = {"started_at": START, "ended_at": START + timedelta(hours=62), "ran_seconds": 24.0}
+    ended: dict[str, Any] = {"started_at": START, "ended_at": START + timedelta(hours=62), "ran_seconds": 24.0}
     await news.end(await news.job("done", progress={"step": 450, "total_steps": 450}, **ended), "completed", "all its ranks are gone")
     await news.end(await news.job("never-ran"), "cancelled", "all its ranks are gone")
     await news.end(await news.job("lost", failure=FAILURE), cause=f"rank 1: {FAILURE['message']}; the last of 3 restarts is used up")

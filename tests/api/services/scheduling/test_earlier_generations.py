@@ -111,7 +111,7 @@ async def test_a_checkpoint_that_one_node_could_not_read_is_not_looked_for_on_ot
     async with services.write() as session:
         home, a, b = [await add_node(session, name, f"of {name}") for name in ("home", "a", "b")]
         await add_node(session, "mounts", None)
-        unreadable = {"pid": 7, "kind": "exception", "exception": UNREACHABLE, "exit_code": 1}
+        unreadable: dict[str, Any] = {"pid": 7, "kind": "exception", "exception": UNREACHABLE, "exit_code": 1}
         job, unknown = await failed(session, a, **unreadable), await failed(session, a, **unreadable)
         session.add(factories.checkpoint(job, home, step=1))
         await session.flush()

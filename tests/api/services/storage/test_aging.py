@@ -188,7 +188,7 @@ async def test_gradients_that_go_are_told_of_once_and_notes_and_refusals_not_at_
     await leave(services, job, node, "gradients", count=3)
     await leave(services, job, node, "snapshot")
     await leave(services, job, node, "limit", error="a is not kept: too many files", bytes=0, stored_at=None)
-    refused = {"error": "more than 1 GiB", "bytes": 0, "stored_at": None, "rank": 1}
+    refused: dict[str, Any] = {"error": "more than 1 GiB", "bytes": 0, "stored_at": None, "rank": 1}
     for kind in ("gradients", "trace"):
         await leave(services, job, node, kind, **refused)
     await leave(services, job, node, "trace")

@@ -51,7 +51,8 @@ async def test_where_no_hours_are_spared_a_living_jobs_points_go_before_curves(s
 async def test_curves_of_a_thousand_names_go_in_few_transactions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each name and level kept the loop busy for longer than the next such job needed to come."""
     job = await store.job(JobState.COMPLETED)
-    metrics = factories.records(1, 1, **{f"metric_{number}": 1.0 for number in range(900)})
+    values: dict[str, Any] = {f"metric_{number}": 1.0 for number in range(900)}
+    metrics = factories.records(1, 1, **values)
     await store.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=metrics, logs=[])])
     assert await rollups.refresh(store.services, DeletionPace.of(PATIENCE), START)
     calls = list[int]()

@@ -12,7 +12,7 @@ import pytest
 
 from paceline.cluster.agent.curves import printed_log
 from paceline.cluster.agent.curves.link import Watch, WatchedRank
-from paceline.cluster.agent.curves.printed_log import HOW, MOST_BEHIND, READ_BYTES, SETTLE_SECONDS, PrintedCurves, PrintedLogTail
+from paceline.cluster.agent.curves.printed_log import HOLD_SECONDS, HOW, MOST_BEHIND, READ_BYTES, PrintedCurves, PrintedLogTail
 from paceline.cluster.agent.curves.rank_curves import RankCurves
 from paceline.cluster.agent.curves.reader import CurveReader
 from paceline.monitoring.recorder import Measurement
@@ -20,7 +20,7 @@ from paceline.monitoring.sinks import MetricSpool
 from tests.cluster.agent.curves.test_reader import Job, add, event_file
 
 NOW = 1_000.0
-LATER = NOW + SETTLE_SECONDS
+LATER = NOW + HOLD_SECONDS
 
 
 class Printing(Job):

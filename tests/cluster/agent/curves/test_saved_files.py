@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cluster.agent.curves import saved_files
-from paceline.cluster.agent.curves.saved_files import REPORT_SECONDS, SETTLED_SECONDS, SavedFiles, ScriptCheckpoint, is_saved_file, step_in
+from paceline.cluster.agent.curves.saved_files import AT_REST_SECONDS, REPORT_SECONDS, SavedFiles, ScriptCheckpoint, is_saved_file, step_in
 
 STARTED = 1_000_000.0
 
@@ -30,7 +30,7 @@ def found(root: Path, *paths: Path) -> SavedFiles:
 def test_a_file_counts_once_it_has_not_changed_for_a_while(tmp_path: Path) -> None:
     path = write(tmp_path / "snapshot.pt", STARTED + 1)
     saved = found(tmp_path, path)
-    assert saved.news(STARTED + 1 + SETTLED_SECONDS - 1) is None
+    assert saved.news(STARTED + 1 + AT_REST_SECONDS - 1) is None
     assert saved.news(STARTED + 100) == ScriptCheckpoint(str(path), 10, None, STARTED + 1)
     assert saved.news(STARTED + 200) is None, "it is told once"
 
@@ -57,7 +57,7 @@ def test_of_many_saves_one_a_minute_is_told_and_at_the_end_the_last(tmp_path: Pa
     saved = found(tmp_path, write(path, STARTED))
     times = []
     for second in range(10, 300, 10):
-        write(path, STARTED + second - SETTLED_SECONDS)
+        write(path, STARTED + second - AT_REST_SECONDS)
         told = saved.news(STARTED + second)
         times += [told.time] if told else []
     assert len(times) == 1 + (290 - 10) // REPORT_SECONDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -37,18 +37,21 @@ from paceline.training.schema.script import OWN_GRACE_SECONDS
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import assignment, training_job, world
 
+Action = Literal["run", "pause", "release", "stop"]
+
 NOW = 1_000_000.0
 SPEC = StoredSpec(training_job())
 KEY = RankKey("job", 1, 0)
-ENDED = {"phase": RankPhase.EXITED, "ending": ExitCause(outcome="completed", exit_code=0, time=NOW)}
+ENDED: dict[str, Any] = {"phase": RankPhase.EXITED, "ending": ExitCause(outcome="completed", exit_code=0, time=NOW)}
 
 
 def rank(generation: int = 1, **changes: Any) -> RankRecord:
     order = RankOrder(spec=SPEC, world=world("job", generation=generation), folder="/data", agent_socket="/socket")
-    return RankRecord(order=order, **({"phase": RankPhase.ALIVE, "pid": 7} | changes))
+    known: dict[str, Any] = {"phase": RankPhase.ALIVE, "pid": 7}
+    return RankRecord(order=order, **known | changes)
 
 
-def desired(action: str | None, generation: int = 1) -> Desired:
+def desired(action: Action | None, generation: int = 1) -> Desired:
     return Desired(
         revision=5, assignments=(assignment("job", world("job", generation=generation), action=action, grace=2.0),) if action else ()
     )
@@ -89,7 +92,7 @@ def preparing(**environment: Any) -> RankRecord:
         (rank(phase=RankPhase.EXITED, ending=ExitCause(outcome="failed", time=NOW - UNCLAIMED_SECONDS - 1)), None, [ForgetRank(KEY)]),
     ],
 )
-def test_what_is_done(there: RankRecord | None, action: str | None, expected: list[NodeAction]) -> None:
+def test_what_is_done(there: RankRecord | None, action: Action | None, expected: list[NodeAction]) -> None:
     assert reconcile(desired(action), {KEY: there} if there else {}, NOW) == expected
 
 
@@ -157,7 +160,7 @@ def test_states(there: RankRecord, state: RankState) -> None:
     ("action", "state", "drained"),
     [("run", RankState.ASSIGNED, False), ("stop", RankState.EXITED, True), ("pause", RankState.EXITED, True)],
 )
-def test_a_rank_that_is_not_there_is_reported_all_the_same(action: str, state: RankState, drained: bool) -> None:
+def test_a_rank_that_is_not_there_is_reported_all_the_same(action: Action, state: RankState, drained: bool) -> None:
     observed = observe(desired(action), {}, (), NOW).assignments[0].ranks[0]
     assert (observed.state, observed.drained, observed.pid) == (state, drained, None)
 
@@ -185,7 +188,8 @@ LATER = world("job", generation=3, birth=ProcessIdentity(1, 0))
 
 def carried(place: Any, **changes: Any) -> RankRecord:
     order = RankOrder(spec=SPEC, world=place, folder="/data", agent_socket="/socket")
-    return RankRecord(order=order, **({"phase": RankPhase.ALIVE, "pid": 7, "entered": False} | changes))
+    known: dict[str, Any] = {"phase": RankPhase.ALIVE, "pid": 7, "entered": False}
+    return RankRecord(order=order, **known | changes)
 
 
 @pytest.mark.parametrize(

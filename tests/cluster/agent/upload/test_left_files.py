@@ -56,12 +56,12 @@ def test_what_was_handled_is_known_to_the_next_agent_whatever_the_journals_end_i
     files = LeftFiles.at(folder)
     for name in names:
         (folder / name).write_bytes(b"x")
-    for name, version in files.look(settled=True).items():
+    for name, version in files.look(at_rest=True).items():
         files.note(name, version, kept=name != "a")
     with open(files.journal, "a") as journal:
         journal.write('["torn", 1, 2')
     after = LeftFiles.at(folder)
-    assert (after.look(settled=True), after.refused) == ({}, {"a"})
+    assert (after.look(at_rest=True), after.refused) == ({}, {"a"})
 
 
 def test_links_devices_and_unfinished_files_are_not_found(folder: Path) -> None:

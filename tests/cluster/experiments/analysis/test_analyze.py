@@ -188,6 +188,7 @@ DRAWN = (
 
 def hostile(draw: random.Random, index: int) -> TrialFacts:
     ranks, strategy = draw.choice([1, 2, 4, 8]), draw.choice(["single", "ddp", "fsdp"])
+    figures: dict[str, Any] = {name: draw.choice(HOSTILE) for name in DRAWN}
     return TrialFacts(
         index=index,
         values={"world_size": ranks, STRATEGY: strategy},
@@ -199,7 +200,7 @@ def hostile(draw: random.Random, index: int) -> TrialFacts:
         refusal="no",
         series=losses([draw.choice([*HOSTILE[1:]]) or 0.0 for _ in range(draw.randrange(4))]),
         parts={"communication": draw.choice(HOSTILE[1:]) or 0.0},
-        **{name: draw.choice(HOSTILE) for name in DRAWN},
+        **figures,
     )
 
 

@@ -21,6 +21,9 @@ class OffBy:
     def fit(self, measured: Sequence[MeasuredConfiguration]) -> OffBy:
         return self
 
+    def state(self, trial: int) -> None:
+        return None
+
     def predict(self, trial: int, ranks: int) -> PredictedStep | None:
         step = self.factor / ranks
         return PredictedStep(step, 32 / step, f"{ranks} ideal ranks.")

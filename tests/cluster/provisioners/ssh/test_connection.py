@@ -34,6 +34,10 @@ time.sleep(60)
 """
 
 
+def no_secret(name: str) -> str | None:
+    return None
+
+
 async def run_command(process: asyncssh.SSHServerProcess[bytes]) -> None:
     """Run what the client asks for, as a real server does."""
     child = await asyncio.create_subprocess_shell(
@@ -66,13 +70,13 @@ async def server(folder: Path) -> AsyncIterator[tuple[SshSettings, SshTarget]]:
 
 async def refusal(settings: SshSettings, target: SshTarget) -> ProvisionerError:
     with pytest.raises(ProvisionerError) as refused:
-        async with connected(settings, target, {}.get):
+        async with connected(settings, target, no_secret):
             raise AssertionError("signed in")
     return refused.value
 
 
 async def test_a_function_is_called_there_and_a_file_is_sent_for_its_owner_alone(tmp_path: Path) -> None:
-    async with server(tmp_path) as (settings, target), connected(settings, target, {}.get) as connection:
+    async with server(tmp_path) as (settings, target), connected(settings, target, no_secret) as connection:
         await send(connection, str(tmp_path / "it's here"), b"\0wheel")
         assert (tmp_path / "it's here").read_bytes() == b"\0wheel"
         assert (tmp_path / "it's here").stat().st_mode & 0o077 == 0
@@ -144,7 +148,7 @@ async def test_a_node_of_the_same_name_waits_until_the_one_before_is_cleared_awa
         "packages_of": "",
     }
     order |= {"token": "", "arguments": ["--help"], "pip_options": [], "wheel": "", "constraints": "", "program": SLOW_TO_END}
-    async with server(tmp_path) as (settings, target), connected(settings, target, {}.get) as connection:
+    async with server(tmp_path) as (settings, target), connected(settings, target, no_secret) as connection:
 
         async def ask(function: str, *arguments: object) -> dict[str, Any]:
             return dict(await call(connection, sys.executable, function, *arguments))

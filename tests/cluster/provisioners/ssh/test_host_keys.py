@@ -12,6 +12,7 @@ from paceline.cluster.provisioners.provisioner import ProvisionerError
 from paceline.cluster.provisioners.settings import SshSettings
 from paceline.cluster.provisioners.ssh.connection import connected
 from paceline.cluster.provisioners.ssh.host_keys import SshTarget
+from tests.cluster.provisioners.ssh.test_connection import no_secret
 from tests.sshd import HOST_KEY_KINDS, SshServer, needs_sshd, ssh_server
 
 pytestmark = needs_sshd
@@ -36,7 +37,7 @@ async def sign_in(server: SshServer, folder: Path, known_hosts: str = "", host_k
     file = folder / "known_hosts"
     file.write_text(known_hosts)
     settings = SshSettings.model_validate({"hosts": [host], "key_file": str(server.key_file), "known_hosts": str(file)})
-    async with connected(settings, SshTarget(host, server.port, getpass.getuser(), host_key), {}.get) as connection:
+    async with connected(settings, SshTarget(host, server.port, getpass.getuser(), host_key), no_secret) as connection:
         return str((await connection.run("echo signed in", check=True)).stdout).strip()
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -206,7 +207,7 @@ def test_a_node_of_another_coordinator_is_neither_taken_over_nor_ended(tmp_path:
 @pytest.mark.parametrize("how", ["systemd", "setsid"])
 def test_nobody_else_reads_the_log_of_a_node_that_has_ended(systemd: UserSystemd, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """It may carry what a job prints, and every account of the machine could read it."""
-    agents, popen = list[subprocess.Popen[bytes]](), subprocess.Popen
+    agents, popen = list[subprocess.Popen[Any]](), subprocess.Popen
     if how == "setsid":
         monkeypatch.setattr(on_host, "start_by_systemd", lambda order, command: False)
         monkeypatch.setattr(subprocess, "Popen", lambda *words, **options: agents.append(popen(*words, **options)) or agents[-1])

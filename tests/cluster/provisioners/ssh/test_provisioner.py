@@ -124,7 +124,7 @@ class SshHosts(ProviderEngine):
         lines = [" ".join(process.info["cmdline"]) for process in self.processes()]
         return "\n".join([*lines, *map(str, self.top.glob("nodes/*")), *_open_to_others(self.top)])
 
-    async def settle(self) -> None:
+    async def await_terminations(self) -> None:
         await until(lambda: not any(self.top.glob("nodes/*")), "what the nodes kept is gone", seconds=60)
 
 

@@ -20,6 +20,7 @@ from paceline.training.saving.shards import tensors_of
 from paceline.training.schema.data import StdlibText
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state
+from paceline.training.task import Dataset
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from tests.training.states import final_state
@@ -101,6 +102,7 @@ def test_a_folder_gives_its_weights_in_fp32_and_the_same_loss(folder: Path, tmp_
         assert tensor.dtype == torch.float32
         assert torch.equal(tensor, source.state_dict()[name].float()), name
     task = builtin_task(HfModel(path=str(folder), context=16), StdlibText(), tmp_path)
+    assert isinstance(task.train, Dataset)
     loss, _ = task.loss(task.model, task.train.batch(torch.arange(4), None))
     assert loss.item() == pytest.approx(5.5, abs=0.3)  # about ln 256: it has learnt nothing yet
 

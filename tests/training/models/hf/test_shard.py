@@ -20,7 +20,7 @@ from tests.training.specs import tiny_gpt
 
 WITHOUT = "transformers is not installed"
 SIZES = {"vocab_size": 256, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 4}
-LLAMA = {"model_type": "llama", **SIZES, "num_key_value_heads": 2, "tie_word_embeddings": True}
+LLAMA: dict[str, Any] = {"model_type": "llama", **SIZES, "num_key_value_heads": 2, "tie_word_embeddings": True}
 MIXTRAL = {"model_type": "mixtral", **SIZES, "num_key_value_heads": 2, "num_local_experts": 2}
 COHERE = {"model_type": "cohere", **SIZES, "use_qk_norm": True}
 

@@ -154,7 +154,7 @@ function ValuesField({ label, pointer, path = false, description, values, error,
     setText(next);
     if (valuesFrom(next) !== undefined) onValues(valuesFrom(next));
   };
-  const settle = () => {
+  const commit = () => {
     if (edited && valuesFrom(text) === undefined) onValues(undefined);
     setEdited(false);
   };
@@ -171,8 +171,8 @@ function ValuesField({ label, pointer, path = false, description, values, error,
       value={text}
       error={error}
       onChange={(event) => type(event.currentTarget.value)}
-      onBlur={settle}
-      onKeyDown={(event) => event.key === "Enter" && settle()}
+      onBlur={commit}
+      onKeyDown={(event) => event.key === "Enter" && commit()}
     />
   );
 }

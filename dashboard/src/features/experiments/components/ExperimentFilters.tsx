@@ -54,7 +54,7 @@ interface TypedProps {
 /** Asked once the typing pauses. */
 function TypedFilter({ label, placeholder, value, search = false, onValue }: TypedProps) {
   const [text, setText] = useState(value ?? "");
-  const settle = useDebouncedCallback((typed: string) => onValue(typed || undefined), TYPING_PAUSE_MS);
+  const filterBy = useDebouncedCallback((typed: string) => onValue(typed || undefined), TYPING_PAUSE_MS);
   return (
     <TextInput
       aria-label={label}
@@ -64,7 +64,7 @@ function TypedFilter({ label, placeholder, value, search = false, onValue }: Typ
       leftSection={search ? <IconSearch size={14} aria-hidden /> : undefined}
       onChange={(event) => {
         setText(event.currentTarget.value);
-        settle(event.currentTarget.value);
+        filterBy(event.currentTarget.value);
       }}
     />
   );

@@ -11,26 +11,26 @@ interface Props {
   onView(change: Partial<ChartView>): void;
 }
 
-interface Draft extends TypedRange {
+interface EnteredRange extends TypedRange {
   problem: string | null;
 }
 
 /** The steps that all charts show, typed. What means no range stays in the fields with the reason, and the charts stay as they are. */
 export function StepRangeFields({ view, newestStep, onView }: Props) {
   const id = useId();
-  const saved = draftOf(view);
-  const [draft, setDraft] = useState(saved);
+  const saved = enteredOf(view);
+  const [entered, setEntered] = useState(saved);
   const [known, setKnown] = useState(saved);
   // Another range, as after zooming, replaces what is typed.
   if (!isSame(saved, known)) {
     setKnown(saved);
-    setDraft(saved);
+    setEntered(saved);
   }
   const commit = () => {
-    if (isSame(draft, known)) return setDraft(known);
-    const range = readRange(draft, newestStep());
-    if (typeof range === "string") return setDraft({ ...draft, problem: range });
-    setDraft(draftOf(range ?? {}));
+    if (isSame(entered, known)) return setEntered(known);
+    const range = readRange(entered, newestStep());
+    if (typeof range === "string") return setEntered({ ...entered, problem: range });
+    setEntered(enteredOf(range ?? {}));
     onView({ from: range?.from, to: range?.to });
   };
   const field = (end: keyof TypedRange, label: string) => (
@@ -38,14 +38,14 @@ export function StepRangeFields({ view, newestStep, onView }: Props) {
       aria-label={label}
       // One sentence is about both fields.
       withAria={false}
-      aria-invalid={draft.problem !== null}
-      aria-describedby={draft.problem === null ? undefined : id}
+      aria-invalid={entered.problem !== null}
+      aria-describedby={entered.problem === null ? undefined : id}
       placeholder={label}
-      value={draft[end]}
-      error={draft.problem !== null}
+      value={entered[end]}
+      error={entered.problem !== null}
       w={104}
       inputMode="numeric"
-      onChange={(event) => setDraft({ ...draft, [end]: event.currentTarget.value })}
+      onChange={(event) => setEntered({ ...entered, [end]: event.currentTarget.value })}
       onBlur={commit}
       onKeyDown={(event) => event.key === "Enter" && commit()}
     />
@@ -54,16 +54,16 @@ export function StepRangeFields({ view, newestStep, onView }: Props) {
     <>
       {field("from", "From step")}
       {field("to", "To step")}
-      {draft.problem !== null && (
+      {entered.problem !== null && (
         <span id={id} className={classes.problem} role="alert">
-          {draft.problem}
+          {entered.problem}
         </span>
       )}
     </>
   );
 }
 
-function draftOf({ from, to }: Partial<StepRange>): Draft {
+function enteredOf({ from, to }: Partial<StepRange>): EnteredRange {
   return { from: String(from ?? ""), to: String(to ?? ""), problem: null };
 }
 

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 from paceline.api.errors import ProblemError
-from paceline.api.services.experiments.report.exports import MEDIA_TYPES, ExportOrder, check_order, export, file_name
+from paceline.api.services.experiments.report.exports import MEDIA_TYPES, ExportFormat, ExportOrder, check_order, export, file_name
 from paceline.api.services.experiments.report.facts_line import facts_line
 from paceline.api.services.experiments.report.figures.heat_map import HeatMapChoice
 from paceline.api.services.experiments.report.markdown import inline
@@ -178,7 +178,8 @@ def test_words_and_numbers_need_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for kind in ("md", "csv", "json"):
         assert export(subject(), ExportOrder(kind))
-    for kind in ("svg", "png"):
+    images: tuple[ExportFormat, ...] = ("svg", "png")
+    for kind in images:
         with pytest.raises(ProblemError, match="COORDINATOR_EXTRAS=experiments; format=html, md, csv and json"):
             export(subject(), ExportOrder(kind, "scaling"))
 

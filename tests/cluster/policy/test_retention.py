@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.history.retention import CheckpointView, best, to_delete, to_delete_next
+from paceline.cluster.policy.retention import CheckpointView, best, to_delete, to_delete_next
 from paceline.cluster.states import CheckpointState
 from paceline.training.schema.checkpoint import CheckpointPolicy
 
