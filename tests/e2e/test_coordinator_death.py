@@ -139,7 +139,7 @@ def test_a_rank_that_dies_while_the_coordinator_is_upgraded_costs_no_other_rank(
 def test_a_rank_killed_without_a_coordinator_goes_on_from_a_checkpoint_that_nobody_was_told_of(stack: Stack, tmp_path: Path) -> None:
     """The coordinator knows of an older one. The node comes back with the death and thousands of points; the restart waits for the checkpoint."""
     away, end = Fault(0, 21, "hold", "data"), Fault(0, 45, "hold")
-    fails_over = {"fault_tolerance": {"recovery": "restart", "max_restarts": 1}, "checkpoint": {"every_steps": 10}}
+    fails_over: dict[str, Any] = {"fault_tolerance": {"recovery": "restart", "max_restarts": 1}, "checkpoint": {"every_steps": 10}}
     spec = faulty_job(tmp_path, away, end, nodes=1, steps=SAVING_STEPS, **fails_over)
     with (tmp_path / TASK.name).open("a") as task:
         task.write(RECORDING)

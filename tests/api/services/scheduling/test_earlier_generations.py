@@ -186,8 +186,8 @@ async def test_a_job_that_ran_on_nodes_whose_mounts_differ_sees_one_folder(servi
 
 async def ran_on_two(session: AsyncSession, name: str) -> JobRow:
     """A job that names a folder, with a rank on each of two machines that have nothing mounted."""
-    inventories = [{"machine": f"{name}-{number}", "shared_mounts": []} for number in range(2)]
-    nodes = [(await factories.create_node(session, name=each["machine"], inventory=each))[0] for each in inventories]
+    machines = [f"{name}-{number}" for number in range(2)]
+    nodes = [(await factories.create_node(session, name=each, inventory={"machine": each, "shared_mounts": []}))[0] for each in machines]
     spec = factories.job_spec(**SHARED, resources={"nodes": 2}, parallelism={"strategy": "ddp"})
     job = await factories.create_running_job(session, nodes[0], spec=spec)
     (await session.get_one(RankRow, (job.id, 1, 1))).node_id = nodes[1].id

@@ -122,9 +122,9 @@ def test_whatever_is_in_the_place_of_the_journal_holds_nothing_up(folder: Path) 
         files = LeftFiles.at(folder)
         make(files.journal)
         again = LeftFiles.at(folder)
-        ((name, version),) = again.look(settled=True).items()
+        ((name, version),) = again.look(at_rest=True).items()
         again.note(name, version, kept=True)
-        assert again.look(settled=True) == {}
+        assert again.look(at_rest=True) == {}
         (os.rmdir if files.journal.is_dir() else os.unlink)(files.journal)
 
 
@@ -132,7 +132,7 @@ def test_a_journal_of_nonsense_is_passed_over(folder: Path) -> None:
     """A line of another form than ours ended the uploads of the files of all ranks on the node, again and again."""
     files = LeftFiles.at(folder)
     (folder / "a").write_bytes(b"x")
-    ((name, version),) = files.look(settled=True).items()
+    ((name, version),) = files.look(at_rest=True).items()
     files.journal.write_bytes(b"5\nnull\n[[1], 2, 3, 4, 5, true]\n" + b"[" * 100_000 + b"\n\xff\n[]\n{}\n")
     files.note(name, version, kept=True)
-    assert LeftFiles.at(folder).look(settled=True) == {}
+    assert LeftFiles.at(folder).look(at_rest=True) == {}
