@@ -35,6 +35,8 @@ class SpoolRecordTooLargeError(ValueError):
 
 
 def frame(payload: bytes) -> bytes:
+    if not payload:
+        raise ValueError("a record of 0 bytes; it would be taken for the end of the spool")
     if len(payload) > MAX_RECORD_BYTES:
         raise SpoolRecordTooLargeError(f"record of {len(payload)} bytes; the limit is {MAX_RECORD_BYTES}")
     return _HEADER.pack(len(payload), zlib.crc32(payload)) + payload

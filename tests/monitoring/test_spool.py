@@ -49,6 +49,8 @@ def test_zeros_at_the_end_are_no_records(tmp_path: Path) -> None:
     assert SpoolReader(path).read() == [b"first"]
     again = SpoolWriter(path)
     assert again.records == 1
+    with pytest.raises(ValueError, match="0 bytes"):
+        again.append(b"")
     again.append(b"second")
     again.close()
     assert SpoolReader(path).read() == [b"first", b"second"]

@@ -29,7 +29,6 @@ BAD_METRICS = {
     "no_json": b"\x80\x04K\x05.",
     "no_utf8": b'{"seq":2,"step":5,"time":1.0,"values":{"\xff":1.0}}',
     "too_deep": b'{"seq":2,"step":5,"time":1.0,"values":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
-    "empty": b"",
 }
 
 
