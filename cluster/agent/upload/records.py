@@ -16,9 +16,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from paceline.monitoring.points import MAX_STEP, DataDropped, LogLine, MetricRecord, RankEvent
-from paceline.monitoring.spool import SpoolReader, frame
+from paceline.monitoring.spool import HEADER_BYTES, SpoolReader
 
-FRAME_BYTES = len(frame(b""))
 #: To the end of the year 9998.
 MAX_TIME = 253_370_764_800.0
 REASON_CHARACTERS = 200
@@ -41,7 +40,7 @@ def read_items(path: Path, seq: int, offset: int, kind: type[R], refused: Mappin
     why."""
     items: list[Item[R]] = []
     for payload in islice(SpoolReader(path, offset).read(), most):
-        seq, offset = seq + 1, offset + FRAME_BYTES + len(payload)
+        seq, offset = seq + 1, offset + HEADER_BYTES + len(payload)
         items.append(_item(kind, payload, seq, offset, refused.get(seq, "")))
     return items
 
