@@ -81,6 +81,12 @@ def installed_at(host: SshServer) -> set[str]:
     return {each.name.removeprefix("paceline-").removesuffix(".dist-info") for each in found}
 
 
+def assert_on_the_same_hosts(before: dict[str, Any], after: dict[str, Any]) -> None:
+    for name, node in before.items():
+        assert (after[name]["pool"], after[name]["address"]) == ("lab", node["address"])
+        assert after[name]["handle"].partition("#")[0] == node["handle"].partition("#")[0]
+
+
 def test_hosts_get_the_version_of_the_coordinator_one_after_the_other_while_their_job_goes_on(
     wheels: dict[str, Path], hosts: list[SshServer], tmp_path: Path
 ) -> None:
@@ -114,9 +120,7 @@ def test_hosts_get_the_version_of_the_coordinator_one_after_the_other_while_thei
         after = stack.nodes()
         assert stack.versions() == {new}
         assert new in here.expect("nodes")
-        for name, node in before.items():
-            assert (after[name]["pool"], after[name]["address"]) == ("lab", node["address"])
-            assert after[name]["handle"].partition("#")[0] == node["handle"].partition("#")[0], "on the same host"
+        assert_on_the_same_hosts(before, after)
         assert stack.wait_for_step(job, step + 5, STEP_SECONDS) >= step
         moved = stack.job(job)
         assert (moved["state"], moved["restarts"]) == ("running", 0)
@@ -128,10 +132,6 @@ def test_hosts_get_the_version_of_the_coordinator_one_after_the_other_while_thei
         for name in after:
             here.expect("nodes", "remove", name, "--yes")
         wait_until("both are gone", lambda: not stack.get("/cluster/launches")["items"], READY_SECONDS)
-        wait_until(
-            "the environments of the version before to be gone",
-            lambda: [installed_at(host) for host in hosts] == [{new}] * 2,
-            READY_SECONDS,
-        )
+        wait_until("only the new environments are left", lambda: [installed_at(host) for host in hosts] == [{new}] * 2, READY_SECONDS)
     finally:
         stack.stop()

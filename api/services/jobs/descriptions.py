@@ -90,7 +90,7 @@ def summarize(job: JobRow, told: Notices) -> JobSummary:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What is told of a job beside its own row. The defaults are those of a job that its user has submitted this moment."""
+    """Facts that are told of a job beside its own row. The defaults are those of a job that its user has submitted this moment."""
 
     as_of_seq: int  # read first: an event between it and the rest is seen twice rather than never
     notices: Notices = field(default_factory=Notices)
