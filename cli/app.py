@@ -12,9 +12,9 @@ from typer.core import TyperCommand
 from paceline.cli import exits
 from paceline.cli.errors import UsageProblem
 from paceline.cli.help import CommandGroup, PlainCommand, PlainGroup, help_text
-from paceline.cli.output import Format, note, print_line
+from paceline.cli.render.output import Format, note, print_line
+from paceline.cli.render.usage_words import near_options, of_parser
 from paceline.cli.session import tell
-from paceline.cli.usage_words import near_options, of_parser
 
 #: Sections of the help, with their commands: where each is defined, and the beginning of its own help.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {

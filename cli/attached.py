@@ -10,11 +10,11 @@ from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
 from paceline.cli.errors import ApiProblemError, UnreachableError
 from paceline.cli.follow import LogFilter, follow_log
-from paceline.cli.formats import printed_line
 from paceline.cli.interrupts import deferred
 from paceline.cli.job_changes import change_job
 from paceline.cli.job_facts import has_ended, warning_lines
-from paceline.cli.output import note, print_line, shows_colours
+from paceline.cli.render.formats import printed_line
+from paceline.cli.render.output import note, print_line, shows_colours
 from paceline.cli.waiting import PATIENT_RETRIES, patient, wait_for_slots
 
 if TYPE_CHECKING:

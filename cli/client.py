@@ -24,8 +24,8 @@ from paceline.cli.answers import parsed
 from paceline.cli.api_types import ApiKey, Job
 from paceline.cli.errors import ApiProblemError, NotBelievedError, OutcomeUnknownError, UnreachableError, UsageProblem
 from paceline.cli.references import EXPERIMENT, JOB, find_id, is_id, not_found
+from paceline.cli.render.usage_words import as_options
 from paceline.cli.settings import LOOPBACK, ClientSettings, Setting
-from paceline.cli.usage_words import as_options
 from paceline.monitoring.backoff import Backoff
 from paceline.tls.trust import TrustError, context_of
 

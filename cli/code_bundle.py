@@ -12,11 +12,11 @@ from typing import IO, TYPE_CHECKING, Any
 from paceline.bundles.archive import CHUNK_BYTES, PackedBundle, measure, pack, unpack
 from paceline.bundles.errors import BundleError, DamagedBundleError
 from paceline.bundles.listing import FolderListing, list_files
-from paceline.cli import formats
 from paceline.cli.errors import ApiProblemError, OutcomeUnknownError, OutputError, UnreachableError, UsageProblem
 from paceline.cli.git_facts import MOST_PATH, git_facts
 from paceline.cli.job_folder import near_names, script_path
-from paceline.cli.output import note
+from paceline.cli.render import formats
+from paceline.cli.render.output import note
 from paceline.cli.waiting import patient
 from paceline.monitoring.words import plural
 

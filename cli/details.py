@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from paceline.cli import failures, formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import AxisTraffic, BadLoss, Checkpoint, Failure, Goodput, Incident, Job, JobGradients, Node, Performance
-from paceline.cli.gradient_words import gradient_words
 from paceline.cli.job_facts import (
     TIME_LIMIT,
     WAY_TO_CURVES,
@@ -21,8 +19,10 @@ from paceline.cli.job_facts import (
     removal_words,
     seconds_to_first_step,
 )
-from paceline.cli.output import fields, table
-from paceline.cli.plan_choices import chosen
+from paceline.cli.render import failures, formats
+from paceline.cli.render.gradient_words import gradient_words
+from paceline.cli.render.output import fields, table
+from paceline.cli.render.plan_choices import chosen
 
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without

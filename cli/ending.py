@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from paceline.cli import failures
 from paceline.cli.api_types import Job
 from paceline.cli.details import more_time
 from paceline.cli.job_facts import TIME_LIMIT, has_ended
+from paceline.cli.render import failures
 
 
 def ending(job: Job) -> str:

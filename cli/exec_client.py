@@ -24,7 +24,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from paceline.cli.client import RestClient
 from paceline.cli.errors import CliError, UnreachableError, UsageProblem
 from paceline.cli.exits import ExitCode
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 from paceline.cli.settings import LOOPBACK
 from paceline.cluster.exec_frames import (
     DEFAULT_COLUMNS,

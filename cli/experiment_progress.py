@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Experiment, Trial, TrialCounts
-from paceline.cli.experiment_tables import ENDED_STATES, counts_text, values_text
-from paceline.cli.output import note
+from paceline.cli.render import formats
+from paceline.cli.render.experiment_tables import ENDED_STATES, counts_text, values_text
+from paceline.cli.render.output import note
 from paceline.cli.settings import plain_output
 from paceline.cli.waiting import patient
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.errors import ApiProblemError
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 
 if TYPE_CHECKING:
     from paceline.cli.api_types import Experiment, Job

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from paceline.cli.errors import ApiProblemError, UsageProblem
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 from paceline.cli.settings import LOOPBACK, working_directory
 
 if TYPE_CHECKING:

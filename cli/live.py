@@ -16,11 +16,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from paceline.cli import formats
 from paceline.cli.api_types import Job
 from paceline.cli.client import RestClient
 from paceline.cli.job_facts import has_ended
-from paceline.cli.output import plain, print_line
+from paceline.cli.render import formats
+from paceline.cli.render.output import plain, print_line
 from paceline.cli.settings import plain_output
 from paceline.cli.waiting import patient
 

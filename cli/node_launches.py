@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import NodeLaunch
 from paceline.cli.errors import ApiProblemError, UsageProblem
 from paceline.cli.job_filters import label_pairs
-from paceline.cli.output import note, table
+from paceline.cli.render import formats
+from paceline.cli.render.output import note, table
 from paceline.cli.session import Session
 
 if TYPE_CHECKING:

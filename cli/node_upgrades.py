@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Node, NodeLaunch, NodePool
 from paceline.cli.errors import ApiProblemError, CliError, UsageProblem
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 from paceline.cli.waiting import patient
 
 if TYPE_CHECKING:

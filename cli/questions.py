@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli.errors import UsageProblem
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from paceline.cli.errors import ApiProblemError, UsageProblem
-from paceline.cli.formats import age
-from paceline.cli.output import note
+from paceline.cli.render.formats import age
+from paceline.cli.render.output import note
 
 ULID_LENGTH = 26
 #: Shorter beginnings are common to all ids of a quarter of an hour.

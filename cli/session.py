@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.cli.errors import CliError, OutputError
-from paceline.cli.output import Format, emit, note
+from paceline.cli.render.output import Format, emit, note
 from paceline.cli.settings import ClientSettings, resolve
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from paceline.cli.errors import ApiProblemError, CliError, UnreachableError, WaitTimedOutError
 from paceline.cli.job_facts import TERMINAL_STATES
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 
 if TYPE_CHECKING:
     from paceline.cli.api_types import Job

@@ -10,7 +10,7 @@ ROOT = PACKAGE.parent
 #: In a checkout these are links; a wheel carries their files.
 DASHBOARD = PACKAGE / "dashboard"
 EXAMPLES = PACKAGE / "examples"
-#: The folder of a rank that may hold a link to PACKAGE (`cluster.agent.rank_process`). Hidden, so that no files of the job are sought there.
+#: The folder of a rank that may hold a link to PACKAGE (`cluster.agent.spawner.rank_process`). Hidden, so that no files of the job are sought there.
 LINKED = ".package"
 
 

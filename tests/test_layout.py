@@ -129,9 +129,9 @@ COVERS = {
     "cluster/agent/ranks/test_rank_table.py": "cluster/agent/ranks/ranks",
     "cluster/agent/test_account.py": "cluster/agent/curves/main",
     "cluster/agent/test_main.py": "cluster/agent/actions cluster/agent/client cluster/agent/loop cluster/agent/serving",
-    "cluster/agent/test_served_stores.py": "cluster/agent/store_processes",
-    "cluster/agent/test_spawner.py": (
-        "cluster/agent/ranks/live_rank cluster/agent/ranks/reaped_ranks cluster/agent/spawner_link cluster/agent/supervisor"
+    "cluster/agent/test_served_stores.py": "cluster/agent/spawner/store_processes",
+    "cluster/agent/spawner/test_loop.py": (
+        "cluster/agent/spawner/__main__ cluster/agent/spawner/live_rank cluster/agent/spawner/reaped_ranks cluster/agent/spawner_link cluster/agent/supervisor"
     ),
     "cluster/agent/upload/test_spool.py": "cluster/agent/upload/parcel",
     "cluster/experiments/test_cost_predictor.py": "cluster/experiments/analysis/predictor",

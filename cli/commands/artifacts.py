@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Artifact, ProfileRequest
 from paceline.cli.completion import JobRef
@@ -21,7 +20,8 @@ from paceline.cli.errors import ApiProblemError, NoTraceError, OutputError, Usag
 from paceline.cli.event_folder import EventFolder
 from paceline.cli.exits import ExitCode
 from paceline.cli.job_facts import has_ended
-from paceline.cli.output import note, table
+from paceline.cli.render import formats
+from paceline.cli.render.output import note, table
 from paceline.cli.session import Session, with_session
 from paceline.cli.waiting import patient
 from paceline.monitoring.words import plural

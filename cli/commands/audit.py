@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import AuditEntry
-from paceline.cli.output import table
+from paceline.cli.render import formats
+from paceline.cli.render.output import table
 from paceline.cli.session import Session, with_session
 
 

@@ -9,9 +9,9 @@ import typer
 
 from paceline.cli.commands.stack import DATA, Data
 from paceline.cli.exits import ExitCode
-from paceline.cli.formats import quantity
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import Format, emit, fields, note, table
+from paceline.cli.render.formats import quantity
+from paceline.cli.render.output import Format, emit, fields, note, table
 from paceline.cli.session import Json, command
 
 #: Copying and hashing take about a second for each gigabyte and disk.

@@ -11,15 +11,15 @@ from urllib.parse import quote
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Checkpoint, Job, ListedCheckpoint
 from paceline.cli.completion import OptionalJob
 from paceline.cli.errors import ApiProblemError, CliError, TakenError, UsageProblem
 from paceline.cli.exits import ExitCode
 from paceline.cli.help import CommandGroup, PlainGroup
-from paceline.cli.output import fields, table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render import formats
+from paceline.cli.render.output import fields, table
 from paceline.cli.session import Session, with_session
 from paceline.objects.location import is_url
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import ClusterSummary, GpuReading, GpuStatus, Node, SlotUse, StateCount
-from paceline.cli.output import fields, table
+from paceline.cli.render import formats
+from paceline.cli.render.output import fields, table
 from paceline.cli.session import Session, with_session
 
 GIB = 1 << 30

@@ -13,7 +13,7 @@ from paceline.cli.commands.submit import Changes, Workdir, summary
 from paceline.cli.completion import JobRef
 from paceline.cli.errors import UsageProblem
 from paceline.cli.job_facts import code_origin, warning_lines
-from paceline.cli.output import fields, note
+from paceline.cli.render.output import fields, note
 from paceline.cli.session import Session, with_session
 from paceline.monitoring.words import plural
 

@@ -8,7 +8,7 @@ import typer
 
 from paceline.cli.errors import UsageProblem
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import fields, table
+from paceline.cli.render.output import fields, table
 from paceline.cli.session import Session, with_session
 from paceline.cli.settings import Setting
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import note, table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render.output import note, table
 from paceline.cli.session import Session, with_session
 from paceline.cli.settings import (
     DEFAULT_CONTEXT,

@@ -14,7 +14,7 @@ import typer
 from paceline.cli.errors import CliError, TakenError, UsageProblem
 from paceline.cli.exits import ExitCode
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import Format, emit, fields, note
+from paceline.cli.render.output import Format, emit, fields, note
 from paceline.cli.session import command
 
 if TYPE_CHECKING:

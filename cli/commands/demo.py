@@ -25,7 +25,7 @@ from paceline.cli.examples import FIRST_SPEC, first_spec
 from paceline.cli.interrupts import ignore_from_now_on, interruptible
 from paceline.cli.job_changes import change_job
 from paceline.cli.job_facts import seconds_to_first_step
-from paceline.cli.output import note, print_line
+from paceline.cli.render.output import note, print_line
 from paceline.cli.session import command
 
 if TYPE_CHECKING:

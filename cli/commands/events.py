@@ -13,7 +13,7 @@ from paceline.cli.api_types import Event, Job
 from paceline.cli.completion import OptionalJob
 from paceline.cli.exits import ExitCode
 from paceline.cli.job_facts import has_ended
-from paceline.cli.output import Format, note, print_document, print_line, table
+from paceline.cli.render.output import Format, note, print_document, print_line, table
 from paceline.cli.session import Session, with_session
 from paceline.cli.waiting import patient
 

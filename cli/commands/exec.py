@@ -13,7 +13,7 @@ from paceline.cli.commands.logs import LinePrinter, print_log
 from paceline.cli.completion import JobRef
 from paceline.cli.errors import UsageProblem
 from paceline.cli.exits import ExitCode
-from paceline.cli.output import Format, note
+from paceline.cli.render.output import Format, note
 from paceline.cli.session import Session, with_session
 from paceline.cli.settings import terminal_type
 

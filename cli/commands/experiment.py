@@ -14,11 +14,11 @@ from paceline.cli.commands.submit import Changes, Workdir
 from paceline.cli.completion import experiment_references
 from paceline.cli.errors import ApiProblemError
 from paceline.cli.experiment_exports import FORMATS, ExportedFigure, download_export, export_format
-from paceline.cli.experiment_tables import counts_text, details, list_table, plan_report, report, trials_table
 from paceline.cli.help import CommandGroup
 from paceline.cli.job_changes import change_text
-from paceline.cli.output import note
 from paceline.cli.questions import Yes, can_ask, confirm
+from paceline.cli.render.experiment_tables import counts_text, details, list_table, plan_report, report, trials_table
+from paceline.cli.render.output import note
 from paceline.cli.session import Session, with_session
 from paceline.monitoring.words import plural
 

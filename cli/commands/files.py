@@ -9,7 +9,6 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import FolderPage
 from paceline.cli.commands.artifacts import Into, traces, writable
@@ -17,8 +16,9 @@ from paceline.cli.commands.checkpoints import ListsByDefault
 from paceline.cli.completion import JobRef
 from paceline.cli.errors import ApiProblemError
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import note, table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render import formats
+from paceline.cli.render.output import note, table
 from paceline.cli.session import Session, with_session
 from paceline.monitoring.words import counted, plural
 

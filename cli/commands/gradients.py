@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Artifact, JobGradients, ParameterGradients, RankGradient, RequestedGradients, StepGradients
 from paceline.cli.commands.artifacts import ANSWER_POLL_S, writable
 from paceline.cli.completion import JobRef
 from paceline.cli.errors import NoGradientsError, UsageProblem, WaitTimedOutError
-from paceline.cli.output import note, table
+from paceline.cli.render import formats
+from paceline.cli.render.output import note, table
+from paceline.cli.render.sparkline import sparkline
 from paceline.cli.session import Session, with_session
-from paceline.cli.sparkline import sparkline
 
 if TYPE_CHECKING:
     from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli import exits, failures, formats
+from paceline.cli import exits
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import BundleChanges, Comparison, ComparisonReport, Incident, SampleAudit
 from paceline.cli.completion import JobRef, job_references
 from paceline.cli.details import incidents_table
 from paceline.cli.errors import ApiProblemError, UsageProblem
-from paceline.cli.output import note, table
+from paceline.cli.render import failures, formats
+from paceline.cli.render.output import note, table
 from paceline.cli.session import Session, with_session
 from paceline.monitoring.words import plural
 

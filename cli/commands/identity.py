@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import typer
 
 from paceline.cli.errors import ApiProblemError, CliError, NotBelievedError, UnreachableError, UsageProblem
-from paceline.cli.output import fields
 from paceline.cli.questions import confirm
+from paceline.cli.render.output import fields
 from paceline.cli.session import Session, with_session
 from paceline.cli.settings import DEFAULT_CONTEXT, ClientSettings, Setting, context_file, of_stack, store, use_context
 

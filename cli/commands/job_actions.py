@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
 from paceline.cli.completion import JobRef, job_references
 from paceline.cli.errors import UsageProblem
 from paceline.cli.job_changes import change_job, change_text
 from paceline.cli.job_facts import has_ended, is_script
-from paceline.cli.output import note
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render import formats
+from paceline.cli.render.output import note
 from paceline.cli.session import Session, with_session
 
 if TYPE_CHECKING:

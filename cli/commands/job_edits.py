@@ -10,8 +10,8 @@ from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
 from paceline.cli.completion import job_references
 from paceline.cli.errors import UsageProblem
-from paceline.cli.formats import count
 from paceline.cli.job_filters import label_pairs
+from paceline.cli.render.formats import count
 from paceline.cli.session import Session, with_session
 
 JobRefs = Annotated[list[str], typer.Argument(metavar="JOB...", help="ids or names", show_default=False, autocompletion=job_references)]

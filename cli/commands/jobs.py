@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from paceline.cli import exits, formats, job_filters
+from paceline.cli import exits, job_filters
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
 from paceline.cli.completion import JobRef, experiment_references, job_references
@@ -21,7 +21,8 @@ from paceline.cli.errors import UsageProblem
 from paceline.cli.examples import first_spec
 from paceline.cli.job_facts import JOB_STATES, TERMINAL_STATES, has_ended
 from paceline.cli.moments import seconds
-from paceline.cli.output import clear_screen, coloured, note, plain, print_line, table
+from paceline.cli.render import formats
+from paceline.cli.render.output import clear_screen, coloured, note, plain, print_line, table
 from paceline.cli.session import Session, with_session
 from paceline.cli.settings import has_display
 from paceline.cli.waiting import patient, wait_for_state

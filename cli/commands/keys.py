@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import ApiKey
 from paceline.cli.commands.users import RoleName
 from paceline.cli.completion import key_ids
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import fields, table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render import formats
+from paceline.cli.render.output import fields, table
 from paceline.cli.session import Session, with_session
 
 app = CommandGroup(help="List, create and revoke API keys.", no_args_is_help=True)

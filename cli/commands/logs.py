@@ -12,10 +12,10 @@ import typer
 from paceline.cli.completion import JobRef
 from paceline.cli.errors import UsageProblem
 from paceline.cli.exits import ExitCode
-from paceline.cli.formats import printed_line
 from paceline.cli.job_facts import removal_words
 from paceline.cli.moments import moment
-from paceline.cli.output import Format, note, print_document, print_line, shows_colours
+from paceline.cli.render.formats import printed_line
+from paceline.cli.render.output import Format, note, print_document, print_line, shows_colours
 from paceline.cli.session import Session, with_session
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class LinePrinter:
             for entry in entries:
                 print_document(msgspec.to_builtins(_document(entry)))
             return
-        from paceline.cli.output import emit
+        from paceline.cli.render.output import emit
 
         emit([msgspec.to_builtins(_document(entry)) for entry in entries], self._form, str)
 

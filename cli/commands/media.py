@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import JobMedia, LoggedHistogram, LoggedTable, MediaAtStep, MediaKey, MediaObject
 from paceline.cli.commands.artifacts import writable
 from paceline.cli.completion import JobRef
 from paceline.cli.errors import UsageProblem
-from paceline.cli.output import table
+from paceline.cli.render import formats
+from paceline.cli.render.output import table
+from paceline.cli.render.sparkline import sparkline
 from paceline.cli.session import Session, with_session
-from paceline.cli.sparkline import sparkline
 from paceline.monitoring.words import plural
 
 if TYPE_CHECKING:

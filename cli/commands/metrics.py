@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Curve, JobMetrics
 from paceline.cli.completion import JobRef
 from paceline.cli.curves import Point, points_of
 from paceline.cli.job_facts import WAY_TO_CURVES
-from paceline.cli.output import table
+from paceline.cli.render import formats
+from paceline.cli.render.output import table
+from paceline.cli.render.sparkline import sparkline
 from paceline.cli.session import Session, with_session
-from paceline.cli.sparkline import sparkline
 
 CURVE_WIDTH = 24
 

@@ -8,14 +8,14 @@ from urllib.parse import quote
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import ModelVersion, RegisteredModel
 from paceline.cli.commands.artifacts import Into, writable
 from paceline.cli.errors import NotThereError, OutputError, UsageProblem
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render import formats
+from paceline.cli.render.output import table
 from paceline.cli.session import Session, with_session
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Node, NodeLaunch
 from paceline.cli.completion import node_references
@@ -15,9 +14,10 @@ from paceline.cli.errors import UsageProblem
 from paceline.cli.help import CommandGroup
 from paceline.cli.node_launches import coming_lines, launch_table, show_launches, ssh_request
 from paceline.cli.node_upgrades import launch_anew, loss, nodes_to_upgrade
-from paceline.cli.output import fields, note, table
 from paceline.cli.questions import Yes, confirm
 from paceline.cli.references import near_names
+from paceline.cli.render import formats
+from paceline.cli.render.output import fields, note, table
 from paceline.cli.session import Session, with_session
 from paceline.monitoring.samples import NO_GPU
 

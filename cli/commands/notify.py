@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import NotificationChannel, NotificationDelivery, NotificationRule
 from paceline.cli.errors import CliError, NotThereError, UsageProblem
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import fields, note, table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render import formats
+from paceline.cli.render.output import fields, note, table
 from paceline.cli.session import Session, with_session
 
 app = CommandGroup(help="Be told by webhook, Slack or e-mail when jobs fail, finish, wait or lose time.", no_args_is_help=True)

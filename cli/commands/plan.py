@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import MemoryEstimate, Plan
 from paceline.cli.commands.submit import Changes, Spec
-from paceline.cli.output import fields
-from paceline.cli.plan_choices import chosen, rejected
+from paceline.cli.render import formats
+from paceline.cli.render.output import fields
+from paceline.cli.render.plan_choices import chosen, rejected
 from paceline.cli.session import Session, with_session
 from paceline.cli.waiting import NEVER_FITS
 

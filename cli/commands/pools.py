@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import NodePool
 from paceline.cli.errors import ApiProblemError, UsageProblem
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render import formats
+from paceline.cli.render.output import table
 from paceline.cli.session import Session, with_session
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from paceline.cli.errors import UsageProblem
 from paceline.cli.help import PlainCommand
 from paceline.cli.interrupts import interruptible
 from paceline.cli.job_facts import warning_lines
-from paceline.cli.launch_arguments import Launch, divide, parse
-from paceline.cli.output import fields, note
+from paceline.cli.launch.arguments import Launch, divide, parse
+from paceline.cli.render.output import fields, note
 from paceline.cli.session import Session, with_session
 from paceline.cli.settings import shell_variables, working_directory
 
@@ -64,7 +64,7 @@ class _Request:
     workdir: Path | None  # which is sent along; None: the ranks start in `folder` itself
 
     def spec(self, ranks_per_node: int, variables: Mapping[str, str]) -> dict[str, Any]:
-        from paceline.cli.launch_spec import spec_of
+        from paceline.cli.launch.spec import spec_of
 
         spec = spec_of(self.launch, ranks_per_node, self.folder, variables)
         if self.saves_on_sigterm:
@@ -96,8 +96,8 @@ def run(
 
     Exit codes: 0 completed, 10 failed, 11 cancelled by somebody else, 130 ended with Ctrl-C.
     """
-    from paceline.cli.launch_place import coordinator_answers, require_one_call, require_program
-    from paceline.cli.launch_spec import named_variables
+    from paceline.cli.launch.place import coordinator_answers, require_one_call, require_program
+    from paceline.cli.launch.spec import named_variables
 
     shell, folder = shell_variables(), working_directory()
     named = named_variables(env or [], shell)
@@ -112,7 +112,7 @@ def run(
 
 
 def _run_on_coordinator(session: Session, request: _Request, detach: bool) -> None:
-    from paceline.cli.launch_spec import left_behind, slots_for
+    from paceline.cli.launch.spec import left_behind, slots_for
 
     launch = request.launch
     note(*launch.notes)
@@ -134,8 +134,8 @@ def _run_on_coordinator(session: Session, request: _Request, detach: bool) -> No
 
 
 def _run_privately(session: Session, request: _Request, detach: bool) -> None:
-    from paceline.cli.launch_place import require_enough_gpus, require_one_machine
-    from paceline.cli.launch_spec import names_to_pass, overridden_variables, slots_for
+    from paceline.cli.launch.place import require_enough_gpus, require_one_machine
+    from paceline.cli.launch.spec import names_to_pass, overridden_variables, slots_for
     from paceline.cli.local.local_agents import usable_cards
     from paceline.cli.local.private import private_stack, require_valid
     from paceline.cli.local.stack import login_link
@@ -168,7 +168,7 @@ def _with_workdir(client: RestClient, spec: dict[str, Any], request: _Request) -
 def _follow_to_end(session: Session, client: RestClient, spec: dict[str, Any], launch: Launch, ranks: int, *, private: bool) -> None:
     """Follow the job to its end, and exit by how it ended."""
     from paceline.cli.attached import AttachedJob
-    from paceline.cli.launch_spec import rank_filter
+    from paceline.cli.launch.spec import rank_filter
 
     attached = AttachedJob(client, ranks=rank_filter(launch, ranks), to_stderr=not session.for_people, private=private)
     undisturbed = attached.run(spec)

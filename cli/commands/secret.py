@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import RotatedKey, Secret
 from paceline.cli.errors import UsageProblem
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import fields, table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render import formats
+from paceline.cli.render.output import fields, table
 from paceline.cli.session import Session, with_session
 
 app = CommandGroup(help="Set, list and delete secrets that jobs get as variables: tokens, keys, passwords.", no_args_is_help=True)

@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import BrowserSession
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render import formats
+from paceline.cli.render.output import table
 from paceline.cli.session import Session, with_session
 
 app = CommandGroup(help="List signed-in browsers, and sign them out.", no_args_is_help=True)

@@ -12,7 +12,7 @@ import typer
 
 from paceline.cli.errors import CliError
 from paceline.cli.interrupts import ignore_from_now_on, interruptible
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 from paceline.cli.session import Session, with_session
 from paceline.cli.settings import child_environment
 

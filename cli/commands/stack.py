@@ -10,7 +10,7 @@ import typer
 
 from paceline.cli.commands.worker import GPUS_HELP
 from paceline.cli.examples import first_spec
-from paceline.cli.output import Format, emit, fields, note
+from paceline.cli.render.output import Format, emit, fields, note
 from paceline.cli.session import Json, command
 from paceline.cli.settings import PROJECT_FOLDER, ClientSettings, in_slurm_job, is_stored
 

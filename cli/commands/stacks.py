@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import JobStacks, RankStacks, StackProcess
 from paceline.cli.completion import JobRef
 from paceline.cli.errors import NoStackError
-from paceline.cli.output import table
+from paceline.cli.render import formats
+from paceline.cli.render.output import table
 from paceline.cli.session import Session, with_session
 
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Checkpoint, Job, Storage
 from paceline.cli.completion import job_references
 from paceline.cli.errors import CliError
 from paceline.cli.exits import ExitCode
 from paceline.cli.job_facts import has_ended
-from paceline.cli.output import fields, note, table
 from paceline.cli.questions import Yes, confirm
+from paceline.cli.render import formats
+from paceline.cli.render.output import fields, note, table
 from paceline.cli.session import Session, with_session
 
 if TYPE_CHECKING:

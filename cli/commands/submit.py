@@ -14,8 +14,8 @@ from paceline.cli.api_types import Job
 from paceline.cli.commands.logs import LinePrinter, print_log
 from paceline.cli.ending import ending
 from paceline.cli.job_facts import warning_lines
-from paceline.cli.output import fields, note
-from paceline.cli.plan_choices import chosen
+from paceline.cli.render.output import fields, note
+from paceline.cli.render.plan_choices import chosen
 from paceline.cli.session import Session, with_session
 from paceline.cli.waiting import patient, wait_for_slots
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import User
 from paceline.cli.help import CommandGroup
-from paceline.cli.output import fields, table
+from paceline.cli.render import formats
+from paceline.cli.render.output import fields, table
 from paceline.cli.session import Session, with_session
 
 app = CommandGroup(help="List, create, enable and disable users, and change their roles.", no_args_is_help=True)

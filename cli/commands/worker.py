@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli.local.torch_here import require_torch
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 from paceline.cli.session import command
 from paceline.cli.settings import JOIN_TOKEN, child_environment, resolve
 

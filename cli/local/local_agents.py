@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from paceline.cli.errors import UsageProblem
-from paceline.cli.formats import count
+from paceline.cli.render.formats import count
 from paceline.cli.settings import shell_variables
 from paceline.monitoring.cards import VARIABLE, CardChoiceError, choose, left_out, listed, read_option, read_variable
 from paceline.monitoring.samples import NO_GPU, Gpu

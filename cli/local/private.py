@@ -17,7 +17,7 @@ from paceline.cli.local.processes import kill_marked
 from paceline.cli.local.programs import StackPlan
 from paceline.cli.local.stack import Stack, bring_up
 from paceline.cli.local.watchdog import StackWatchdog
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 from paceline.cli.settings import forget_other_coordinators
 
 #: Bytes of the folder for temporary files. Sockets lie below it, and the system takes no path over about 100 bytes for one.

@@ -20,7 +20,6 @@ from paceline.cli.answers import parsed
 from paceline.cli.api_types import Node
 from paceline.cli.client import RestClient
 from paceline.cli.errors import ApiProblemError, CliError, StackError
-from paceline.cli.formats import count
 from paceline.cli.local.admin import ask_admin
 from paceline.cli.local.exposure import EVERY_ADDRESS, LOOPBACK, SELF_SIGNED, Exposure, own_address, remember, remembered
 from paceline.cli.local.layout import Layout
@@ -28,6 +27,7 @@ from paceline.cli.local.ports import hold
 from paceline.cli.local.processes import alive, find, log_tail, recorded, start, stop, sweep
 from paceline.cli.local.programs import COORDINATOR, StackPlan, agent_program, coordinator_program
 from paceline.cli.local.torch_here import require_torch
+from paceline.cli.render.formats import count
 from paceline.cli.settings import ClientSettings, Setting, store, write_private
 from paceline.cluster.states import NodeState
 from paceline.credentials import FirstCredentials

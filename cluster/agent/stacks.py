@@ -29,8 +29,8 @@ AT_ONCE = 4
 
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3\.\d+/")
-#: What is below the user's program in a forked rank.
-_STARTERS = ("paceline/training/warm_start.py", "paceline/cluster/agent/rank_process.py")
+#: What is below the user's program in a forked rank; the last is of spawners of before December 2026, which outlive the upgrade of their agent.
+_STARTERS = ("paceline/training/warm_start.py", "paceline/cluster/agent/spawner/rank_process.py", "paceline/cluster/agent/rank_process.py")
 _SPAWNER = "paceline.cluster.agent.spawner"
 REFUSED = (
     "this node does not let py-spy look into its ranks (ptrace is refused): in a container, add the capability SYS_PTRACE "

@@ -12,8 +12,8 @@ from paceline.cli.client import RestClient
 from paceline.cli.errors import UsageProblem
 from paceline.cli.experiment_exports import download_export
 from paceline.cli.experiment_progress import follow_experiment
-from paceline.cli.experiment_tables import counts_text, report
-from paceline.cli.output import note, print_line
+from paceline.cli.render.experiment_tables import counts_text, report
+from paceline.cli.render.output import note, print_line
 from scripts.comparisons.coordinators import Place
 from scripts.comparisons.grids import Document, Unfit, fitting
 

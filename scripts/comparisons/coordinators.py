@@ -12,7 +12,7 @@ from paceline.cli.client import RestClient
 from paceline.cli.errors import UnreachableError
 from paceline.cli.local.private import private_stack
 from paceline.cli.local.stack import login_link
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 from paceline.cli.settings import ClientSettings, resolve
 
 ON_CPUS = "note: there is no GPU: ranks run on CPU slots, one core each; what they say of strategies holds for this machine alone"

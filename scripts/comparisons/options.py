@@ -9,7 +9,7 @@ from pathlib import Path
 from paceline.cli.errors import CliError
 from paceline.cli.exits import ExitCode
 from paceline.cli.interrupts import interruptible
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 
 
 def positive(text: str) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from paceline.cli.documents import read_spec
 from paceline.cli.errors import CliError
 from paceline.cli.experiment_exports import ExportedFigure, download_export
-from paceline.cli.output import note
+from paceline.cli.render.output import note
 from scripts.comparisons.comparison import run_to_end
 from scripts.comparisons.coordinators import Place, place
 from scripts.comparisons.options import run_main

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.cluster.agent.rank_process import _trainer_command
+from paceline.cluster.agent.spawner.rank_process import _trainer_command
 from paceline.monitoring.artifacts import RankArtifact
 from paceline.training import main
 from paceline.training.link import RankOrder, Result, encode_order

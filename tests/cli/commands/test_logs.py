@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paceline.cli.api_types import LogEntry
-from paceline.cli.formats import printed_line
+from paceline.cli.render.formats import printed_line
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator, job, line, problem
 

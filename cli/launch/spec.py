@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.cli.api_types import Node
 from paceline.cli.errors import UsageProblem
-from paceline.cli.launch_arguments import Launch
+from paceline.cli.launch.arguments import Launch
 from paceline.cli.repeated_options import by_name
 
 LONGEST_NAME = 63

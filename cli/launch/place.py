@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from paceline.cli.errors import UnreachableError, UsageProblem
 from paceline.cli.job_folder import near_names
-from paceline.cli.launch_arguments import Launch
-from paceline.cli.output import note
+from paceline.cli.launch.arguments import Launch
+from paceline.cli.render.output import note
 from paceline.cli.session import Session
 from paceline.cli.settings import LOOPBACK
 from paceline.monitoring.cards import listed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from paceline.cli.api_types import LogEntry
-from paceline.cli.output import without_escapes
+from paceline.cli.render.output import without_escapes
 from paceline.monitoring import words
 
 #: A number of the API, in which NaN and the infinities are words.

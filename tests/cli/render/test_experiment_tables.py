@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Estimate, Experiment, ExperimentAnalysis, Trial, TrialCounts
-from paceline.cli.experiment_tables import configurations_table, counts_text, details, interval, report, trials_table, values_text
+from paceline.cli.render import formats
+from paceline.cli.render.experiment_tables import configurations_table, counts_text, details, interval, report, trials_table, values_text
 from tests.cli.fake_coordinator import analysis, experiment
 
 

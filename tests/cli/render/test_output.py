@@ -10,9 +10,11 @@ import sys
 
 import pytest
 
-from paceline.cli.output import harmless, without_escapes
+from paceline.cli.render.output import harmless, without_escapes
 
-PRINTS = "from paceline.cli.output import print_line; print_line('a\\x1b[2Jb \\x1b[31mred\\x1b[0m \\x1b]0;title\\x07 \\x9bH tab\\tend'"
+PRINTS = (
+    "from paceline.cli.render.output import print_line; print_line('a\\x1b[2Jb \\x1b[31mred\\x1b[0m \\x1b]0;title\\x07 \\x9bH tab\\tend'"
+)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paceline.cli import formats
 from paceline.cli.api_types import PlanChoice, PlanOption
-from paceline.cli.output import table
+from paceline.cli.render import formats
+from paceline.cli.render.output import table
 
 
 def chosen(choice: PlanChoice | None) -> list[tuple[str, str]]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from paceline.cli.api_types import Node, SlotUse
 from paceline.cli.errors import UsageProblem
-from paceline.cli.launch_arguments import LONGEST_GRACE_SECONDS, Launch, parse
-from paceline.cli.launch_spec import job_name, left_behind, named_variables, names_to_pass, rank_filter, slots_for, spec_of
+from paceline.cli.launch.arguments import LONGEST_GRACE_SECONDS, Launch, parse
+from paceline.cli.launch.spec import job_name, left_behind, named_variables, names_to_pass, rank_filter, slots_for, spec_of
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.cli import formats
+from paceline.cli.render import formats
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.cli.usage_words import as_options
+from paceline.cli.render.usage_words import as_options
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import FakeCoordinator, problem
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paceline.cli import formats
 from paceline.cli.api_types import (
     Analysis,
     Configuration,
@@ -17,7 +16,8 @@ from paceline.cli.api_types import (
     Trial,
     TrialCounts,
 )
-from paceline.cli.output import fields, table
+from paceline.cli.render import formats
+from paceline.cli.render.output import fields, table
 from paceline.monitoring.words import plural
 
 #: The states of trials but `completed`, which is told with the total: first those that have ended.

@@ -11,10 +11,10 @@ import msgspec
 
 from paceline.cluster.agent.folders import reclaim, set_aside
 from paceline.cluster.agent.ranks.exits import read_exit_status
-from paceline.cluster.agent.ranks.live_rank import CRASHES, LiveRank
 from paceline.cluster.agent.ranks.memory_kills import MemoryKills
+from paceline.cluster.agent.spawner.live_rank import CRASHES, LiveRank
+from paceline.cluster.agent.spawner.log import RepeatedErrors
 from paceline.cluster.agent.spawner_link import ExitStatus, Move
-from paceline.cluster.agent.spawner_log import RepeatedErrors
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.files import write_durably
 from paceline.training.link import RankOrder

@@ -15,10 +15,10 @@ import msgspec
 import psutil
 import pytest
 
-from paceline.cluster.agent import spawner
 from paceline.cluster.agent.confinement import Confinement
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.processes import RANK_SCORE, tag_of
+from paceline.cluster.agent.spawner.__main__ import main
 from paceline.cluster.agent.spawner_link import (
     ProcessList,
     Shutdown,
@@ -294,7 +294,7 @@ os.wait()
 def test_no_spawner_of_an_environment_is_root_for_another_users_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It would run code of the environment's packages before it forks a rank that becomes the user."""
     with pytest.raises(SystemExit):
-        spawner.main(["--data", str(tmp_path), "--environment", "packages", "--run-as", "nobody"])
+        main(["--data", str(tmp_path), "--environment", "packages", "--run-as", "nobody"])
     assert "--environment with --run-as" in capsys.readouterr().err
 
 

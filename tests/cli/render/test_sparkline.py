@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from paceline.cli.sparkline import sparkline, stretches
+from paceline.cli.render.sparkline import sparkline, stretches
 
 NAN = math.nan
 

@@ -15,7 +15,7 @@ from tests.training.test_warm_start import ROOMS
 BECOMES = """
 import sys
 from pathlib import Path
-from paceline.cluster.agent import rank_process
+from paceline.cluster.agent.spawner import rank_process
 sys.meta_path[:] = [each for each in sys.meta_path if getattr(each, "__name__", "") != "_EditableFinder"]
 print(rank_process._execute((sys.executable, "-S", sys.argv[1]), Path(sys.argv[2])))
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.cli.api_types import Node, Rank
-from paceline.cli.gradient_words import gradient_words
+from paceline.cli.render.gradient_words import gradient_words
 
 HIERARCHICAL = {"algorithm": "hierarchical", "compression": "none"}
 

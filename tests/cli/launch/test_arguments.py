@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 
 from paceline.cli.errors import UsageProblem
-from paceline.cli.launch_arguments import OPTIONS, Launch, divide, parse
+from paceline.cli.launch.arguments import OPTIONS, Launch, divide, parse
 
 OWN = {"--env": False, "--detach": True, "-d": True, "--server": False, "--json": True, "-h": True, "--help": True}
 

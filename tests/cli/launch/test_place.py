@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paceline.cli.errors import UnreachableError, UsageProblem
-from paceline.cli.launch_place import coordinator_answers, require_enough_gpus
-from paceline.cli.output import Format
+from paceline.cli.launch.place import coordinator_answers, require_enough_gpus
+from paceline.cli.render.output import Format
 from paceline.cli.session import Session
 from paceline.cli.settings import ClientSettings, Setting
 from paceline.monitoring.samples import Gpu
