@@ -35,6 +35,7 @@ Env = Annotated[
     list[str] | None,
     typer.Option("--env", metavar="NAME[=VALUE]", help="a variable for the ranks; everybody who may see the job can read it; repeatable"),
 ]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="of the job; otherwise that of the script")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="submit only; the job goes on without this terminal")]
 Private = Annotated[bool, typer.Option("--private", help="run on this machine with a coordinator of its own, also where one is configured")]
 SavesOnSigterm = Annotated[
@@ -56,6 +57,7 @@ class _Request:
     """The typed command line, and its folder."""
 
     launch: Launch
+    name: str | None  # by --name
     folder: Path
     named: dict[str, str]  # by --env
     shell: Mapping[str, str]
@@ -71,13 +73,15 @@ class _Request:
             spec["script"]["saves_on_sigterm"] = True
         if self.workdir is not None:
             del spec["environment"]["working_directory"]
-        return spec | ({"time_limit": self.time_limit} if self.time_limit else {})
+        own = {"name": self.name, "time_limit": self.time_limit}
+        return spec | {key: value for key, value in own.items() if value}
 
 
 @with_session
 def run(
     session: Session,
     words: Words = None,
+    name: Name = None,
     env: Env = None,
     detach: Detach = False,
     private: Private = False,
@@ -101,7 +105,7 @@ def run(
 
     shell, folder = shell_variables(), working_directory()
     named = named_variables(env or [], shell)
-    request = _Request(parse(words or [], shell), folder, named, shell, time_limit, saves_on_sigterm, workdir)
+    request = _Request(parse(words or [], shell), name, folder, named, shell, time_limit, saves_on_sigterm, workdir)
     require_program(request.launch, folder if workdir is None else folder / workdir)
     require_one_call(request.launch, shell)
     with interruptible():

@@ -30,14 +30,14 @@ from scripts.steps import ROOT, say
 #: In a folder of its own, as users keep theirs: Python modules beside a script that have the name of a module of ours cost it a new interpreter.
 PROGRAM = Path(__file__).parent / "programs" / "plain_ddp.py"
 STEPS = 1000
-PAIRS = 5
+PAIRS = 7
 RANKS = 2
 #: What torchrun gives each of several ranks. One rank then leaves a core to whatever watches over it.
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 NO_RESTART = {"max_restarts": 0}
 TIMEOUT_S = 120.0
 #: Seldom: each question costs the coordinator some milliseconds of the two cores on which the ranks compute. Programs print their own times.
-POLL_S = 1.0
+POLL_S = 3.0
 #: STEPS take somewhat less; nodes count as unreachable after ten seconds and as lost after forty-five.
 AWAY_S = 14.0
 Launch = Callable[..., str]

@@ -114,6 +114,12 @@ def test_a_time_limit_is_paceline_s_own_option(paceline: Paceline, coordinator: 
     assert (spec(coordinator)["time_limit"], spec(coordinator)["script"]["args"]) == ("2h", ["--time-limit", "9"])
 
 
+def test_the_job_has_the_name_that_is_typed_in_front_of_the_script(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    play(coordinator, {"state": "completed"})
+    assert paceline("run", "--name", "baseline", "--nproc-per-node", "2", "train.py", "--name", "of the script").returncode == 0
+    assert (spec(coordinator)["name"], spec(coordinator)["script"]["args"]) == ("baseline", ["--name", "of the script"])
+
+
 def test_a_script_that_saves_says_so(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     play(coordinator, {"state": "completed"})
     assert paceline("run", "--nproc-per-node", "2", "--saves-on-sigterm", "train.py").returncode == 0
