@@ -45,7 +45,7 @@ from paceline.api.services.scheduling.assignment_watch import AssignmentWatch
 from paceline.api.services.scheduling.node_writer import NodeWriter
 from paceline.api.settings import Settings
 from paceline.api.websocket.exec_broker import ExecBroker
-from paceline.api.websocket.tails import Tails
+from paceline.api.websocket.tails import SharedTails
 from paceline.db.folder_lock import folder_lock
 from paceline.db.migrate import upgrade_all
 from paceline.db.repositories import secrets as secret_rows
@@ -152,7 +152,7 @@ async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack
     progress = ProgressKeeper(services)
     app.state.heartbeats = heartbeats = Heartbeats(services)
     app.state.assignment_watch = watch = AssignmentWatch(services)
-    app.state.tails = Tails(services)
+    app.state.tails = SharedTails(services)
     app.state.exec_broker = exec_broker = ExecBroker(services)
     app.state.node_writer = node_writer = NodeWriter(services, progress)
     readings = ReadingsWriter(services)

@@ -31,7 +31,7 @@ class ReferenceKind:
     everything: Mapping[str, str]  # parameters by which the list leaves nothing out
 
 
-class Lists(Protocol):
+class ApiLists(Protocol):
     """The lists of the API: `RestClient`, of which names are looked up."""
 
     def pages(self, path: str, limit: int | None = None, **parameters: object) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ JOB = ReferenceKind("job", "/training/jobs", "paceline jobs", "name", {"archived
 EXPERIMENT = ReferenceKind("experiment", "/experiments", "paceline experiment list", "q", {})
 
 
-def find_id(client: Lists, kind: ReferenceKind, reference: str) -> str:
+def find_id(client: ApiLists, kind: ReferenceKind, reference: str) -> str:
     """Return the id of what is named. Of several of one name it is the newest that is not archived, and a
     note says so.
 
@@ -64,7 +64,7 @@ def find_id(client: Lists, kind: ReferenceKind, reference: str) -> str:
     return str(begun[0]["id"])
 
 
-def _begun(client: Lists, kind: ReferenceKind, reference: str) -> list[Any]:
+def _begun(client: ApiLists, kind: ReferenceKind, reference: str) -> list[Any]:
     """Return those whose id begins so."""
     found = client.pages(kind.path, limit=MOST_MATCHES, q=reference, **kind.everything)
     return [each for each in found if each["id"].startswith(reference.upper())]
@@ -78,7 +78,7 @@ def is_id(reference: str) -> bool:
     return len(reference) == ULID_LENGTH and reference.isalnum() and reference.isupper()
 
 
-def _names(client: Lists, kind: ReferenceKind) -> list[str]:
+def _names(client: ApiLists, kind: ReferenceKind) -> list[str]:
     """Return the names of the newest ones."""
     return [str(each["name"]) for each in client.pages(kind.path, limit=MOST_MATCHES, **kind.everything)]
 

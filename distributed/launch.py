@@ -43,7 +43,7 @@ def device_of(place: Position) -> torch.device:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class LaunchedWorld:
     """The ranks of a launched world, which have found each other and have no group yet. A world of one has neither store nor aborter."""
 
     place: Position
@@ -66,7 +66,7 @@ class Meeting:
         return group
 
 
-def meet(place: Position) -> Meeting:
+def meet(place: Position) -> LaunchedWorld:
     """Meet the other ranks of the world of `place`. Raises `LaunchError` where the environment does not allow it."""
     warn_if_untested()
     if dist.is_initialized():
@@ -75,7 +75,7 @@ def meet(place: Position) -> Meeting:
             "that Paceline's own trainer runs"
         )
     if place.world_size == 1:
-        return Meeting(place)
+        return LaunchedWorld(place)
     if rendezvous_address() is None:
         raise LaunchError(
             f"WORLD_SIZE={place.world_size} but MASTER_ADDR or MASTER_PORT is not set, so the ranks do not know where to meet; start them with "
@@ -83,4 +83,4 @@ def meet(place: Position) -> Meeting:
         )
     aborter = GroupAborter()
     store, _, _ = next(rendezvous("env://", place.rank, place.world_size, timeout=MEETING_TIMEOUT))
-    return Meeting(place, store, aborter)
+    return LaunchedWorld(place, store, aborter)

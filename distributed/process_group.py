@@ -17,7 +17,7 @@ from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.exposure import WaitClock
 from paceline.distributed.reduction import GradientBucket, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
-from paceline.distributed.traffic import WORLD, Sent, Traffic
+from paceline.distributed.traffic import WORLD, SentBytes, Traffic
 
 #: For each axis of the mesh, the ranks of all its axis groups.
 Axes = Mapping[str, Sequence[Sequence[int]]]
@@ -48,7 +48,7 @@ class Group(Protocol):
         """Measures how long this rank's computing stands still for the calls of the training thread."""
         ...
 
-    def sent(self) -> Sent:
+    def sent(self) -> SentBytes:
         """Return the bytes that this rank has sent since the last call of `sent`."""
         ...
 

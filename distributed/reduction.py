@@ -17,7 +17,7 @@ from paceline.distributed.axis_groups import AxisGroup
 
 
 @dataclass(frozen=True)
-class Piece:
+class GradientPiece:
     """The gradient of one parameter, or a part of it, inside a bucket."""
 
     name: str  # of the parameter, as in the model's state
@@ -37,11 +37,11 @@ class GradientBucket:
     """Gradients of one data type, end to end in one flat row-major buffer."""
 
     values: Tensor  # (n); a reduction replaces them by their sum over the ranks
-    pieces: Sequence[Piece]  # of `values`, in order, without gaps
+    pieces: Sequence[GradientPiece]  # of `values`, in order, without gaps
     step: int  # from 1: the step that these gradients belong to
 
 
-def parts_of(values: Tensor, pieces: Sequence[Piece]) -> list[Tensor]:
+def parts_of(values: Tensor, pieces: Sequence[GradientPiece]) -> list[Tensor]:
     """Return views of `pieces` in a bucket's `values`."""
     return [values[piece.offset : piece.offset + piece.length] for piece in pieces]
 

@@ -16,7 +16,7 @@ from paceline.distributed.exposure import HostWaitClock
 from paceline.distributed.process_group import PointToPoint
 from paceline.distributed.reduction import GradientBucket, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
-from paceline.distributed.traffic import NOTHING, WORLD, Sent, Traffic
+from paceline.distributed.traffic import NOTHING, WORLD, SentBytes, Traffic
 
 
 class SoloGroup:
@@ -30,7 +30,7 @@ class SoloGroup:
     def __init__(self) -> None:
         self.traffic, self.exposure = Traffic(), HostWaitClock()
 
-    def sent(self) -> Sent:
+    def sent(self) -> SentBytes:
         return NOTHING
 
     def sum(self, values: Tensor, *, along: str = WORLD, overlaps: bool = False) -> Future[Tensor]:

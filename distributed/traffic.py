@@ -24,14 +24,14 @@ from torch import Tensor
 WORLD = "world"
 
 
-class Sent(NamedTuple):
+class SentBytes(NamedTuple):
     """The bytes that one rank has sent in one step."""
 
     by_axis: dict[str, float]  # bytes
     overlapped: float | None  # seconds in which something was under way while the rank computed; None: not known
 
 
-NOTHING = Sent({}, None)
+NOTHING = SentBytes({}, None)
 
 
 class Traffic:

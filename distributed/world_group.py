@@ -26,7 +26,7 @@ from paceline.distributed.process_group import Axes, PointToPoint
 from paceline.distributed.reduction import GradientBucket, Reduction
 from paceline.distributed.reduction_groups import ReductionRequest, create_reduction_groups
 from paceline.distributed.timeouts import COLLECTIVE_SECONDS
-from paceline.distributed.traffic import WORLD, Sent, Traffic, all_reduce_bytes, gather_bytes, transfer_bytes
+from paceline.distributed.traffic import WORLD, SentBytes, Traffic, all_reduce_bytes, gather_bytes, transfer_bytes
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=COLLECTIVE_SECONDS)
 
@@ -62,12 +62,12 @@ class WorldGroup:
         )
         aborter.complete_rendezvous()
 
-    def sent(self) -> Sent:
+    def sent(self) -> SentBytes:
         """Return the bytes sent and the seconds of overlap, which are None on GPUs (NCCL runs behind the host) and in pipelines (ends of
         sends are not seen).
         """
         overlapped = self._aborter.calls.overlap.lap()
-        return Sent(self.traffic.lap(), overlapped if self._device.type == "cpu" and "pipeline" not in self.axis_groups else None)
+        return SentBytes(self.traffic.lap(), overlapped if self._device.type == "cpu" and "pipeline" not in self.axis_groups else None)
 
     def sum(self, values: Tensor, *, along: str = WORLD, overlaps: bool = False) -> Future[Tensor]:
         call = self._aborter.calls.begin("sum", values)

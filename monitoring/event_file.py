@@ -10,7 +10,7 @@ from pathlib import Path
 
 from paceline.monitoring import tensorboard
 from paceline.monitoring.files import Appender
-from paceline.monitoring.sinks import Measured
+from paceline.monitoring.sinks import SteppedRecord
 
 
 class EventFileWriter:
@@ -23,7 +23,7 @@ class EventFileWriter:
         self._file = Appender(self.path)
         self._file.append(tensorboard.header(now))
 
-    def write(self, measurements: Iterable[Measured]) -> None:
+    def write(self, measurements: Iterable[SteppedRecord]) -> None:
         self._file.append(b"".join(tensorboard.scalars(measured.step, measured.time, measured.values) for measured in measurements))
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class Scalars(NamedTuple):
     values: list[tuple[str, float]]
 
 
-class Pieces:
+class PayloadSplitter:
     """Splits a growing file into payloads. `offset` is where the next unread record begins."""
 
     def __init__(self, offset: int = 0) -> None:

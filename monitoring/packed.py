@@ -22,7 +22,7 @@ _LEVEL = 6  # of deflate
 _MAX_BYTES = 64 << 20  # of a document, unpacked
 
 
-class Place(NamedTuple):
+class SeriesPlace(NamedTuple):
     """The place of a series of readings: a subject, and a metric of it."""
 
     subject: str
@@ -56,7 +56,7 @@ class ReadingBucket:
 
 
 #: By place and by the number of a bucket: time // its seconds.
-Buckets = dict[Place, dict[int, ReadingBucket]]
+Buckets = dict[SeriesPlace, dict[int, ReadingBucket]]
 #: By subject the counts and the sums of one metric, each along the same axis.
 SeriesColumns = dict[str, tuple[list[int], list[int]]]
 
@@ -97,13 +97,13 @@ def pack_record(record: ReadingRecord) -> bytes:
     return _deflate(_Document(1, _differences(axis), columns))
 
 
-def unpack_record(data: bytes, wanted: Callable[[Place], bool] | None = None) -> Iterator[tuple[float, Place, int]]:
+def unpack_record(data: bytes, wanted: Callable[[SeriesPlace], bool] | None = None) -> Iterator[tuple[float, SeriesPlace, int]]:
     """Each value of a packed record as (time, place, value in steps); only those of `wanted` places, if given."""
     document = _inflate(data)
     times = [value * _TIME_STEP for value in accumulate(document.axis)]
     for name, subjects in document.columns.items():
         for subject, (differences, mask) in subjects.items():
-            place = Place(subject, name)
+            place = SeriesPlace(subject, name)
             if wanted is not None and not wanted(place):
                 continue
             present = [time for time, there in zip(times, mask, strict=True) if there] if mask else times
@@ -144,7 +144,7 @@ def _spread(differences: Sequence[int], there: Sequence[int]) -> list[int]:
     return [next(values) if each else 0 for each in there]
 
 
-def values_of(data: bytes, wanted: Callable[[Place], bool] | None = None) -> list[tuple[float, Place, int]] | None:
+def values_of(data: bytes, wanted: Callable[[SeriesPlace], bool] | None = None) -> list[tuple[float, SeriesPlace, int]] | None:
     """The values of a packed record, as `unpack_record` yields them; None where it cannot be read as a whole."""
     try:
         return list(unpack_record(data, wanted))
@@ -183,14 +183,14 @@ def pack_buckets(buckets: Buckets) -> bytes:
     return _deflate(_Document(1, _differences(numbers), columns))
 
 
-def unpack_buckets(data: bytes, wanted: Callable[[Place], bool] | None = None) -> Buckets:
+def unpack_buckets(data: bytes, wanted: Callable[[SeriesPlace], bool] | None = None) -> Buckets:
     """The buckets of a packed row; only those of `wanted` places, if given."""
     document = _inflate(data)
     numbers = list(accumulate(document.axis))
     buckets: Buckets = {}
     for name, subjects in document.columns.items():
         for subject, (counts, sums, minima, maxima) in subjects.items():
-            place = Place(subject, name)
+            place = SeriesPlace(subject, name)
             if wanted is not None and not wanted(place):
                 continue
             present = [(number, count) for number, count in zip(numbers, accumulate(counts), strict=True) if count]
@@ -199,7 +199,7 @@ def unpack_buckets(data: bytes, wanted: Callable[[Place], bool] | None = None) -
     return buckets
 
 
-def buckets_of(data: bytes, wanted: Callable[[Place], bool] | None = None) -> Buckets | None:
+def buckets_of(data: bytes, wanted: Callable[[SeriesPlace], bool] | None = None) -> Buckets | None:
     """The buckets of a packed row, as `unpack_buckets` returns them; None where it cannot be read as a whole."""
     try:
         return unpack_buckets(data, wanted)
@@ -207,13 +207,13 @@ def buckets_of(data: bytes, wanted: Callable[[Place], bool] | None = None) -> Bu
         return None
 
 
-def roll_up(values: Iterable[tuple[float, Place, int]], seconds: int, buckets: Buckets) -> None:
+def roll_up(values: Iterable[tuple[float, SeriesPlace, int]], seconds: int, buckets: Buckets) -> None:
     """Add values to buckets of so many seconds."""
     for time, place, value in values:
         add(buckets, place, int(time // seconds), value)
 
 
-def add(buckets: Buckets, place: Place, number: int, value: int) -> None:
+def add(buckets: Buckets, place: SeriesPlace, number: int, value: int) -> None:
     """Add one value to a bucket."""
     series = buckets.setdefault(place, {})
     known = series.get(number)
@@ -223,7 +223,7 @@ def add(buckets: Buckets, place: Place, number: int, value: int) -> None:
         known.add(value)
 
 
-def coarser(buckets: Mapping[Place, Mapping[int, ReadingBucket]], factor: int) -> Buckets:
+def coarser(buckets: Mapping[SeriesPlace, Mapping[int, ReadingBucket]], factor: int) -> Buckets:
     """Merge the readings into buckets that are so many times as long."""
     found: Buckets = {}
     for place, series in buckets.items():
@@ -232,14 +232,14 @@ def coarser(buckets: Mapping[Place, Mapping[int, ReadingBucket]], factor: int) -
     return found
 
 
-def merge(into: Buckets, other: Mapping[Place, Mapping[int, ReadingBucket]]) -> None:
+def merge(into: Buckets, other: Mapping[SeriesPlace, Mapping[int, ReadingBucket]]) -> None:
     """Add the readings of other buckets of the same length."""
     for place, series in other.items():
         for number, readings in series.items():
             merge_one(into, place, number, readings)
 
 
-def merge_one(into: Buckets, place: Place, number: int, readings: ReadingBucket) -> None:
+def merge_one(into: Buckets, place: SeriesPlace, number: int, readings: ReadingBucket) -> None:
     """Add the readings of one bucket."""
     series = into.setdefault(place, {})
     known = series.get(number)

@@ -21,7 +21,7 @@ from paceline.monitoring.spool import SpoolWriter, frame
 SYNC_SECONDS = 1.0
 
 
-class Measured(Protocol):
+class SteppedRecord(Protocol):
     @property
     def step(self) -> int: ...
     @property
@@ -31,7 +31,7 @@ class Measured(Protocol):
 
 
 class MetricSink(Protocol):
-    def write(self, measurements: Sequence[Measured]) -> None:
+    def write(self, measurements: Sequence[SteppedRecord]) -> None:
         """Write all of the measurements, or none and raise."""
 
     def close(self) -> None: ...
@@ -44,7 +44,7 @@ class MetricSpool:
         self._writer = SpoolWriter(path)
         self._synced = time.monotonic()
 
-    def write(self, measurements: Sequence[Measured]) -> None:
+    def write(self, measurements: Sequence[SteppedRecord]) -> None:
         durable = time.monotonic() - self._synced >= SYNC_SECONDS
         try:
             with self._writer.lock():
@@ -62,7 +62,7 @@ class MetricSpool:
         self._writer.close()
 
 
-def record_of(seq: int, measured: Measured) -> MetricRecord:
+def record_of(seq: int, measured: SteppedRecord) -> MetricRecord:
     values = {name: on_the_wire(value) for name, value in measured.values.items()}
     return MetricRecord(seq=seq, step=measured.step, time=measured.time, values=values)
 

@@ -41,11 +41,11 @@ EXPENSIVE = (
 def checkpoint_activations(blocks: Iterable[nn.Module], mode: Literal["none", "selective", "full"]) -> None:
     """Make `blocks` recompute their activations, in place. Harmless the second time. Names of parameters do not change."""
     for block in blocks if mode != "none" else ():
-        if not isinstance(block.forward, Recomputed):
-            block.forward = Recomputed(block, selective=mode == "selective")
+        if not isinstance(block.forward, RecomputedBlock):
+            block.forward = RecomputedBlock(block, selective=mode == "selective")
 
 
-class Recomputed:
+class RecomputedBlock:
     """A block's forward pass that does not keep its activations for backward."""
 
     def __init__(self, block: nn.Module, *, selective: bool) -> None:

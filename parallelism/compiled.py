@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.distributed import torch_private
-from paceline.parallelism.activation_checkpoint import Recomputed
+from paceline.parallelism.activation_checkpoint import RecomputedBlock
 from paceline.parallelism.blocks import blocks_of
 
 #: Kinds of inputs of one block: a full micro-batch and the smaller last one, each with and without gradients of its inputs; and as many again.
@@ -33,8 +33,8 @@ def compile_blocks(model: nn.Module, *, reproducible: bool) -> None:
     blocks = blocks_of(model) or [model]
     configure(blocks)
     for block in blocks:
-        if not isinstance(block.forward, Compiled | Recomputed):  # else an earlier generation did it
-            block.forward = Compiled(block, reproducible=reproducible)
+        if not isinstance(block.forward, CompiledBlock | RecomputedBlock):  # else an earlier generation did it
+            block.forward = CompiledBlock(block, reproducible=reproducible)
 
 
 def configure(blocks: Sequence[nn.Module]) -> None:
@@ -49,7 +49,7 @@ def configure(blocks: Sequence[nn.Module]) -> None:
     torch_private.keep_blocks_whole()
 
 
-class Compiled:
+class CompiledBlock:
     """A block's compiled forward pass.
 
     A reproducible job has kernels for each size of micro-batch: torch's kernels for dynamic sizes round differently, and which kernels a

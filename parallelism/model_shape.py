@@ -32,7 +32,7 @@ CUDA = Kernels(fused_norm=True, attention_copies=1, mask_bytes=1, beside_host=Tr
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberFormats:
     """The widths of numbers: precision and kernels together."""
 
     precision: Precision = "fp32"

@@ -1,6 +1,6 @@
 """What a wrapped model is: the module to call, and what to do around a step.
 
-`Prepared` and `Wrapped` are the protocols of all wrapped models; `apply.parallelize` chooses the class. The other classes here are what several
+`PreparedModel` and `Wrapped` are the protocols of all wrapped models; `apply.parallelize` chooses the class. The other classes here are what several
 of them have in common, and the wrapped model of a single process.
 """
 
@@ -28,7 +28,7 @@ Tensors = tuple[Tensor, ...]
 LocalBatch = Callable[[Tensors], Tensors]
 
 
-class Prepared(Protocol):
+class PreparedModel(Protocol):
     """A model that is ready to be trained in its world, seen from one rank. Every rank makes the same calls."""
 
     has_collective_forward: bool  # every rank takes part in every forward and backward pass, since each holds a shard of the parameters
@@ -54,8 +54,8 @@ class Prepared(Protocol):
         ...
 
 
-class Wrapped(Prepared, Protocol):
-    """A `Prepared` model that is called micro-batch by micro-batch."""
+class Wrapped(PreparedModel, Protocol):
+    """A `PreparedModel` model that is called micro-batch by micro-batch."""
 
     module: nn.Module  # call this one to train
 

@@ -23,7 +23,7 @@ from paceline.parallelism.plan import Coordinates, Degrees, state_shards
 from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
 from paceline.training.data.sizes import require_same_on_all
-from paceline.training.elastic import Agreement, RecoveryReport
+from paceline.training.elastic import RecoveryReport, StateAgreement
 from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums
 from paceline.training.gradients.recorder import GradientRecorder, recorder_for
 from paceline.training.link import RankPlace
@@ -95,7 +95,7 @@ class JoinedGeneration:
 class StateMeeting:
     """The states of a generation's ranks, compared once they have met; the same on every rank, but for `unreported`."""
 
-    agreement: Agreement | None  # None: they have no state between them, or a part of it is missing
+    agreement: StateAgreement | None  # None: they have no state between them, or a part of it is missing
     newest_generation: int  # in which any of them had begun; 0: all processes are new
     unreported: Sequence[CommittedCheckpoint]  # found by rank 0, and unknown to the coordinator
 
@@ -161,7 +161,7 @@ def start_or_restore(
     restore(checkpoints, candidates, state, telemetry, required=world.restore_required)
 
 
-def take_over(spec: JobSpec, state: TrainState, group: Group, agreement: Agreement) -> None:
+def take_over(spec: JobSpec, state: TrainState, group: Group, agreement: StateAgreement) -> None:
     """Bring this rank to the state that all have agreed on. Collective."""
     updates = state.updates
     server_state.finish_update(spec, state, agreement)

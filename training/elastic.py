@@ -61,7 +61,7 @@ class StateTransfer:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class StateAgreement:
     """State that all ranks of a generation agree on, and the transfers that bring them to it; the same on every rank."""
 
     step: int
@@ -80,7 +80,7 @@ class Agreement:
 class RecoveryReport:
     """Times of the recovery into a generation of living processes, by this rank's wall clock, and the agreement reached."""
 
-    agreement: Agreement | None  # None: a part of the state was lost, and all went back
+    agreement: StateAgreement | None  # None: a part of the state was lost, and all went back
     step: int  # the committed one from which it goes on
     entered_at: float  # out of the old generation, in the new one's place
     joined_at: float  # the group stands
@@ -108,7 +108,7 @@ def summarize_state(state: TrainState, *, was_leader: bool) -> RankStateSummary:
     )
 
 
-def agree(summaries: Sequence[RankStateSummary], parts: Sequence[StateShard] | None = None) -> Agreement | None:
+def agree(summaries: Sequence[RankStateSummary], parts: Sequence[StateShard] | None = None) -> StateAgreement | None:
     """Determine the newest state that is complete among the ranks, and which rank sends it to which. Pure.
 
     `parts` gives the part of the state that each rank is to hold; by default all of it. Returns None if no rank has started, or a part is
@@ -130,10 +130,10 @@ def agreement_on(
     ahead: Sequence[int],
     transfers: tuple[StateTransfer, ...],
     computed_nodes: Sequence[Sequence[TreeNode]],
-) -> Agreement:
+) -> StateAgreement:
     """Return the agreement on `step`, which the ranks `ahead` have committed. `computed_nodes`: what each rank may keep of the next one. Pure."""
     truth = summaries[ahead[0]]
-    return Agreement(
+    return StateAgreement(
         step=step,
         best=truth.best,
         scale=truth.scale,
@@ -171,7 +171,7 @@ def transfers_to(behind: Sequence[int], ahead: Sequence[int], wanted: Sequence[S
     return (StateTransfer(next(sources[wanted[rank]]), rank) for rank in behind)
 
 
-def first_assignment(micro_batches: int, coordinates: Coordinates, agreement: Agreement | None) -> MicroBatchAssignment:
+def first_assignment(micro_batches: int, coordinates: Coordinates, agreement: StateAgreement | None) -> MicroBatchAssignment:
     """Return this rank's micro-batches of a generation's first step: those that no rank has computed yet.
 
     Only replicated models keep computed gradients, and there every rank is a data rank, but for parameter servers.
@@ -197,7 +197,7 @@ def unreported(reports: Sequence[StepReport], summaries: Iterable[RankStateSumma
     return (report for report in reports if report.time > newest - UNWRITTEN_SECONDS)
 
 
-def apply_agreement(state: TrainState, group: Group, agreement: Agreement) -> None:
+def apply_agreement(state: TrainState, group: Group, agreement: StateAgreement) -> None:
     """Bring this rank's state to the agreed one: send it, receive it, restore what was held on the host, or leave it as it is."""
     mine = [each for each in agreement.transfers if group.rank in (each.source, each.target)]
     receives = any(each.target == group.rank for each in mine)

@@ -21,14 +21,14 @@ from paceline.parallelism.gradients import clip_by_norm, gradients_of
 from paceline.parallelism.parameter_server.served_model import shards_of
 from paceline.parallelism.plan import Coordinates
 from paceline.parallelism.running_statistics import RunningStatistics
-from paceline.training.elastic import Agreement, RankStateSummary, agreement_on
+from paceline.training.elastic import RankStateSummary, StateAgreement, agreement_on
 from paceline.training.optim.optimizers import set_learning_rates
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport, TrainState, make_optimizer, make_task, seed_everything
 
 
-def agree(summaries: Sequence[RankStateSummary], servers: int) -> Agreement | None:
+def agree(summaries: Sequence[RankStateSummary], servers: int) -> StateAgreement | None:
     """Determine the newest committed step, if the first `servers` ranks hold what its servers held. Pure.
 
     Nothing is transferred: every rank pulls from the servers. Returns None if no rank has started, or a server is lost: then a checkpoint
@@ -69,7 +69,7 @@ def restricted(optimizer: torch.optim.Optimizer, own: Collection[nn.Parameter]) 
     return optimizer
 
 
-def finish_update(spec: JobSpec, state: TrainState, agreement: Agreement) -> None:
+def finish_update(spec: JobSpec, state: TrainState, agreement: StateAgreement) -> None:
     """On a server that broke off in a step which others have committed, apply the update as they did.
 
     Does nothing anywhere else. The caller then takes the agreement over.
@@ -88,7 +88,7 @@ def finish_update(spec: JobSpec, state: TrainState, agreement: Agreement) -> Non
     state.apply_update()
 
 
-def report_of(agreement: Agreement, step: int) -> StepReport:
+def report_of(agreement: StateAgreement, step: int) -> StepReport:
     """Return the report of a committed step, which the ranks that committed it have."""
     return next(report for report in reversed(agreement.reports) if report.step == step)
 

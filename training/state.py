@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from paceline.distributed.reduction import ReductionState
-from paceline.distributed.traffic import NOTHING, Sent
+from paceline.distributed.traffic import NOTHING, SentBytes
 from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.trial import CommunicationTrial
 from paceline.parallelism.compiled import compile_blocks, require_compiler
@@ -65,7 +65,7 @@ class StepReport:
     bad: BadLossVerdict | None = None
     skipped_updates: int = 0  # since step 0
     outcomes: tuple[int, ...] | None = None  # sizes by rank, once every rank has done its work for the pending save
-    sent: Sent = NOTHING  # by this rank
+    sent: SentBytes = NOTHING  # by this rank
     bubble: float | None = None  # measured: the share of the step in which a pipeline's ranks computed nothing, in the mean
     gradients: bool = False  # all ranks know that the next step's gradients are to be recorded
 

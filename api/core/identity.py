@@ -108,7 +108,7 @@ def _caller_in_session(row: SessionRow, user: UserRow, key: ApiKeyRow | None) ->
 
 
 @dataclass(frozen=True)
-class Opening:
+class SessionOpening:
     """The way in which a session is opened, and the browser that it is for."""
 
     by: SignedInBy
@@ -128,7 +128,7 @@ async def node_of_credential(session: AsyncSession, bearer: str) -> NodeRow | No
 
 
 async def open_session(
-    session: AsyncSession, user: UserRow, opened: Opening, now: datetime, *, lifetime: timedelta, key: ApiKeyRow | None = None
+    session: AsyncSession, user: UserRow, opened: SessionOpening, now: datetime, *, lifetime: timedelta, key: ApiKeyRow | None = None
 ) -> tuple[str, Caller]:
     """A new session of a browser: (its secret, its caller). One that a key signs in to may do what the key may, and ends with it."""
     secret = new_secret()

@@ -31,7 +31,7 @@ from paceline.db.repositories import slots as slot_rows
 
 
 @dataclass(frozen=True)
-class Situation:
+class ElasticitySituation:
     """All that the plans depend on, except the time."""
 
     gangs: Sequence[RunningGang]
@@ -51,7 +51,7 @@ class Elasticity:
     """Remembers where there was nothing to do, so that the whole queue is not placed again until something changes."""
 
     services: Services
-    _at_rest: Situation | None = None
+    _at_rest: ElasticitySituation | None = None
 
     async def step_once(self, now: datetime, known: Sequence[JobSnapshot] | None = None) -> None:
         """Take one step. `known`: all jobs that may move by themselves, where they were read a moment ago."""
@@ -69,7 +69,7 @@ class Elasticity:
             gangs = await _gangs(session, turns, steady, nodes, now)
             recovering = [each.job for each in known if await turns.look(each.subject, partial(each.wants_slots, now))]
             lacks, marks = [each.job.pending for each in steady], [(job.id, job.version) for job in recovering]
-            situation = Situation(list(gangs.values()), lacks, await job_rows.queue_mark(session), marks, nodes)
+            situation = ElasticitySituation(list(gangs.values()), lacks, await job_rows.queue_mark(session), marks, nodes)
             if situation == self._at_rest:
                 return
             waiting = [job for job in [*await job_rows.queued(session), *recovering] if readable_spec_of(job)]

@@ -40,7 +40,7 @@ _WAY_OUT = "cancel it and submit it anew, or go back to the version that stored 
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueueSituation:
     """All that the verdicts depend on: while it is equal, they are."""
 
     queue: str  # `job_rows.queue_mark`
@@ -49,11 +49,11 @@ class Waiting:
 
 
 @dataclass
-class Placing:
+class PlacementMemory:
     """Remembers the situation in which nothing could be placed, so that it is not looked at again until it changes."""
 
     services: Services
-    _nothing_fits: Waiting | None = None
+    _nothing_fits: QueueSituation | None = None
 
     async def step_once(self, now: datetime) -> None:
         looks = PhaseTurns(self.services, "see whether it waits for slots", now)
@@ -66,7 +66,7 @@ class Placing:
                 return
             nodes = await node_rows.present(session)
             marks = tuple((job.id, job.version) for job in recovering)
-            waiting = Waiting(queue, marks, tuple(node_views(nodes, await slot_rows.holders(session))))
+            waiting = QueueSituation(queue, marks, tuple(node_views(nodes, await slot_rows.holders(session))))
             if waiting == self._nothing_fits:
                 return
             jobs = [*await job_rows.queued(session), *recovering]

@@ -16,10 +16,10 @@ from paceline.api.core import bus
 from paceline.api.core.context import Services
 from paceline.api.loops import incident_causes, quiet_scripts
 from paceline.api.loops.elasticity import Elasticity
-from paceline.api.loops.placing import Placing
+from paceline.api.loops.placing import PlacementMemory
 from paceline.api.services.history import culprits
 from paceline.api.services.lifecycle import gang_lifecycle, incidents
-from paceline.api.services.lifecycle.isolation import Look, Phase, PhaseTurns, each_phase
+from paceline.api.services.lifecycle.isolation import Inspection, Phase, PhaseTurns, each_phase
 from paceline.api.services.scheduling.assignments import restore_candidates
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load, load_all_locked, load_among, still_free
 from paceline.api.services.specs.job_views import suspicion_of
@@ -50,7 +50,7 @@ class Scheduler:
     """The scheduler. State that it keeps from step to step only spares work: a new one looks at everything."""
 
     services: Services
-    _placing: Placing = field(init=False)
+    _placing: PlacementMemory = field(init=False)
     _elasticity: Elasticity = field(init=False)
     #: What the last step had to do, if it went well; each phase is run once more after that, to forget what it has noted of jobs.
     _done: OpenWork = field(default=EVERYTHING, init=False)
@@ -58,7 +58,7 @@ class Scheduler:
     _unmoved: Sequence[JobSnapshot] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._placing, self._elasticity = Placing(self.services), Elasticity(self.services)
+        self._placing, self._elasticity = PlacementMemory(self.services), Elasticity(self.services)
 
     async def step_once(self, now: datetime) -> None:
         """Run the phases that have anything to do, whichever of them fails. A single query tells which."""
@@ -141,7 +141,7 @@ async def _look(
     turns = _turns(services, now)
     if among is None:
         services.troubles.forget_all_but(turns.task, {each.job.id for each in known})
-    looks: list[tuple[JobSnapshot, Look[Decision]]] = [(each, turns.peek(each.subject, partial(each.decide, now))) for each in known]
+    looks: list[tuple[JobSnapshot, Inspection[Decision]]] = [(each, turns.peek(each.subject, partial(each.decide, now))) for each in known]
     return known, [MovingJob(each, look.result) for each, look in looks if look.is_wanted]
 
 

@@ -14,7 +14,7 @@ from paceline.api.services.bundles import bundles
 from paceline.api.services.lifecycle import events
 from paceline.api.services.lifecycle.isolation import each_part
 from paceline.api.services.storage import aging, removals
-from paceline.api.services.storage.keeping import PASS_SECONDS, DeletionPace, Sweep
+from paceline.api.services.storage.keeping import PASS_SECONDS, DeletionPace, RetentionSweep
 from paceline.cluster.history.storage import KeepPolicy
 from paceline.db.repositories import storage
 
@@ -42,7 +42,7 @@ class StorageKeeper:
         """Make one pass of a few seconds at most; the rest is left for the next. A job whose data cannot be deleted holds up no other, nor does
         a part that fails. Nothing is deleted by its age until the clock has been steady for an hour: to one that is months ahead everything is
         old."""
-        sweep, policy = Sweep(self.services, now, DeletionPace.of(self.pass_seconds)), self.services.settings.keep
+        sweep, policy = RetentionSweep(self.services, now, DeletionPace.of(self.pass_seconds)), self.services.settings.keep
         parts = (
             partial(self._report_disk, now),
             partial(removals.carry_out, sweep),
@@ -61,11 +61,11 @@ class StorageKeeper:
         steady_since = self.services.uptime.clock_steady_since
         return steady_since is None or now - steady_since >= CLOCK_STEADY
 
-    async def _by_age(self, sweep: Sweep, policy: KeepPolicy) -> None:
+    async def _by_age(self, sweep: RetentionSweep, policy: KeepPolicy) -> None:
         if self._knows_ages(sweep.now):
             await aging.by_age(sweep, policy)
 
-    async def _hourly(self, sweep: Sweep, policy: KeepPolicy) -> None:
+    async def _hourly(self, sweep: RetentionSweep, policy: KeepPolicy) -> None:
         if not self._knows_ages(sweep.now):
             return
         self._hourly_due |= await aging.mark_arrival(self.services, sweep.now, policy)
@@ -84,7 +84,7 @@ class StorageKeeper:
         await each_part(parts)
         self._hourly_due = sweep.pace.over
 
-    async def _drop_bundles(self, sweep: Sweep) -> None:
+    async def _drop_bundles(self, sweep: RetentionSweep) -> None:
         while await bundles.drop_unused(self.services, sweep.now) and not sweep.pace.over:
             pass
 

@@ -9,7 +9,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Deed:
+class DemoAction:
     """An act of a job's user, once the job has come to `step`."""
 
     step: int
@@ -21,7 +21,7 @@ class Deed:
 class DemoJob:
     owner: str
     spec: Document
-    deeds: tuple[Deed, ...] = ()
+    deeds: tuple[DemoAction, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ JOBS: tuple[DemoJob, ...] = (
     DemoJob(
         "alan",
         _job("gpt-small-elastic", 3, 8, _SMALL, 12_000, 768, 8, resources={"min_nodes": 2, "max_nodes": 6}),
-        (Deed(150, "resize", 4),),
+        (DemoAction(150, "resize", 4),),
     ),
     DemoJob(
         "alan",
@@ -156,8 +156,8 @@ JOBS: tuple[DemoJob, ...] = (
         _job("wrong-vocabulary", 1, 8, _SMALL, 3_000, 512, 16, environment=_faults("exception@40:6"), fault_tolerance={"max_restarts": 0}),
     ),
     DemoJob("alan", _job("too-large-for-its-cards", 1, 8, _LARGE, 3_000, 64, 8, fault_tolerance={"max_restarts": 0})),
-    DemoJob("alan", _job("paused-for-the-night", 2, 8, _SMALL, 9_000, 512, 16), (Deed(80, "pause"),)),
-    DemoJob("grace", _job("a-mistake", 1, 8, _SMALL, 9_000, 512, 16), (Deed(30, "cancel"),)),
+    DemoJob("alan", _job("paused-for-the-night", 2, 8, _SMALL, 9_000, 512, 16), (DemoAction(80, "pause"),)),
+    DemoJob("grace", _job("a-mistake", 1, 8, _SMALL, 9_000, 512, 16), (DemoAction(30, "cancel"),)),
     DemoJob("ada", _job("needs-a-larger-cluster", 80, 8, _MEDIUM, 3_000, 5_120, 4)),
     DemoJob(
         "alan",

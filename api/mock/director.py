@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import httpx
 from fastapi import FastAPI
 
-from paceline.api.mock.demo_jobs import EXPERIMENTS, JOBS, Deed, DemoJob, Document
+from paceline.api.mock.demo_jobs import EXPERIMENTS, JOBS, DemoAction, DemoJob, Document
 
 LOOK_SECONDS = 1.0
 READY_SECONDS = 60.0
@@ -28,7 +28,7 @@ class Director:
     keys: Mapping[str, str]
     nodes: int
     _unsent: list[DemoJob] = field(default_factory=lambda: list(JOBS))
-    _open: dict[str, tuple[DemoJob, list[Deed]]] = field(default_factory=dict)  # by job id
+    _open: dict[str, tuple[DemoJob, list[DemoAction]]] = field(default_factory=dict)  # by job id
 
     async def run(self) -> None:
         """Submit all jobs, do what their users do, and end when there is no more to do."""
@@ -69,7 +69,7 @@ class Director:
         created: Document = answer.json()
         return created
 
-    async def _act(self, http: httpx.AsyncClient, job_id: str, job: DemoJob, deeds: list[Deed]) -> None:
+    async def _act(self, http: httpx.AsyncClient, job_id: str, job: DemoJob, deeds: list[DemoAction]) -> None:
         answer = await http.get(f"/training/jobs/{job_id}", headers=self._key(job.owner))
         if answer.status_code == httpx.codes.NOT_FOUND:  # somebody has deleted it
             del self._open[job_id]

@@ -15,7 +15,7 @@ from paceline.api.core import vitals
 from paceline.api.core.disk import Disk
 from paceline.api.core.troubles import SubjectKind, Troubles
 from paceline.api.deps import ReadSession, ServicesDep, Viewer
-from paceline.api.services.ingest.writer import Counters
+from paceline.api.services.ingest.writer import IngestCounters
 from paceline.api.services.nodes import gauges
 from paceline.cluster.states import JobState, NodeState
 from paceline.db.models.jobs import JobRow
@@ -89,7 +89,7 @@ async def metrics(request: Request, session: ReadSession, services: ServicesDep,
     gauges.describe(registry, await node_rows.present(session))
     _disk_gauges(registry, services.disk.state())
     _trouble_gauges(registry, services.troubles)
-    counters: Counters = request.app.state.writer.counters
+    counters: IngestCounters = request.app.state.writer.counters
     for name, help, value in (
         ("paceline_metric_records", "Metric records stored by this process", counters.records),
         ("paceline_log_lines", "Log lines stored by this process", counters.log_lines),

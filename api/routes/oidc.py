@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse
 
 from paceline.api.core.context import Services
-from paceline.api.core.identity import Opening, open_session
+from paceline.api.core.identity import SessionOpening, open_session
 from paceline.api.core.origin import address_of, cookie_name, device_of, is_secure, set_session_cookie
 from paceline.api.deps import ServicesDep
 from paceline.api.errors import ProblemError, not_found
@@ -96,7 +96,7 @@ async def _signed_in(request: Request, services: Services, found: ProviderIdenti
     now, lifetime = services.now(), timedelta(days=services.settings.session_days)
     async with services.write() as session:
         user = await provider_users.signed_in_user(session, found.subject, found.name, found.groups, services.settings, now)
-        opened = Opening("oidc", address_of(request), device_of(request))
+        opened = SessionOpening("oidc", address_of(request), device_of(request))
         secret, caller = await open_session(session, user, opened, now, lifetime=lifetime)
         await accounts.record(
             session, caller.actor, "auth.signed_in", "oidc", f"{user.name} signed in by the OpenID provider", user.id, now

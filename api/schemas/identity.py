@@ -8,7 +8,7 @@ from pydantic import Field
 
 from paceline.api.schemas.common import Schema, Timestamp
 from paceline.training.schema.parts import Text, Whole
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 Role = Literal["viewer", "member", "admin"]
 
@@ -44,7 +44,7 @@ class User(Schema):
 class UserCreate(Schema):
     name: Annotated[
         str,
-        Spelling(
+        SpellingRule(
             r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,62}$",
             "1 to 63 letters, digits, spaces, '.', '_', '@' and '-'; first a letter or digit",
             "ada@example.org",

@@ -7,10 +7,10 @@ from pydantic import Field
 from paceline.api.schemas.common import Page, Schema, Timestamp
 from paceline.api.schemas.jobs import JobSummary
 from paceline.training.schema.parts import Text
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 #: A view's name is one part of its address, so what browsers and proxies split, resolve or rewrite there is refused.
-VIEW_NAME = Spelling(
+VIEW_NAME = SpellingRule(
     r"^(?!\.+$)[^\x00-\x1f\x7f-\x9f/\\]{1,64}$",
     "1 to 64 characters; no '/', no '\\', no control characters, not only dots",
     "Failed this week",

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from paceline.api.schemas.common import Schema, Timestamp
 from paceline.cluster.history.notifications import OF_NO_JOB, NotificationEvent
 from paceline.training.schema.parts import Real, Text, Whole, inconsistent
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 ChannelKind = Literal["webhook", "slack", "email"]
 DeliveryState = Literal["pending", "delivered", "failed"]
@@ -18,13 +18,13 @@ MOST_RECIPIENTS = 20
 
 ChannelName = Annotated[
     str,
-    Spelling(
+    SpellingRule(
         r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}$", "1 to 63 letters, digits, spaces, '.', '_' and '-'; first a letter or digit", "team-vision"
     ),
 ]
 EmailAddress = Annotated[
     str,
-    Spelling(
+    SpellingRule(
         r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$",
         "one e-mail address of ASCII characters, without a name beside it",
         "ops@example.org",

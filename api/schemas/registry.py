@@ -7,11 +7,11 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from paceline.api.schemas.common import AnyFloat, Schema, Timestamp
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 _REST = "1 to 64 letters, digits, '.', '_' and '-'; the first one is a letter"
-ModelName = Annotated[str, Spelling(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", f"{_REST} or digit", "gpt-small")]
-AliasName = Annotated[str, Spelling(r"^[A-Za-z][A-Za-z0-9._-]{0,63}$", _REST, "production")]
+ModelName = Annotated[str, SpellingRule(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", f"{_REST} or digit", "gpt-small")]
+AliasName = Annotated[str, SpellingRule(r"^[A-Za-z][A-Za-z0-9._-]{0,63}$", _REST, "production")]
 
 
 class RegisterVersion(Schema):

@@ -35,14 +35,14 @@ class Frame(NamedTuple):
     data: Any
 
 
-class Encoded(NamedTuple):
+class EncodedFrame(NamedTuple):
     seq: int
     text: str
 
 
-def encoded(topic: Topic, frame: Frame) -> Encoded:
+def encoded(topic: Topic, frame: Frame) -> EncodedFrame:
     document = {"seq": frame.seq, "topic": topic, "type": frame.type, "data": frame.data}
-    return Encoded(frame.seq, msgspec.json.encode(document).decode())
+    return EncodedFrame(frame.seq, msgspec.json.encode(document).decode())
 
 
 class StreamSource(Protocol):

@@ -37,8 +37,17 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import Caller
 from paceline.api.core.origin import same_origin
 from paceline.api.deps import find_caller, services_of
-from paceline.api.websocket.sources import Encoded, EventsSource, Frame, LogsSource, MetricsSource, ReadingsSource, StreamSource, encoded
-from paceline.api.websocket.tails import BATCH_ROWS, MOST_ROWS_BEHIND, SECONDS_BETWEEN_BATCHES, TableTail, Tails
+from paceline.api.websocket.sources import (
+    EncodedFrame,
+    EventsSource,
+    Frame,
+    LogsSource,
+    MetricsSource,
+    ReadingsSource,
+    StreamSource,
+    encoded,
+)
+from paceline.api.websocket.tails import BATCH_ROWS, MOST_ROWS_BEHIND, SECONDS_BETWEEN_BATCHES, SharedTails, TableTail
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories.streams import has_more_than
@@ -149,7 +158,7 @@ class Follower:
     _sending_since: float | None = None
 
     async def run(self) -> int:
-        tails: Tails = self.websocket.app.state.tails
+        tails: SharedTails = self.websocket.app.state.tails
         try:
             newest = await self._send_hello()
             async with tails.follow(self.source, newest) as (tail, nudges):
@@ -214,10 +223,10 @@ class Follower:
                 frames = [Frame(newest, "gap", {"from": self.position + 1, "to": newest})]
         return frames
 
-    def _encoded(self, seq: int, type: str, data: dict[str, int]) -> Encoded:
+    def _encoded(self, seq: int, type: str, data: dict[str, int]) -> EncodedFrame:
         return encoded(self.source.topic, Frame(seq, type, data))
 
-    async def _send(self, *frames: Encoded) -> None:
+    async def _send(self, *frames: EncodedFrame) -> None:
         for frame in frames:
             self._sending_since = monotonic()
             await self.websocket.send_text(frame.text)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from paceline.api.core.background import in_background
 from paceline.api.core.bus import Subscription
 from paceline.api.core.context import Services
-from paceline.api.websocket.sources import Encoded, StreamSource, encoded
+from paceline.api.websocket.sources import EncodedFrame, StreamSource, encoded
 from paceline.db.repositories.streams import has_more_than
 
 logger = logging.getLogger(__name__)
@@ -34,10 +34,10 @@ class TableTail:
     services: Services
     source: StreamSource
     start: int  # the frames below are all those beyond this one
-    frames: list[Encoded] = field(default_factory=list)
+    frames: list[EncodedFrame] = field(default_factory=list)
     followers: set[Subscription] = field(default_factory=set)
 
-    def after(self, seq: int) -> list[Encoded] | None:
+    def after(self, seq: int) -> list[EncodedFrame] | None:
         """The frames beyond `seq`; None: they begin too late, the table has more."""
         if seq < self.start:
             return None
@@ -69,19 +69,19 @@ class TableTail:
                 follower.nudge()
         return bool(rows)
 
-    def _append(self, frames: list[Encoded]) -> None:
+    def _append(self, frames: list[EncodedFrame]) -> None:
         self.frames += frames
         if len(self.frames) > 2 * KEPT_FRAMES:
             self.start = self.frames[-KEPT_FRAMES - 1].seq
             self.frames = self.frames[-KEPT_FRAMES:]
 
 
-def _seq(frame: Encoded) -> int:
+def _seq(frame: EncodedFrame) -> int:
     return frame.seq
 
 
 @dataclass
-class Tails:
+class SharedTails:
     """One tail for each source with a client, for as long as it has one."""
 
     services: Services

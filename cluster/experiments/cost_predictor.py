@@ -20,14 +20,14 @@ from paceline.cluster.experiments.grid import expand
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.monitoring.words import plural
 from paceline.parallelism.communication.choices import ReductionChoice
-from paceline.parallelism.model_shape import CPU, CUDA, Kernels, ModelShape, Numbers, Precision
+from paceline.parallelism.model_shape import CPU, CUDA, Kernels, ModelShape, NumberFormats, Precision
 from paceline.parallelism.plan import WorldSizeMismatchError
 from paceline.parallelism.planning.cost.errors import CostModelError
 from paceline.parallelism.planning.cost.fit import FittedSpeeds, fit
 from paceline.parallelism.planning.cost.parameters import MeasuredPlan
 from paceline.parallelism.planning.cost.speeds import Speeds, of_cpu_slots, of_device
 from paceline.parallelism.planning.machines import Link
-from paceline.parallelism.planning.memory import Setup, state_bytes_per_parameter
+from paceline.parallelism.planning.memory import TrainingSetup, state_bytes_per_parameter
 from paceline.training.planning.estimates import setup_of
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
@@ -102,7 +102,7 @@ class CostPredictor:
             spec = JobSpec.model_validate(self.documents[trial])
         except (KeyError, ValidationError):
             return None
-        shape = derived.known_shape(spec, Numbers(spec.precision, self.kernels))
+        shape = derived.known_shape(spec, NumberFormats(spec.precision, self.kernels))
         return None if shape is None or derived.searches_micro_batch(spec) else JobShape(spec, shape)
 
     @property
@@ -127,7 +127,7 @@ class JobShape:
     spec: JobSpec
     shape: ModelShape
 
-    def on(self, ranks: int, scaling: Scaling) -> Setup | None:
+    def on(self, ranks: int, scaling: Scaling) -> TrainingSetup | None:
         """Return how the job would be trained on `ranks` ranks; None: its model or its batch cannot be divided over them.
 
         Weak scaling gives each rank what it has now; strong scaling divides the batch as it is, into smaller micro-batches where it has to.
@@ -140,7 +140,7 @@ class JobShape:
         size = min(setup.micro_batch_size, int(samples // setup.degrees.data))
         return replace(setup, micro_batch_size=size, micro_batches=-(-int(samples) // size)) if size else None
 
-    def assumed_sums(self, setup: Setup) -> list[str]:
+    def assumed_sums(self, setup: TrainingSetup) -> list[str]:
         """Return how gradients are taken to be summed over replicas, in words, where the job leaves it to be measured."""
         if not self.spec.communication.is_auto or setup.degrees.replicate == 1:
             return []

@@ -33,7 +33,7 @@ class Dimension(Protocol):
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedValues:
     """Listed values. They are drawn by their index: Optuna takes no lists or mappings."""
 
     values: Sequence[Any]
@@ -93,7 +93,7 @@ class SearchSpace:
 
     @classmethod
     def of(cls, search: Search) -> SearchSpace:
-        return cls({path: NumberRange(axis) if isinstance(axis, Span) else Listed(axis) for path, axis in search.parameters.items()})
+        return cls({path: NumberRange(axis) if isinstance(axis, Span) else ListedValues(axis) for path, axis in search.parameters.items()})
 
     @property
     def size(self) -> float:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from paceline.monitoring.words import plural
 from paceline.training.schema.amounts import TimeLimit
 from paceline.training.schema.parts import Part, Real, Text, Whole, at_most, inconsistent
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 from paceline.training.spec.job import LabelName, Name
 
 #: Trials of one experiment, repeats included: more than anybody looks at, and few enough for one answer.
@@ -18,7 +18,7 @@ MOST_TRIALS = 5_000
 MOST_VALUES = 1_000
 MOST_AXES = 16
 #: A dotted path into a job spec, as `paceline submit --set` takes it.
-_PATH = Spelling(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "the names of fields of a job spec, with dots between them", "optimizer.lr")
+_PATH = SpellingRule(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "the names of fields of a job spec, with dots between them", "optimizer.lr")
 FieldPath = Annotated[Text, AfterValidator(_PATH.check), Field(max_length=200)]
 
 

@@ -67,7 +67,7 @@ def relative_difference(one: float, other: float) -> float:
 
 
 @dataclass
-class Tally:
+class MetricTally:
     """The comparison of one metric, step after step; an accumulator."""
 
     name: str
@@ -90,10 +90,10 @@ class Tally:
 
 
 @dataclass
-class Tallies:
+class MetricTallies:
     """The comparison of all metrics of two runs over the steps that both know; an accumulator."""
 
-    metrics: dict[str, Tally] = field(default_factory=dict)
+    metrics: dict[str, MetricTally] = field(default_factory=dict)
     steps: int = 0
     equal_steps: int = 0
     first_step: int = 0  # that both have told
@@ -101,7 +101,7 @@ class Tallies:
     def add(self, step: int, one: Mapping[str, float], other: Mapping[str, float]) -> None:
         """Compare the values of a step that both runs have recorded."""
         for name in sorted(one.keys() | other.keys()):
-            self.metrics.setdefault(name, Tally(name)).add(step, one.get(name), other.get(name))
+            self.metrics.setdefault(name, MetricTally(name)).add(step, one.get(name), other.get(name))
         if shared := one.keys() & other.keys():
             self.first_step = self.first_step if self.steps else step
             self.steps += 1
@@ -110,7 +110,7 @@ class Tallies:
     def miss(self, step: int, values: Mapping[str, float]) -> None:
         """Note a step that only one run has, though the other went beyond it."""
         for name in values:
-            self.metrics.setdefault(name, Tally(name)).add(step, values[name], None)
+            self.metrics.setdefault(name, MetricTally(name)).add(step, values[name], None)
 
     @property
     def first_difference(self) -> tuple[str, int, float, float] | None:
@@ -130,7 +130,7 @@ class Tallies:
         return max((tally.largest for tally in self.metrics.values()), default=0.0)
 
     @property
-    def ordered(self) -> list[Tally]:
+    def ordered(self) -> list[MetricTally]:
         """The tallies, the loss first, which matters most."""
         return sorted(self.metrics.values(), key=lambda tally: (tally.name != "loss", tally.name))
 
@@ -155,7 +155,7 @@ class Parameters:
     equal: bool
 
 
-def verdict(one: ComparedRun, other: ComparedRun, tallies: Tallies, parameters: Parameters | None) -> Verdict:
+def verdict(one: ComparedRun, other: ComparedRun, tallies: MetricTallies, parameters: Parameters | None) -> Verdict:
     if not tallies.steps:
         return "nothing_to_compare"
     if _all_equal(tallies, parameters):
@@ -168,7 +168,7 @@ def verdict(one: ComparedRun, other: ComparedRun, tallies: Tallies, parameters: 
     return "diverged" if tallies.equal_steps else "different"
 
 
-def _all_equal(tallies: Tallies, parameters: Parameters | None) -> bool:
+def _all_equal(tallies: MetricTallies, parameters: Parameters | None) -> bool:
     return tallies.first_difference is None and (parameters is None or parameters.equal) and not tallies.missing
 
 
@@ -179,7 +179,7 @@ def shorter_and_longer(one: ComparedRun, other: ComparedRun) -> tuple[int, int] 
     return (min(one.last_step, other.last_step), max(one.last_step, other.last_step)) if one.last_step != other.last_step else None
 
 
-def sentence(one: ComparedRun, other: ComparedRun, tallies: Tallies, parameters: Parameters | None) -> str:
+def sentence(one: ComparedRun, other: ComparedRun, tallies: MetricTallies, parameters: Parameters | None) -> str:
     how = verdict(one, other, tallies, parameters)
     if how == "nothing_to_compare":
         return nothing_to_compare(one, other, parameters)
@@ -202,7 +202,7 @@ def nothing_to_compare(one: ComparedRun, other: ComparedRun, parameters: Paramet
     return f"steps cannot be compared: the raw points of one of them up to step {removed:,} have been removed{hashes}"
 
 
-def difference(tallies: Tallies, parameters: Parameters | None, how: Verdict) -> str:
+def difference(tallies: MetricTallies, parameters: Parameters | None, how: Verdict) -> str:
     first = tallies.first_difference
     if first is None:
         if parameters is not None and not parameters.equal:

@@ -14,7 +14,7 @@ MOST_EPOCHS = 1_000
 
 
 @dataclass(frozen=True)
-class Use:
+class SampleUse:
     """One committed step's use of `count` places from `first` on."""
 
     generation: int
@@ -58,7 +58,7 @@ class Audit:
         return not self.findings
 
 
-def extend(ranges: list[SampleSpan], use: Use) -> None:
+def extend(ranges: list[SampleSpan], use: SampleUse) -> None:
     """Add a use to the ranges. Steps that follow each other in one generation and in the line become one range; `use` comes in order of
     steps."""
     last = ranges[-1] if ranges else None

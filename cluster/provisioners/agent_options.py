@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from paceline.training.schema.parts import Part, Text, inconsistent
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 HIGHEST_PORT = 65535
 
@@ -20,8 +20,8 @@ def _check(text: str) -> str:
     return text
 
 
-PortRange = Annotated[str, Spelling(r"^[0-9]{1,5}-[0-9]{1,5}$", "a range of ports", "29500-29599"), AfterValidator(_check)]
-AbsolutePath = Annotated[str, Spelling(r"^/[^\r\n\0]{1,4095}$", "an absolute path", "/etc/paceline/ca.pem")]
+PortRange = Annotated[str, SpellingRule(r"^[0-9]{1,5}-[0-9]{1,5}$", "a range of ports", "29500-29599"), AfterValidator(_check)]
+AbsolutePath = Annotated[str, SpellingRule(r"^/[^\r\n\0]{1,4095}$", "an absolute path", "/etc/paceline/ca.pem")]
 
 
 def _check_command(text: str) -> str:

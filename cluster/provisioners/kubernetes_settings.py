@@ -10,26 +10,29 @@ from pydantic import Field, model_validator
 from paceline.cluster.provisioners.agent_options import AgentPorts
 from paceline.cluster.provisioners.passed_names import DESCRIPTION, PassedNames
 from paceline.training.schema.parts import Text, Whole, at_most, inconsistent
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 KubernetesName = Annotated[
-    str, Spelling(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "a name as Kubernetes has it: lower-case letters, digits and '-'", "training")
+    str,
+    SpellingRule(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "a name as Kubernetes has it: lower-case letters, digits and '-'", "training"),
 ]
 QualifiedName = Annotated[
     str,
-    Spelling(
+    SpellingRule(
         r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$",
         "a key as Kubernetes has it",
         "nvidia.com/gpu",
     ),
 ]
-Quantity = Annotated[str, Spelling(r"^[0-9]{1,12}(\.[0-9]{1,6})?(m|[kMGTP]i?)?$", "a quantity as Kubernetes has it", "64Gi")]
-ImageName = Annotated[str, Spelling(r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,499}$", "the name of an image", "registry.lab/paceline-agent:0.1.0")]
+Quantity = Annotated[str, SpellingRule(r"^[0-9]{1,12}(\.[0-9]{1,6})?(m|[kMGTP]i?)?$", "a quantity as Kubernetes has it", "64Gi")]
+ImageName = Annotated[
+    str, SpellingRule(r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,499}$", "the name of an image", "registry.lab/paceline-agent:0.1.0")
+]
 FilePath = Annotated[Text, Field(min_length=1, max_length=4096)]
-ApiUrl = Annotated[str, Spelling(r"^https?://[^\s/?#@]+$", "the URL of an API server, without a path", "https://10.0.0.1:6443")]
+ApiUrl = Annotated[str, SpellingRule(r"^https?://[^\s/?#@]+$", "the URL of an API server, without a path", "https://10.0.0.1:6443")]
 SecretName = Annotated[
     str,
-    Spelling(
+    SpellingRule(
         r"^PACELINE_KUBERNETES_[A-Z0-9_]{1,100}$",
         "a variable of the coordinator whose name begins with PACELINE_KUBERNETES_",
         "PACELINE_KUBERNETES_TOKEN",
@@ -38,7 +41,7 @@ SecretName = Annotated[
 #: Not any Secret of the namespace: whoever makes pools could read the coordinator's own through a job.
 AgentSecretName = Annotated[
     str,
-    Spelling(
+    SpellingRule(
         r"^paceline-agent-[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$",
         "the name of a Secret that begins with paceline-agent-",
         "paceline-agent-store",

@@ -10,13 +10,15 @@ from pydantic import Field
 from paceline.cluster.provisioners.agent_options import AgentNotices
 from paceline.cluster.provisioners.passed_names import DESCRIPTION, PassedNames
 from paceline.training.schema.parts import Text, Whole, at_most
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 RayAddress = Annotated[
     str,
-    Spelling(r"^(ray://)?[A-Za-z0-9][A-Za-z0-9.-]{0,252}:[0-9]{1,5}$", "the address of a Ray head, as ray.init takes it", "10.0.0.1:6379"),
+    SpellingRule(
+        r"^(ray://)?[A-Za-z0-9][A-Za-z0-9.-]{0,252}:[0-9]{1,5}$", "the address of a Ray head, as ray.init takes it", "10.0.0.1:6379"
+    ),
 ]
-RayName = Annotated[str, Spelling(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", "a name of letters, digits, '_' and '-'", "paceline")]
+RayName = Annotated[str, SpellingRule(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", "a name of letters, digits, '_' and '-'", "paceline")]
 Amount = Annotated[float, Field(gt=0, le=4096)]
 
 

@@ -17,7 +17,7 @@ from paceline.cluster.provisioners.ray_settings import RaySettings
 from paceline.cluster.provisioners.slurm_settings import SlurmSettings
 from paceline.training.schema.parts import Part, Text, Whole, at_most, inconsistent
 from paceline.training.schema.resources import MOST_LABELS, NodeKey, NodeValue
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 MOST_POOL_NODES = 4096
 MOST_HOSTS = 1024
@@ -27,25 +27,27 @@ LONGEST_NODE_NAME = 63
 
 PoolName = Annotated[
     str,
-    Spelling(
+    SpellingRule(
         r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$", "1 to 40 lower-case letters, digits and '-'; first and last a letter or digit", "gpu-spot"
     ),
 ]
-SshUser = Annotated[str, Spelling(r"^[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}$", "the name of an account", "ada")]
+SshUser = Annotated[str, SpellingRule(r"^[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}$", "the name of an account", "ada")]
 HostName = Annotated[
-    str, Spelling(r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39})$", "a host name or an address", "gpu1.lab")
+    str, SpellingRule(r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39})$", "a host name or an address", "gpu1.lab")
 ]
-Fingerprint = Annotated[str, Spelling(r"^SHA256:[A-Za-z0-9+/]{43}$", "a fingerprint as 'ssh-keygen -lf' prints it", "SHA256:" + "x" * 43)]
+Fingerprint = Annotated[
+    str, SpellingRule(r"^SHA256:[A-Za-z0-9+/]{43}$", "a fingerprint as 'ssh-keygen -lf' prints it", "SHA256:" + "x" * 43)
+]
 SecretName = Annotated[
     str,
-    Spelling(
+    SpellingRule(
         r"^PACELINE_SSH_[A-Z0-9_]{1,100}$", "a variable of the coordinator whose name begins with PACELINE_SSH_", "PACELINE_SSH_PASSWORD"
     ),
 ]
 FilePath = Annotated[Text, Field(min_length=1, max_length=4096)]
 ServerUrl = Annotated[
     str,
-    Spelling(r"^https?://[^\s/?#@]+$", "the coordinator's URL as nodes reach it, without a path", "https://paceline.lab"),
+    SpellingRule(r"^https?://[^\s/?#@]+$", "the coordinator's URL as nodes reach it, without a path", "https://paceline.lab"),
 ]
 
 

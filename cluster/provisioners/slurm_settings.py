@@ -9,19 +9,20 @@ from pydantic import Field
 from paceline.cluster.provisioners.agent_options import AgentAuthority
 from paceline.cluster.provisioners.passed_names import DESCRIPTION, PassedNames
 from paceline.training.schema.parts import Text, Whole, at_most
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 MOST_LINES = 64
 #: Slurm's default of KillWait.
 KILL_WAIT_SECONDS = 30
 
-SlurmName = Annotated[str, Spelling(r"^[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,127}$", "a name as Slurm has it", "gpu")]
+SlurmName = Annotated[str, SpellingRule(r"^[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,127}$", "a name as Slurm has it", "gpu")]
 SlurmTime = Annotated[
-    str, Spelling(r"^([0-9]{1,5}-[0-9]{1,2}(:[0-9]{2}){0,2}|[0-9]{1,7}(:[0-9]{2}){0,2})$", "a time limit as Slurm writes it", "12:00:00")
+    str,
+    SpellingRule(r"^([0-9]{1,5}-[0-9]{1,2}(:[0-9]{2}){0,2}|[0-9]{1,7}(:[0-9]{2}){0,2})$", "a time limit as Slurm writes it", "12:00:00"),
 ]
-SlurmGres = Annotated[str, Spelling(r"^[A-Za-z0-9_.:,/-]{1,255}$", "generic resources as sbatch takes them", "gpu:a100:4")]
-SlurmLine = Annotated[str, Spelling(r"^--?[A-Za-z][^\r\n]{0,999}$", "an option of sbatch, such as --constraint=ib", "--constraint=ib")]
-ShellLine = Annotated[str, Spelling(r"^[^\r\n]{1,1000}$", "one line of bash", "module load cuda/12.4")]
+SlurmGres = Annotated[str, SpellingRule(r"^[A-Za-z0-9_.:,/-]{1,255}$", "generic resources as sbatch takes them", "gpu:a100:4")]
+SlurmLine = Annotated[str, SpellingRule(r"^--?[A-Za-z][^\r\n]{0,999}$", "an option of sbatch, such as --constraint=ib", "--constraint=ib")]
+ShellLine = Annotated[str, SpellingRule(r"^[^\r\n]{1,1000}$", "one line of bash", "module load cuda/12.4")]
 FilePath = Annotated[Text, Field(min_length=1, max_length=4096)]
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from paceline.cluster.simulation.machines import BETWEEN, WITHIN, CardModel
 from paceline.monitoring.devices import peak_of
 from paceline.monitoring.points import communication
-from paceline.parallelism.model_shape import CUDA, Numbers
+from paceline.parallelism.model_shape import CUDA, NumberFormats
 from paceline.parallelism.planning.hardware_defaults import GPUS, SHARE_OF_PEAK
 from paceline.parallelism.planning.machines import Machines
 from paceline.parallelism.planning.step_time import BACKWARD_OF_FORWARD, StepTimeEstimate, step_time
@@ -72,7 +72,7 @@ def cost_of(spec: JobSpec, ranks: int, slots_per_node: int, card: CardModel) -> 
     """The cost of a step of `spec` on `ranks` ranks."""
     if isinstance(spec.workload, ScriptWorkload):
         return _unknown(SCRIPT_BATCH, ranks)
-    batch, shape = derived.training_of(spec).global_batch_size, derived.known_shape(spec, Numbers(spec.precision, CUDA))
+    batch, shape = derived.training_of(spec).global_batch_size, derived.known_shape(spec, NumberFormats(spec.precision, CUDA))
     memory = memory_of(spec, CUDA, ranks) if shape is not None else None
     if shape is None or memory is None:
         return _unknown(batch, ranks)

@@ -22,7 +22,7 @@ from paceline.db.repositories import ingest, rollups
 
 
 @dataclass(frozen=True)
-class Gone:
+class DeletedAmount:
     """The amount of deleted data. `to_step`: the highest deleted step; None for log lines."""
 
     rows: int = 0
@@ -35,7 +35,7 @@ class Gone:
 
 async def drop_oldest(
     session: AsyncSession, job_id: str, kind: StorageKind, *, rows: int, bytes: int | None = None, up_to: int | None = None
-) -> Gone:
+) -> DeletedAmount:
     """Delete at most `rows` points or lines, the oldest first, and not more than make up `bytes`; `up_to`: the newest `seq` to go."""
     await ingest.lock(session)
     table: Any = MetricRecordRow if kind is StorageKind.POINTS else LogLineRow
@@ -61,14 +61,14 @@ def _oldest_query(job_id: str, kind: StorageKind, up_to: int | None) -> Select[A
     return (query if up_to is None else query.where(lines.seq <= up_to)).order_by(lines.seq)
 
 
-async def _oldest(session: AsyncSession, query: Select[Any], bytes: int | None) -> tuple[Gone, int]:
+async def _oldest(session: AsyncSession, query: Select[Any], bytes: int | None) -> tuple[DeletedAmount, int]:
     """(what would be deleted, its newest `seq`)."""
     rows, total, last, highest = 0, 0, 0, -1
     for seq, size, step in await session.execute(query):
         if bytes is not None and total >= bytes:
             break
         rows, total, last, highest = rows + 1, total + size, seq, max(highest, -1 if step is None else step)
-    return Gone(rows, total, highest if highest >= 0 else None), last
+    return DeletedAmount(rows, total, highest if highest >= 0 else None), last
 
 
 # --- roll-ups
@@ -96,14 +96,16 @@ async def names(session: AsyncSession, job_id: str) -> list[str]:
     return list(await session.scalars(select(MetricNameRow.name).where(MetricNameRow.job_id == job_id).order_by(MetricNameRow.name)))
 
 
-async def drop_buckets(session: AsyncSession, job_id: str, names: Sequence[str], level: int, ranks: Sequence[int], buckets: range) -> Gone:
+async def drop_buckets(
+    session: AsyncSession, job_id: str, names: Sequence[str], level: int, ranks: Sequence[int], buckets: range
+) -> DeletedAmount:
     """Delete these buckets of some metrics of one level."""
     await rollups.lock(session)
     table = MetricRollupRow
     mine = (table.job_id == job_id, table.name.in_(names), table.rank.in_(ranks), table.level == level)
     within = (table.bucket >= buckets.start, table.bucket < buckets.stop)
     rows = cast("CursorResult[Any]", await session.execute(delete(table).where(*mine, *within))).rowcount
-    gone = Gone(rows, rows * BUCKET_BYTES, buckets.stop * level - 1)
+    gone = DeletedAmount(rows, rows * BUCKET_BYTES, buckets.stop * level - 1)
     await _subtract(session, job_id, curve_kind(level), gone)
     return gone
 
@@ -111,7 +113,7 @@ async def drop_buckets(session: AsyncSession, job_id: str, names: Sequence[str],
 async def clear_count(session: AsyncSession, job_id: str, level: int) -> None:
     """Set the count of a level to zero, whatever was counted: nothing of it is stored any more."""
     await rollups.lock(session)
-    await _subtract(session, job_id, curve_kind(level), Gone(), nothing_left=True)
+    await _subtract(session, job_id, curve_kind(level), DeletedAmount(), nothing_left=True)
 
 
 # --- what goes with the job's data
@@ -130,7 +132,7 @@ async def stored_artifacts(session: AsyncSession) -> list[str]:
     return list(await session.scalars(select(ArtifactChunkRow.artifact_id).where(ArtifactChunkRow.number == 0)))
 
 
-async def _subtract(session: AsyncSession, job_id: str, kind: str, gone: Gone, *, nothing_left: bool = False) -> None:
+async def _subtract(session: AsyncSession, job_id: str, kind: str, gone: DeletedAmount, *, nothing_left: bool = False) -> None:
     """Subtract deleted data from the count. `nothing_left`: there is no such row any more, whatever was counted."""
     table = StoredDataRow
     changes: dict[str, Any] = {"gone_rows": table.gone_rows + gone.rows}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from paceline.distributed.collectives.ring import Ring, Segment
 from paceline.distributed.collectives.tensors import TensorValues
 from paceline.distributed.collectives.within import WithinMachine
-from paceline.distributed.reduction import ExactReduction, GradientBucket, Piece, Reduction, ReductionState
+from paceline.distributed.reduction import ExactReduction, GradientBucket, GradientPiece, Reduction, ReductionState
 
 
 class RingSum(ExactReduction):
@@ -66,7 +66,7 @@ def part_of(bucket: GradientBucket, segment: Segment) -> GradientBucket:
     return replace(bucket, values=bucket.values[segment.first : segment.last], pieces=_within(bucket, segment))
 
 
-def _within(bucket: GradientBucket, segment: Segment) -> list[Piece]:
+def _within(bucket: GradientBucket, segment: Segment) -> list[GradientPiece]:
     found = []
     for piece in bucket.pieces:
         first, last = max(piece.offset, segment.first), min(piece.offset + piece.length, segment.last)

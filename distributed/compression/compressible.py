@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.compression.residuals import Residuals
-from paceline.distributed.reduction import GradientBucket, Piece, ReductionState, parts_of
+from paceline.distributed.reduction import GradientBucket, GradientPiece, ReductionState, parts_of
 
 RESIDUAL = "residual"
 
@@ -23,13 +23,13 @@ class CompressedSum(ABC):
         self.step = 0  # that is summed: another one each time, and the same in a run that was paused
 
     @abstractmethod
-    def _sum(self, values: Tensor, pieces: list[Piece]) -> bool:
+    def _sum(self, values: Tensor, pieces: list[GradientPiece]) -> bool:
         """Replace `pieces` of a bucket's `values` by their sum over the ranks, equal on every rank, and put what was left out into `residuals`.
 
         False, on every rank, where the values of a rank are not finite: nothing is changed or put then, and they are summed as they are. Collective.
         """
 
-    def _compresses(self, piece: Piece) -> bool:
+    def _compresses(self, piece: GradientPiece) -> bool:
         return piece.compressible
 
     def sum(self, bucket: GradientBucket) -> None:
@@ -39,7 +39,7 @@ class CompressedSum(ABC):
             if not (compressible and any(piece.length for piece in pieces) and self._sum(bucket.values, pieces)):
                 self._sum_whole(bucket, pieces)
 
-    def _sum_whole(self, bucket: GradientBucket, pieces: list[Piece]) -> None:
+    def _sum_whole(self, bucket: GradientBucket, pieces: list[GradientPiece]) -> None:
         if len(pieces) == len(bucket.pieces):
             self.group.sum(bucket.values)
             return

@@ -11,7 +11,7 @@ from torch import Tensor
 from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.compression.compressible import RESIDUAL, CompressedSum
 from paceline.distributed.compression.residuals import PieceKey, Residuals, key_of
-from paceline.distributed.reduction import Piece, ReductionState, parts_of
+from paceline.distributed.reduction import GradientPiece, ReductionState, parts_of
 
 FACTOR = "power_sgd_factor"
 _SEED = 20_190_531
@@ -28,14 +28,14 @@ class PowerSgd(CompressedSum):
         self._whole: set[PieceKey] = set()  # those of whole parameters
         self._loaded: Mapping[str, Tensor] = {}  # of whole parameters
 
-    def _compresses(self, piece: Piece) -> bool:
+    def _compresses(self, piece: GradientPiece) -> bool:
         """Whether two factors are smaller than the matrix. A rank's shard of a parameter may be empty, and no matrix."""
         if not (piece.compressible and piece.length):
             return False
         rows, columns = matrix_shape(piece)
         return (rows + columns) * self._rank < rows * columns
 
-    def _sum(self, values: Tensor, pieces: list[Piece]) -> bool:
+    def _sum(self, values: Tensor, pieces: list[GradientPiece]) -> bool:
         corrected = self.residuals.corrected(values, pieces)
         matrices = matrices_in(corrected, pieces)
         projections = self._sum_together(
@@ -55,7 +55,7 @@ class PowerSgd(CompressedSum):
             part.copy_((basis @ factor.T).view(-1))
         return True
 
-    def _factor(self, piece: Piece) -> Tensor:
+    def _factor(self, piece: GradientPiece) -> Tensor:
         """The factor to begin with: the last step's, or random numbers that are the same on every rank."""
         found = self._factors.get(key_of(piece))
         if found is None and piece.is_whole:
@@ -87,7 +87,7 @@ class PowerSgd(CompressedSum):
         self._loaded, self._factors, self._new = state.get(FACTOR, {}), {}, {}
 
 
-def matrix_shape(piece: Piece) -> tuple[int, int]:
+def matrix_shape(piece: GradientPiece) -> tuple[int, int]:
     """Return the rows and columns as which a piece is seen: a whole parameter's own, all axes but the first one flat; else nearly a square."""
     if piece.is_whole and len(piece.shape) > 1:
         return piece.shape[0], piece.length // piece.shape[0]
@@ -95,7 +95,7 @@ def matrix_shape(piece: Piece) -> tuple[int, int]:
     return rows, piece.length // rows
 
 
-def matrices_in(values: Tensor, pieces: list[Piece]) -> list[Tensor]:
+def matrices_in(values: Tensor, pieces: list[GradientPiece]) -> list[Tensor]:
     """Return views of the pieces that lie end to end in `values` (n), each as its matrix."""
     parts = torch.split(values, [piece.length for piece in pieces])
     return [part.view(matrix_shape(piece)) for piece, part in zip(pieces, parts, strict=True)]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from paceline.distributed.reduction import Piece, parts_of
+from paceline.distributed.reduction import GradientPiece, parts_of
 
 #: What tells one piece: the parameter, its first element and their number.
 PieceKey = tuple[str, int, int]
@@ -25,13 +25,13 @@ class Residuals:
         self._new: dict[PieceKey, Tensor] = {}
         self._elements: dict[str, int] = {}  # of each parameter
 
-    def add_to(self, values: Tensor, pieces: Sequence[Piece]) -> None:
+    def add_to(self, values: Tensor, pieces: Sequence[GradientPiece]) -> None:
         """Add the residuals of `pieces`, which lie end to end in `values` (n), in place."""
         for piece, part in zip(pieces, torch.split(values, [piece.length for piece in pieces]), strict=True):
             if piece.name in self._kept:
                 part.add_(self._part_of(piece, part.device))
 
-    def corrected(self, values: Tensor, pieces: Sequence[Piece]) -> Tensor:
+    def corrected(self, values: Tensor, pieces: Sequence[GradientPiece]) -> Tensor:
         """Return `pieces` of a bucket's `values` with their residuals added, end to end (n), fp32."""
         found = torch.empty(sum(piece.length for piece in pieces), dtype=torch.float32, device=values.device)
         rooms = torch.split(found, [piece.length for piece in pieces])
@@ -42,10 +42,10 @@ class Residuals:
                 room.copy_(part)
         return found
 
-    def _part_of(self, piece: Piece, device: torch.device) -> Tensor:
+    def _part_of(self, piece: GradientPiece, device: torch.device) -> Tensor:
         return self._kept[piece.name][piece.first : piece.first + piece.length].to(device)
 
-    def put(self, values: Tensor, pieces: Sequence[Piece]) -> None:
+    def put(self, values: Tensor, pieces: Sequence[GradientPiece]) -> None:
         """Remember `values` (n), fp32, as the residuals of `pieces`. They are kept, not copied."""
         for piece, part in zip(pieces, torch.split(values, [piece.length for piece in pieces]), strict=True):
             self._new[key_of(piece)] = part
@@ -76,7 +76,7 @@ class Residuals:
             self._kept[name] = self._kept[name] + part.to(self._kept[name].device) if name in self._kept else part.clone()
 
 
-def key_of(piece: Piece) -> PieceKey:
+def key_of(piece: GradientPiece) -> PieceKey:
     return piece.name, piece.first, piece.length
 
 

@@ -10,7 +10,7 @@ from paceline.distributed.compression.compressible import CompressedSum
 from paceline.distributed.compression.options import Threshold
 from paceline.distributed.compression.residuals import Residuals
 from paceline.distributed.compression.sparse import largest
-from paceline.distributed.reduction import Piece, parts_of
+from paceline.distributed.reduction import GradientPiece, parts_of
 
 
 class TopK(CompressedSum):
@@ -20,7 +20,7 @@ class TopK(CompressedSum):
         super().__init__(group, Residuals())
         self._ratio, self._threshold = ratio, threshold
 
-    def _sum(self, values: Tensor, pieces: list[Piece]) -> bool:
+    def _sum(self, values: Tensor, pieces: list[GradientPiece]) -> bool:
         corrected = self.residuals.corrected(values, pieces)
         indices = largest(corrected, self._ratio, self._threshold, self.step)
         sent = corrected.index_select(0, indices)
@@ -49,7 +49,7 @@ class TopK(CompressedSum):
         rows = zip(counts, found.view(self.group.size, 2, width), strict=True)
         return [(elements[:count], places[:count].view(torch.int32)) for count, (elements, places) in rows]
 
-    def _add_up(self, values: Tensor, pieces: list[Piece], gathered: list[tuple[Tensor, Tensor]]) -> None:
+    def _add_up(self, values: Tensor, pieces: list[GradientPiece], gathered: list[tuple[Tensor, Tensor]]) -> None:
         """Replace `pieces` of `values` by the sum of what was gathered, rank by rank."""
         lengths = torch.tensor([piece.length for piece in pieces])
         ends = lengths.cumsum(0)

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
 
-from paceline.distributed.reduction import Piece
+from paceline.distributed.reduction import GradientPiece
 from paceline.parallelism.mesh import local_tensor
 
 #: A parameter of fewer dimensions is a bias or a norm: small, and sensitive.
@@ -41,13 +41,13 @@ class PieceMaker:
         """The names of all pieces."""
         return {name + self._suffix for name in self._names.values()}
 
-    def pieces(self, parameters: Iterable[Tensor]) -> list[Piece]:
+    def pieces(self, parameters: Iterable[Tensor]) -> list[GradientPiece]:
         """Return the pieces of a flat tensor with the gradients of `parameters`, end to end."""
         found, offset = [], 0
         for parameter in parameters:
             part = local_tensor(parameter)
             name = self._names[id(parameter)] + self._suffix
-            found.append(Piece(name, tuple(part.shape), offset, part.numel(), compressible=id(parameter) in self._compressible))
+            found.append(GradientPiece(name, tuple(part.shape), offset, part.numel(), compressible=id(parameter) in self._compressible))
             offset += part.numel()
         return found
 

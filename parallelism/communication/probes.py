@@ -13,7 +13,7 @@ from paceline.distributed.collectives.reductions import WithinSum
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.process_group import Group
-from paceline.distributed.reduction import BackendSum, GradientBucket, Piece, Reduction
+from paceline.distributed.reduction import BackendSum, GradientBucket, GradientPiece, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.sum_cost import Links, SumCost, cost_of, link_of
@@ -98,7 +98,7 @@ def _seconds(group: Group, reduction: Reduction, shape: tuple[int, int], device:
     parameter = f"{shape[0]} x {shape[1]}"  # what is left out is kept by parameter, of which each has one size
     found = []
     for _ in range(times):
-        bucket = GradientBucket(values.clone(), [Piece(parameter, shape, 0, values.numel())], step=1)
+        bucket = GradientBucket(values.clone(), [GradientPiece(parameter, shape, 0, values.numel())], step=1)
         started = time.perf_counter()
         group.start_reduction(reduction, bucket).wait()
         if values.is_cuda:

@@ -112,7 +112,7 @@ class PipelineForward(nn.Module):
 
 
 class Pipelined:
-    """A pipeline, seen from one rank. See `Prepared`.
+    """A pipeline, seen from one rank. See `PreparedModel`.
 
     A step's micro-batches are given to it all at once (`run`), and it clips gradients itself, since no rank has all of them.
     """

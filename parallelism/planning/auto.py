@@ -18,7 +18,7 @@ from paceline.parallelism.model_shape import ModelShape, Precision
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning import auto_words as words
 from paceline.parallelism.planning.machines import Machines
-from paceline.parallelism.planning.memory import Checkpointing, OptimizerKind, RankMemory, Setup, memory
+from paceline.parallelism.planning.memory import Checkpointing, OptimizerKind, RankMemory, TrainingSetup, memory
 from paceline.parallelism.planning.step_time import StageLoad, StepTimeEstimate, loads_of, step_time
 from paceline.parallelism.words import size
 
@@ -29,12 +29,12 @@ MOST_NODES = 64
 
 
 @dataclass(frozen=True)
-class Supported:
+class SupportedPlans:
     """The plans that the trainer can run. `permits` is asked about single plans, for limits that no list of axes can express."""
 
     axes: Collection[str] = ("replicate",)  # fields of Degrees; the others stay 1
     activation_checkpointing: tuple[Checkpointing, ...] = ("none",)
-    permits: Callable[[Setup], bool] = lambda setup: True
+    permits: Callable[[TrainingSetup], bool] = lambda setup: True
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class PlanRequest:
 class Candidate:
     """A plan with its estimates."""
 
-    setup: Setup
+    setup: TrainingSetup
     time: StepTimeEstimate
     request: PlanRequest
 
@@ -95,7 +95,7 @@ class Choice:
     rejected: tuple[Rejected, ...]
 
 
-def choose(request: PlanRequest, machines: Machines, supported: Supported) -> Choice:
+def choose(request: PlanRequest, machines: Machines, supported: SupportedPlans) -> Choice:
     """Return the best plan, or a choice without one if nothing fits.
 
     Raises ValueError if no plan can divide the global batch over the world, whatever the memory.
@@ -134,7 +134,7 @@ class CandidateGroup:
     """Plans that differ only in their micro-batch size, the fastest first."""
 
     members: tuple[Candidate, ...]
-    permits: Callable[[Setup], bool]
+    permits: Callable[[TrainingSetup], bool]
 
     def fastest(self, budget: int) -> Candidate | None:
         """Return the fastest plan that fits `budget` bytes, or None."""
@@ -171,7 +171,7 @@ class CandidateGroup:
         return max(self.members, key=lambda each: each.setup.micro_batch_size)
 
 
-def candidate_groups(request: PlanRequest, machines: Machines, supported: Supported) -> Iterator[list[CandidateGroup]]:
+def candidate_groups(request: PlanRequest, machines: Machines, supported: SupportedPlans) -> Iterator[list[CandidateGroup]]:
     """Yield for each choice of degrees one group for each mode of checkpointing, the mode with the least memory last."""
     known: dict[tuple[int, int, int], tuple[StageLoad, ...]] = {}
     modes = _modes(request.shape, supported)
@@ -190,21 +190,21 @@ def candidate_groups(request: PlanRequest, machines: Machines, supported: Suppor
 
 
 def _candidate_group(
-    request: PlanRequest, machines: Machines, supported: Supported, loads: Sequence[StageLoad], members: list[Setup]
+    request: PlanRequest, machines: Machines, supported: SupportedPlans, loads: Sequence[StageLoad], members: list[TrainingSetup]
 ) -> CandidateGroup:
     timed = [Candidate(each, step_time(request.shape, each, machines, loads), request) for each in members]
     return CandidateGroup(tuple(sorted(timed, key=lambda each: (each.time.total, each.setup.micro_batch_size))), supported.permits)
 
 
-def setups(request: PlanRequest, machines: Machines, supported: Supported) -> Iterator[Setup]:
+def setups(request: PlanRequest, machines: Machines, supported: SupportedPlans) -> Iterator[TrainingSetup]:
     """Yield every plan that the trainer can run, whether it fits or not."""
     groups = candidate_groups(request, machines, supported)
     return (each.setup for of_degrees in groups for group in of_degrees for each in group.members)
 
 
-def _setup(request: PlanRequest, degrees: Degrees, micro_batch_size: int) -> Setup:
+def _setup(request: PlanRequest, degrees: Degrees, micro_batch_size: int) -> TrainingSetup:
     only_replicas = degrees.replicate == degrees.world_size
-    return Setup(
+    return TrainingSetup(
         degrees,
         request.optimizer,
         request.precision,
@@ -260,7 +260,7 @@ def _micro_batch_sizes(request: PlanRequest, degrees: Degrees) -> list[int]:
     return sorted({whole, *(1 << power for power in range(whole.bit_length()))}) if whole else []
 
 
-def _modes(shape: ModelShape, supported: Supported) -> list[Checkpointing]:
+def _modes(shape: ModelShape, supported: SupportedPlans) -> list[Checkpointing]:
     return [mode for mode in get_args(Checkpointing) if mode in supported.activation_checkpointing and (mode == "none" or shape.blocks)]
 
 
@@ -270,7 +270,7 @@ def _preference(candidate: Candidate) -> tuple[float, int, int, str]:
     return candidate.time.total, others, candidate.memory.total, candidate.name
 
 
-def _nothing(too_large: list[Candidate], request: PlanRequest, machines: Machines, supported: Supported) -> Choice:
+def _nothing(too_large: list[Candidate], request: PlanRequest, machines: Machines, supported: SupportedPlans) -> Choice:
     """Return the choice for when nothing fits, which says how much is missing and the ways out."""
     smallest, budget = too_large[0], budget_of(machines)
     ways = []
@@ -290,7 +290,7 @@ def _more_nodes(machines: Machines) -> Iterator[int]:
         factor *= 2
 
 
-def _fits(request: PlanRequest, machines: Machines, supported: Supported) -> bool:
+def _fits(request: PlanRequest, machines: Machines, supported: SupportedPlans) -> bool:
     """Whether any plan fits. Only the plans with the least memory are looked at: with a shard axis no two ranks hold the same."""
     axes = set(supported.axes) - ({"replicate"} if "shard" in supported.axes and not request.reproducible else set())
     leanest = replace(supported, axes=axes, activation_checkpointing=supported.activation_checkpointing[-1:])

@@ -68,7 +68,7 @@ class RankMemory:
 
 
 @dataclass(frozen=True)
-class Setup:
+class TrainingSetup:
     """How a model is trained, as far as memory depends on it. Everything else is as the trainer does it by default."""
 
     degrees: Degrees
@@ -145,7 +145,7 @@ class Setup:
         return [BackwardPosition(self.gradient_copies, self.max_per_data_rank)]
 
 
-def state_bytes_per_parameter(setup: Setup) -> float:
+def state_bytes_per_parameter(setup: TrainingSetup) -> float:
     """Return the bytes of a rank's state for each parameter of the whole model: its share of parameters, gradients and the optimizer's tensors.
 
     What a rank holds besides grows with the model too, but not by its parameters alone. Offloaded state and parameter servers are not counted apart.
@@ -155,13 +155,13 @@ def state_bytes_per_parameter(setup: Setup) -> float:
     return MASTER_BYTES * tensors / (degrees.shard * degrees.tensor * degrees.pipeline)
 
 
-def memory(shape: ModelShape, setup: Setup) -> RankMemory:
+def memory(shape: ModelShape, setup: TrainingSetup) -> RankMemory:
     """Return the memory of the rank that needs most, at its fullest moment."""
     ranks = [rank.fullest() for rank in _ranks(shape, setup)]
     return max([*ranks, *server_moments(shape, setup)], key=lambda each: each.total)
 
 
-def server_moments(shape: ModelShape, setup: Setup) -> list[RankMemory]:
+def server_moments(shape: ModelShape, setup: TrainingSetup) -> list[RankMemory]:
     """Return the fullest moments of a job's parameter servers and their workers, outside of forward and backward; empty without servers.
 
     A server holds all parameters, and of its shard, here an equal share, the optimizer's state, every sum that workers push, and one copy
@@ -177,14 +177,14 @@ def server_moments(shape: ModelShape, setup: Setup) -> list[RankMemory]:
     return [server, worker]
 
 
-def stages_of(shape: ModelShape, setup: Setup) -> list[tuple[Layer, ...]]:
+def stages_of(shape: ModelShape, setup: TrainingSetup) -> list[tuple[Layer, ...]]:
     """Return the layers of each pipeline stage, as one rank has them before FSDP shards them."""
     degrees = setup.degrees
     stages = (shape.layers,) if degrees.pipeline == 1 else partition_layers(shape.layers, degrees.pipeline * setup.stages_per_rank)
     return [tuple(layer.shard(degrees.tensor, degrees.context) for layer in stage) for stage in stages]
 
 
-def _ranks(shape: ModelShape, setup: Setup) -> Iterator[_Rank]:
+def _ranks(shape: ModelShape, setup: TrainingSetup) -> Iterator[_Rank]:
     """Yield the rank at each index of the pipeline, for each backward position that makes a difference. Ranks at one index are alike.
 
     `most_held(p)` counts micro-batches once for each stage of rank p, so it is divided by the stages of the rank, and one is the
@@ -221,7 +221,7 @@ class _Rank:
     """
 
     layers: tuple[Layer, ...]
-    setup: Setup
+    setup: TrainingSetup
     copies: GradientCopies
     other_micro_batches: float  # beside the one at work, from forward to the end of backward; a fraction: in some stages of the rank only
     others_waiting: float  # those of them whose weight gradients are deferred

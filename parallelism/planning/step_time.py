@@ -17,7 +17,7 @@ from paceline.parallelism.plan import partition
 from paceline.parallelism.planning.gathered import units_of
 from paceline.parallelism.planning.gradient_copies import pushed_copies
 from paceline.parallelism.planning.machines import Machines, axis_link
-from paceline.parallelism.planning.memory import OptimizerKind, Setup, stages_of
+from paceline.parallelism.planning.memory import OptimizerKind, TrainingSetup, stages_of
 from paceline.parallelism.planning.sum_time import sum_seconds
 
 #: Backward computes one product for the weights and one for the inputs.
@@ -77,7 +77,7 @@ class StageLoad:
     block_saved: int  # ... in blocks
 
 
-def loads_of(shape: ModelShape, setup: Setup) -> tuple[StageLoad, ...]:
+def loads_of(shape: ModelShape, setup: TrainingSetup) -> tuple[StageLoad, ...]:
     """Return the different loads of the pipeline's ranks.
 
     They depend on the degrees of the axes that shard the model and on how its pipeline and its
@@ -88,7 +88,7 @@ def loads_of(shape: ModelShape, setup: Setup) -> tuple[StageLoad, ...]:
     return tuple(dict.fromkeys(_load(layers, setup) for layers in ranks))
 
 
-def _load(layers: Sequence[Layer], setup: Setup) -> StageLoad:
+def _load(layers: Sequence[Layer], setup: TrainingSetup) -> StageLoad:
     blocks = [layer for layer in layers if layer.is_block]
     units = units_of(layers, setup.least_in_unit)
     return StageLoad(
@@ -107,7 +107,7 @@ def _load(layers: Sequence[Layer], setup: Setup) -> StageLoad:
     )
 
 
-def step_time(shape: ModelShape, setup: Setup, machines: Machines, loads: Sequence[StageLoad] = ()) -> StepTimeEstimate:
+def step_time(shape: ModelShape, setup: TrainingSetup, machines: Machines, loads: Sequence[StageLoad] = ()) -> StepTimeEstimate:
     """Return the estimated time of a step. `loads`: as from `loads_of`, to save counting them again for setups that shard the model
     alike.
     """
@@ -137,7 +137,7 @@ class _Work:
     """The work of one micro-batch on one stage."""
 
     load: StageLoad
-    setup: Setup
+    setup: TrainingSetup
     machines: Machines
 
     def _seconds(self, flops: float) -> float:

@@ -12,14 +12,14 @@ import math
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.parallelism.model_shape import MASTER_BYTES
 from paceline.parallelism.planning.machines import Link, Machines, axis_link
-from paceline.parallelism.planning.memory import Setup
+from paceline.parallelism.planning.memory import TrainingSetup
 from paceline.parallelism.planning.topology import ranks_inside
 
 #: The size of a number in bf16 or fp16, and of a value with its index.
 HALF_BYTES, INDEXED_BYTES = 2, 8
 
 
-def sum_seconds(elements: float, layers: int, setup: Setup, machines: Machines) -> float:
+def sum_seconds(elements: float, layers: int, setup: TrainingSetup, machines: Machines) -> float:
     """Return the seconds of the sum of `elements` gradients of `layers` layers over the replicas and context ranks."""
     degrees, options = setup.degrees, setup.communication
     ranks = degrees.replicate * degrees.context

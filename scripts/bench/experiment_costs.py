@@ -17,7 +17,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.model_shape import NumberFormats
 from paceline.parallelism.planning.cost.fit import ToldStep, leave_half_out
 from paceline.parallelism.planning.cost.parameters import MeasuredPlan
 from paceline.parallelism.planning.cost.published import published
@@ -49,7 +49,7 @@ def measured_here(rounds: int, models: Sequence[str], batches: Sequence[int], ke
 
 def plan_of(measured: MeasuredTrial) -> MeasuredPlan:
     spec = measured.trial.spec
-    shape = known_shape(spec, Numbers(spec.precision))
+    shape = known_shape(spec, NumberFormats(spec.precision))
     if shape is None:
         raise ValueError(f"the shape of {measured.trial.name} is unknown")
     return MeasuredPlan(shape, setup_of(spec), measured.seconds)

@@ -17,7 +17,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.collectives.reductions import RingSum
 from paceline.distributed.collectives.ring import Segment
 from paceline.distributed.joining import join
-from paceline.distributed.reduction import GradientBucket, Piece
+from paceline.distributed.reduction import GradientBucket, GradientPiece
 from paceline.training.link import RankPlace
 
 RATE, MOMENTUM = 0.05, 0.9  # the rate where there are as many samples as parameters, or more
@@ -106,7 +106,7 @@ def run_rank(world: RankPlace, tell: Callable[[Any], None], run: Run) -> None:
         loss, gradient = gradient_of(run, parameters, step, world.rank)
         if run.kill_at == step and world.rank == world.world_size - 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        group.start_reduction(reduction, GradientBucket(gradient, [Piece("w", (run.dim,), 0, run.dim)], step)).wait()
+        group.start_reduction(reduction, GradientBucket(gradient, [GradientPiece("w", (run.dim,), 0, run.dim)], step)).wait()
         update(run, parameters, momentum, gradient)
         tell(RankStep(step, loss, bytes_of(gradient), bytes_of(parameters), int(group.sent().by_axis["replicate"])))
     group.barrier_and_leave()

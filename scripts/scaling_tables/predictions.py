@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from paceline.parallelism.planning.cost.predict import StepPrediction, predict
 from paceline.parallelism.planning.cost.published import PublishedStep
 from paceline.parallelism.planning.machines import Machines
-from paceline.parallelism.planning.memory import Setup
+from paceline.parallelism.planning.memory import TrainingSetup
 from scripts.scaling_tables.shapes import shape_of
 
 #: Fused kernels (torch.compile) write what is kept once and read it once again; single operations read and write it five times in all.
@@ -50,8 +50,8 @@ def compare_all(rows: Iterable[PublishedStep]) -> list[ComparedStep]:
     return [compare(row) for row in rows]
 
 
-def setup_of(row: PublishedStep) -> Setup:
-    return Setup(
+def setup_of(row: PublishedStep) -> TrainingSetup:
+    return TrainingSetup(
         row.degrees,
         row.optimizer,
         row.precision,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from paceline.parallelism.model_shape import CUDA, Layer, ModelShape, Numbers
+from paceline.parallelism.model_shape import CUDA, Layer, ModelShape, NumberFormats
 from paceline.parallelism.planning.cost.published import PublishedStep
 from paceline.training.models.decoder import Decoder
 from paceline.training.models.hf.shape import decoder_of
@@ -25,15 +25,15 @@ BERT_BASE = Decoder(
     context=128, vocabulary=30_522, layers=12, dim=768, heads=12, queries=768, keys=768, width=2048, vectors=2 * 768, tied=True, dropout=0.1
 )
 #: Makes the shape of a row's model; the number: how often attention's products count, whose rate may be another.
-MakeShape = Callable[[PublishedStep, Numbers, float], ModelShape]
+MakeShape = Callable[[PublishedStep, NumberFormats, float], ModelShape]
 
 
 def shape_of(row: PublishedStep, attention: float = 1.0) -> ModelShape:
     """Return the shape of a row's model. `attention`: the rate of other products over that of attention's, so that one rate does for both."""
-    return MODELS[row.model](row, Numbers(row.precision, CUDA), attention)
+    return MODELS[row.model](row, NumberFormats(row.precision, CUDA), attention)
 
 
-def llama(row: PublishedStep, numbers: Numbers, attention: float) -> ModelShape:
+def llama(row: PublishedStep, numbers: NumberFormats, attention: float) -> ModelShape:
     config = {"model_type": "llama", "vocab_size": 128_256, "num_key_value_heads": 8, **LLAMAS[row.model]}
     decoder = replace(
         decoder_of(LLAMA_LIKE["llama"].of(config), row.context), parts_have_sequences=False
@@ -41,11 +41,11 @@ def llama(row: PublishedStep, numbers: Numbers, attention: float) -> ModelShape:
     return weigh_attention(decoder, in_bf16(decoder.shape(numbers)), attention)
 
 
-def bert(row: PublishedStep, numbers: Numbers, attention: float) -> ModelShape:
+def bert(row: PublishedStep, numbers: NumberFormats, attention: float) -> ModelShape:
     return weigh_attention(BERT_BASE, BERT_BASE.shape(numbers), attention)
 
 
-def resnet50(row: PublishedStep, numbers: Numbers, attention: float) -> ModelShape:
+def resnet50(row: PublishedStep, numbers: NumberFormats, attention: float) -> ModelShape:
     model = ResnetModel.model_validate({"kind": "resnet", "num_layers": 50})
     return imagenet_shape(model, numbers, IMAGE_SIDE, IMAGENET_CLASSES)
 

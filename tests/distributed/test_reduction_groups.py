@@ -26,7 +26,7 @@ from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join, meet
 from paceline.distributed.process_group import Group
 from paceline.distributed.protocol_errors import ProtocolError
-from paceline.distributed.reduction import GradientBucket, Piece
+from paceline.distributed.reduction import GradientBucket, GradientPiece
 from paceline.distributed.reduction_groups import AXIS, ReductionGroups, ReductionRequest, _Builder
 from paceline.distributed.traffic import Traffic
 from paceline.distributed.world_group import WorldGroup
@@ -69,7 +69,9 @@ def bucket(rank: int, step: int) -> GradientBucket:
     values = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(100 * step + rank))
     shape = (50, ELEMENTS // 100)
     return GradientBucket(
-        values, [Piece("a", shape, 0, ELEMENTS // 2), Piece("b", shape, ELEMENTS // 2, ELEMENTS // 2, compressible=True)], step
+        values,
+        [GradientPiece("a", shape, 0, ELEMENTS // 2), GradientPiece("b", shape, ELEMENTS // 2, ELEMENTS // 2, compressible=True)],
+        step,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paceline.api.loops.nodes import LOST_SECONDS
-from paceline.api.loops.placing import Placing
+from paceline.api.loops.placing import PlacementMemory
 from paceline.cluster.policy.awaited_reports import CULPRIT_SECONDS
 from tests.integration.conftest import JOBS, POLL_SECONDS, UNTIL_SECONDS, Cluster
 from tests.integration.test_close_up import gang_of_three
@@ -135,7 +135,7 @@ async def test_no_generation_starts_on_what_was_known_before_the_last_rank_told_
         while job["ranks"][1]["state"] != "exited":
             await asyncio.sleep(POLL_SECONDS)
             job = await cluster.job(job_id)
-    await Placing(cluster.services).step_once(cluster.now())
+    await PlacementMemory(cluster.services).step_once(cluster.now())
     assert (await cluster.job(job_id))["generation"] == 1
     await cluster.until_job(job_id, "failed", generation=1)
 

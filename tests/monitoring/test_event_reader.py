@@ -15,11 +15,11 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from torch.utils.tensorboard import SummaryWriter
 
 from paceline.monitoring import tensorboard
-from paceline.monitoring.event_reader import MAX_PAYLOAD_BYTES, DamagedEventError, Pieces, Scalars, scalars_of
+from paceline.monitoring.event_reader import MAX_PAYLOAD_BYTES, DamagedEventError, PayloadSplitter, Scalars, scalars_of
 
 
-def read(content: bytes, pieces: Pieces | None = None) -> list[Scalars]:
-    pieces = pieces or Pieces()
+def read(content: bytes, pieces: PayloadSplitter | None = None) -> list[Scalars]:
+    pieces = pieces or PayloadSplitter()
     return [found for payload in pieces.take(content[pieces.offset :]) if (found := scalars_of(payload)) is not None]
 
 
@@ -50,7 +50,7 @@ def test_scalars_of_tensorflow_2_are_tensors() -> None:
 
 def test_a_file_that_grows_byte_by_byte_is_read_once() -> None:
     content = tensorboard.header(1.0) + b"".join(tensorboard.scalars(step, 2.0, {"loss": float(step)}) for step in range(5))
-    pieces = Pieces()
+    pieces = PayloadSplitter()
     found = [each for end in range(len(content) + 1) for each in read(content[:end], pieces)]
     assert [(each.step, each.values) for each in found] == [(step, [("loss", float(step))]) for step in range(5)]
 
@@ -60,7 +60,7 @@ def test_a_large_record_is_passed_over_without_its_bytes() -> None:
         step=1, summary=Summary(value=[Summary.Value(tag="image", image=Summary.Image(encoded_image_string=b"x" * MAX_PAYLOAD_BYTES))])
     )
     large = tensorboard.record(image.SerializeToString())
-    pieces = Pieces()
+    pieces = PayloadSplitter()
     assert list(pieces.take(large[:100])) == []
     assert (pieces.offset, pieces.passed_over) == (len(large), 1)
     assert read(large + tensorboard.scalars(2, 1.0, {"loss": 1.0}), pieces) == [Scalars(2, 1.0, [("loss", 1.0)])]
@@ -70,7 +70,7 @@ def test_a_damaged_payload_is_passed_over_and_damaged_framing_is_told() -> None:
     good = tensorboard.scalars(1, 1.0, {"loss": 1.0})
     damaged = bytearray(good)
     damaged[20] ^= 1
-    pieces = Pieces()
+    pieces = PayloadSplitter()
     assert len(read(bytes(damaged) + good, pieces)) == 1
     assert pieces.passed_over == 1
     with pytest.raises(DamagedEventError, match="no record begins at byte 0"):

@@ -8,8 +8,8 @@ import pytest
 
 from paceline.monitoring import packed
 from paceline.monitoring.packed import (
-    Place,
     ReadingBucket,
+    SeriesPlace,
     bucket_columns,
     buckets_of,
     coarser,
@@ -25,7 +25,7 @@ from paceline.monitoring.packed import (
 )
 from paceline.monitoring.readings import ReadingRecord
 
-POWER = Place("gpu:0", "power_watts")
+POWER = SeriesPlace("gpu:0", "power_watts")
 START = 1_795_000_000.0
 
 
@@ -52,7 +52,7 @@ def test_a_metric_that_is_not_listed_is_left_out() -> None:
 
 
 def test_buckets_hold_count_sum_and_extremes_and_come_back() -> None:
-    buckets: dict[Place, dict[int, ReadingBucket]] = {}
+    buckets: dict[SeriesPlace, dict[int, ReadingBucket]] = {}
     roll_up(unpack_record(pack_record(record(10, 30, 20, None, 40, start=START))), 10, buckets)
     number = int(START // 10)
     assert buckets == {POWER: {number: ReadingBucket(4, 1000, 100, 400)}}
@@ -62,20 +62,20 @@ def test_buckets_hold_count_sum_and_extremes_and_come_back() -> None:
 def test_merged_in_any_order_buckets_are_those_of_all_values() -> None:
     chance = random.Random(1)
     records = [record(*(chance.choice([None, chance.uniform(0, 700)]) for _ in range(5)), start=START + 5 * part) for part in range(60)]
-    whole: dict[Place, dict[int, ReadingBucket]] = {}
+    whole: dict[SeriesPlace, dict[int, ReadingBucket]] = {}
     for each in records:
         roll_up(unpack_record(pack_record(each)), 60, whole)
     chance.shuffle(records)
-    merged: dict[Place, dict[int, ReadingBucket]] = {}
+    merged: dict[SeriesPlace, dict[int, ReadingBucket]] = {}
     for each in records:
-        part: dict[Place, dict[int, ReadingBucket]] = {}
+        part: dict[SeriesPlace, dict[int, ReadingBucket]] = {}
         roll_up(unpack_record(pack_record(each)), 10, part)
         merge(merged, coarser(unpack_buckets(pack_buckets(part)), 6))
     assert merged == whole
 
 
 def test_series_of_other_times_keep_their_own_buckets() -> None:
-    buckets = {POWER: {3: ReadingBucket(1, 5, 5, 5)}, Place("host", "cpu_percent"): {4: ReadingBucket(2, 9, 4, 5)}}
+    buckets = {POWER: {3: ReadingBucket(1, 5, 5, 5)}, SeriesPlace("host", "cpu_percent"): {4: ReadingBucket(2, 9, 4, 5)}}
     assert unpack_buckets(pack_buckets(buckets)) == buckets
 
 
@@ -93,7 +93,7 @@ def test_one_metric_is_read_alone_with_its_holes() -> None:
     assert (times, read) == ([START, START + 1, START + 2], {"gpu:0": ([1, 0, 1], [3500, 0, 3605])})
     assert record_columns(pack_record(holed), "power_watts", {"gpu:1"})[1] == {"gpu:1": ([1, 1, 1], [10, 20, 30])}
     assert record_columns(pack_record(holed), "load_1m", {"host"})[1] == {}
-    buckets = {POWER: {7: ReadingBucket(2, 30, 10, 20)}, Place("gpu:1", "power_watts"): {8: ReadingBucket(1, 5, 5, 5)}}
+    buckets = {POWER: {7: ReadingBucket(2, 30, 10, 20)}, SeriesPlace("gpu:1", "power_watts"): {8: ReadingBucket(1, 5, 5, 5)}}
     assert bucket_columns(pack_buckets(buckets), "power_watts", {"gpu:0"}) == ([7, 8], {"gpu:0": ([2, 0], [30, 0])})
 
 

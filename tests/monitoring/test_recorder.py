@@ -10,7 +10,7 @@ import pytest
 from paceline.monitoring import recorder as recorder_module
 from paceline.monitoring.points import MAX_NAMES, TRAINER_NAMES, DataDropped, MetricRecord
 from paceline.monitoring.recorder import Recorder, recorder_at
-from paceline.monitoring.sinks import Measured, MetricSpool
+from paceline.monitoring.sinks import MetricSpool, SteppedRecord
 from paceline.monitoring.spool import SpoolReader
 
 TIMEOUT_SECONDS = 10.0
@@ -30,7 +30,7 @@ class StuckSink:
         self.entered, self.let_go = threading.Event(), threading.Event()
         self.written: list[int] = []
 
-    def write(self, measurements: Sequence[Measured]) -> None:
+    def write(self, measurements: Sequence[SteppedRecord]) -> None:
         self.entered.set()
         assert self.let_go.wait(TIMEOUT_SECONDS)
         self.written += [measured.step for measured in measurements]
@@ -46,7 +46,7 @@ class FullDisk(MetricSpool):
         super().__init__(path)
         self.tried, self.has_room = threading.Event(), False
 
-    def write(self, measurements: Sequence[Measured]) -> None:
+    def write(self, measurements: Sequence[SteppedRecord]) -> None:
         if not self.has_room:
             self.tried.set()
             raise OSError(28, "No space left on device")
@@ -56,7 +56,7 @@ class FullDisk(MetricSpool):
 class Picky(MetricSpool):
     """Raises at one step, whatever is written with it."""
 
-    def write(self, measurements: Sequence[Measured]) -> None:
+    def write(self, measurements: Sequence[SteppedRecord]) -> None:
         if any(measured.step == 13 for measured in measurements):
             raise RuntimeError("no thirteen")
         super().write(measurements)

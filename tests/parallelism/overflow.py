@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paceline.training.data.sampler import Portions, Sampler
+from paceline.training.data.sampler import BatchSplit, Sampler
 from paceline.training.spec.job import JobSpec
 from paceline.training.task import Batch, Loss, Task
 from tests.parallelism.parity import STEPS
 
-PORTIONS = Portions(8, 2)
+PORTIONS = BatchSplit(8, 2)
 SAMPLES = STEPS * PORTIONS.global_batch_size
 SEED = 0
 #: The step that overflows, unless it is the first, and the micro-batch that does it: the last rank's, in any world.

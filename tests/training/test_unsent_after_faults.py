@@ -11,7 +11,7 @@ import torch
 
 from paceline.distributed.compression.residuals import Residuals
 from paceline.distributed.errors import GenerationOverError
-from paceline.distributed.reduction import Piece, ReductionState
+from paceline.distributed.reduction import GradientPiece, ReductionState
 from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.reducers import Reducer
 from paceline.parallelism.communication.trial import CommunicationTrial
@@ -28,7 +28,7 @@ from paceline.training.state_handoff import detach_state, rebuild_state
 from tests.ranks import JOB_ID, make_world
 from tests.training.specs import tiny_gpt
 
-WEIGHT = [Piece("w", (3,), 0, 3)]
+WEIGHT = [GradientPiece("w", (3,), 0, 3)]
 
 
 class BrokenOff:

@@ -29,7 +29,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from paceline.distributed.world_group import WorldGroup
 from paceline.parallelism.mesh import local_tensor
 from paceline.training.builtin import next_token_loss
-from paceline.training.data.sampler import Portions, Sampler
+from paceline.training.data.sampler import BatchSplit, Sampler
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.model import build
 from paceline.training.models.gpt.stages import units
@@ -192,7 +192,7 @@ def samples(spec: JobSpec) -> int:
 def places(spec: JobSpec) -> dict[tuple[int, ...], tuple[int, int]]:
     """(step, micro-batch) of each batch, by the numbers of its samples."""
     training, size = derived.training_of(spec), derived.micro_batch_size(spec)
-    sampler = Sampler(samples(spec), training.seed, Portions(training.global_batch_size, size))
+    sampler = Sampler(samples(spec), training.seed, BatchSplit(training.global_batch_size, size))
     steps = range(1, samples(spec) // training.global_batch_size + 1)
     return {
         tuple(sampler.micro_batch(step, index).tolist()): (step, index) for step in steps for index in range(derived.micro_batches(spec))

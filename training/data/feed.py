@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from paceline.training.data.sampler import Portions, Sampler, data_generator
+from paceline.training.data.sampler import BatchSplit, Sampler, data_generator
 from paceline.training.data.streaming import StreamFeed
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
@@ -29,7 +29,7 @@ class Feed(Protocol):
 class DatasetFeed:
     """Micro-batches of a dataset whose samples can be read in any order."""
 
-    def __init__(self, dataset: Dataset, seed: int, portions: Portions) -> None:
+    def __init__(self, dataset: Dataset, seed: int, portions: BatchSplit) -> None:
         self.dataset, self.seed = dataset, seed
         self.sampler = Sampler(len(dataset), seed, portions)
 
@@ -47,7 +47,7 @@ class DatasetFeed:
 
 def open_feed(train: Dataset | Stream, spec: JobSpec) -> Feed:
     training = derived.training_of(spec)
-    portions = Portions(training.global_batch_size, derived.micro_batch_size(spec))
+    portions = BatchSplit(training.global_batch_size, derived.micro_batch_size(spec))
     if isinstance(train, Stream):
         return StreamFeed(train, training.seed, portions, training.data_workers)
     return DatasetFeed(train, training.seed, portions)

@@ -42,7 +42,7 @@ def data_generator(seed: int, step: int, index: int) -> torch.Generator:
 
 
 @dataclass(frozen=True)
-class Portions:
+class BatchSplit:
     """Split of each step's global batch into micro-batches."""
 
     global_batch_size: int
@@ -69,7 +69,7 @@ class Portions:
 class Sampler:
     samples: int
     seed: int
-    portions: Portions
+    portions: BatchSplit
 
     def micro_batch(self, step: int, index: int) -> Tensor:
         """Sample numbers of micro-batch `index` of step `step`."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from paceline.training.data.sampler import Portions, data_generator, derive_seed
+from paceline.training.data.sampler import BatchSplit, data_generator, derive_seed
 from paceline.training.errors import InvalidInputError
 from paceline.training.task import Batch, Stream
 
@@ -24,13 +24,14 @@ class StreamFeed:
 
     epoch_samples: int | None = None  # each lane passes over its shards at its own pace
 
-    def __init__(self, stream: Stream, seed: int, portions: Portions, threads: int) -> None:
+    def __init__(self, stream: Stream, seed: int, portions: BatchSplit, threads: int) -> None:
         require_shards(stream, portions)
         self._stream, self._seed, self._portions = stream, seed, portions
         dealt = shuffled(range(stream.shards), derive_seed(seed))
         lanes = portions.micro_batches
         self._lanes = [
-            Lane(stream, dealt[index::lanes], derive_seed(seed, index), kept=(1 + threads) * portions.size(index)) for index in range(lanes)
+            SampleLane(stream, dealt[index::lanes], derive_seed(seed, index), kept=(1 + threads) * portions.size(index))
+            for index in range(lanes)
         ]
 
     def micro_batch(self, step: int, index: int) -> Batch:
@@ -42,7 +43,7 @@ class StreamFeed:
         return []  # a stream's samples are told from each other by its shards alone
 
 
-class Lane:
+class SampleLane:
     """The endless line of samples of one micro-batch: pass after pass over its shards. Threads may share it.
 
     Any place is found again, forward or back: the lengths of shards are declared, or learnt in passing, and what is known to lie before a
@@ -126,7 +127,7 @@ def unsteady(shard: int, found: str, known: int) -> InvalidInputError:
     )
 
 
-def require_shards(stream: Stream, portions: Portions) -> None:
+def require_shards(stream: Stream, portions: BatchSplit) -> None:
     if stream.shards < portions.micro_batches:
         larger = -(-portions.global_batch_size // max(1, stream.shards))
         raise InvalidInputError(

@@ -19,7 +19,7 @@ from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, ArtifactKind, Rank
 from paceline.monitoring.files import write_durably
 from paceline.monitoring.gradient_records import MAX_PARAMETERS, ParameterRecord, RecordedGradients, compress
 from paceline.parallelism.mesh import local_tensor
-from paceline.parallelism.wrapped import Prepared
+from paceline.parallelism.wrapped import PreparedModel
 from paceline.training.errors import InvalidInputError
 from paceline.training.gradients.names import NAMES_IN_ERRORS, matching, patterns_in_use, trainable_parameters
 from paceline.training.gradients.statistics import PendingStatistics, histogram_edges, measure
@@ -103,7 +103,7 @@ class GradientRecorder:
         self._served = self._due.id if self._due is not None else None
 
     @contextlib.contextmanager
-    def recording(self, prepared: Prepared, step: int) -> Iterator[None]:
+    def recording(self, prepared: PreparedModel, step: int) -> Iterator[None]:
         """Record `step` if it is chosen, also where its loss is bad. A step that breaks off otherwise is not recorded: it is done again."""
         choice = self._choose(step)
         if choice is None:

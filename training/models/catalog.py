@@ -6,7 +6,7 @@ from typing import Annotated, overload
 
 from pydantic import Field
 
-from paceline.parallelism.model_shape import ModelShape, Numbers
+from paceline.parallelism.model_shape import ModelShape, NumberFormats
 from paceline.training.models.gpt import shape as gpt
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.sizes import gpt_parameters
@@ -44,10 +44,10 @@ def parameter_count(model: Model, data: Data | None = None) -> int | None:
 
 
 @overload
-def shape_of(model: GptModel | MlpModel | ResnetModel, data: Data | None, numbers: Numbers) -> ModelShape: ...
+def shape_of(model: GptModel | MlpModel | ResnetModel, data: Data | None, numbers: NumberFormats) -> ModelShape: ...
 @overload
-def shape_of(model: Model, data: Data | None, numbers: Numbers) -> ModelShape | None: ...
-def shape_of(model: Model, data: Data | None, numbers: Numbers) -> ModelShape | None:
+def shape_of(model: Model, data: Data | None, numbers: NumberFormats) -> ModelShape | None: ...
+def shape_of(model: Model, data: Data | None, numbers: NumberFormats) -> ModelShape | None:
     """`data` gives an MLP its input size; without it the digits' is assumed."""
     if isinstance(model, GptModel):
         return gpt.shape(model, numbers)

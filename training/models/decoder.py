@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, Numbers
+from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, NumberFormats
 
 TOKEN_ID_BYTES = 8
 
@@ -39,11 +39,11 @@ class Decoder:
         """Number of elements in the matrices of one block."""
         return 2 * self.dim * (self.queries + self.keys) + 3 * self.dim * self.width
 
-    def shape(self, numbers: Numbers) -> ModelShape:
+    def shape(self, numbers: NumberFormats) -> ModelShape:
         layers = (self._embedding(numbers), *[self._block(numbers)] * self.layers, self._head(numbers), self._loss(numbers))
         return ModelShape(layers, heads=self.heads, sequence=self.context)
 
-    def _embedding(self, numbers: Numbers) -> Layer:
+    def _embedding(self, numbers: NumberFormats) -> Layer:
         table = self.vocabulary * self.dim
         return Layer(
             name="the embedding",
@@ -53,7 +53,7 @@ class Decoder:
             working=self.context * self.dim * MASTER_BYTES,
         )
 
-    def _block(self, numbers: Numbers) -> Layer:
+    def _block(self, numbers: NumberFormats) -> Layer:
         dim, width, queries, keys, size, tokens = self.dim, self.width, self.queries, self.keys, numbers.compute, self.context
         norms = 2 * self._norm(dim, numbers)
         inputs = _inputs(3, dim, numbers) + _inputs(2, dim, numbers)  # of queries, keys and values; of gate and up
@@ -82,17 +82,17 @@ class Decoder:
             is_block=True,
         )
 
-    def _norm(self, dim: int, numbers: Numbers) -> int:
+    def _norm(self, dim: int, numbers: NumberFormats) -> int:
         """Bytes a token: its fp32 input, the inverse root mean square; but for one kernel the value before the weight too."""
         fused = numbers.kernels.fused_norm and self.one_norm_kernel
         return MASTER_BYTES * (dim + 1) + (0 if fused else MASTER_BYTES * dim)
 
-    def _head_norms(self, numbers: Numbers) -> int:
+    def _head_norms(self, numbers: NumberFormats) -> int:
         """Bytes a token: queries and keys in fp32, by head the inverse root mean square, and the values before the weights."""
         heads = self.heads + self.heads * self.keys // self.queries
         return (MASTER_BYTES + numbers.compute) * (self.queries + self.keys) + MASTER_BYTES * heads if self.normed_heads else 0
 
-    def _head(self, numbers: Numbers) -> Layer:
+    def _head(self, numbers: NumberFormats) -> Layer:
         table, tokens = self.vocabulary * self.dim, self.context
         cast = MASTER_BYTES * self.vocabulary if numbers.casts else 0
         inputs, norm = _inputs(1, self.dim, numbers), self._norm(self.dim, numbers)
@@ -109,7 +109,7 @@ class Decoder:
             whole_input=self.parts_have_sequences,
         )
 
-    def _loss(self, numbers: Numbers) -> Layer:
+    def _loss(self, numbers: NumberFormats) -> Layer:
         """Cross entropy over fp32 logits: keeps their log-softmax; its backward makes the gradient of that and of the logits, torch's loss parallel
         (over a tensor axis) the softmax too."""
         logits = self.context * self.vocabulary * MASTER_BYTES
@@ -119,6 +119,6 @@ class Decoder:
         )
 
 
-def _inputs(products: int, dim: int, numbers: Numbers) -> int:
+def _inputs(products: int, dim: int, numbers: NumberFormats) -> int:
     """Bytes a token of a norm's output for so many products: it itself, or what autocast makes of it for each of them."""
     return numbers.compute * dim * (products if numbers.casts else 1)

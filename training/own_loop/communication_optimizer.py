@@ -18,7 +18,7 @@ from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.calls import Calls
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import Compression, CompressionOptions
-from paceline.distributed.reduction import GradientBucket, Piece, Reduction
+from paceline.distributed.reduction import GradientBucket, GradientPiece, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.distributed.traffic import Traffic
 from paceline.parallelism.communication.pieces import PieceMaker
@@ -92,7 +92,7 @@ class CommunicationOptimizer:
         self._step += 1
         key = name or self._name_of(gradient)
         flat = gradient.detach().contiguous().view(-1)
-        piece = Piece(key, tuple(gradient.shape), 0, flat.numel())
+        piece = GradientPiece(key, tuple(gradient.shape), 0, flat.numel())
         reduction.sum(GradientBucket(flat, [piece], self._step))
         reduction.commit()
         return self._put_mean(gradient, flat, group.size)

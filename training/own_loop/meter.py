@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from paceline.distributed.env import Position
-from paceline.distributed.traffic import Sent
+from paceline.distributed.traffic import SentBytes
 from paceline.monitoring.devices import model_flops_utilization
 from paceline.monitoring.points import OWN_LOOP_NAMES, communication
 from paceline.monitoring.recorder import Recorder
@@ -34,7 +34,7 @@ class Update:
     samples: int  # of all ranks
     seconds: float
     parts: Mapping[str, float]  # STEP_PARTS, without communication where it is not known; they add up to `seconds`
-    sent: Sent  # by this rank
+    sent: SentBytes  # by this rank
     held_back: bool = False  # not applied, as on_nan or on_spike asks
     skipped_updates: int = 0  # since step 0: for that reason, or since gradients overflowed in fp16
 

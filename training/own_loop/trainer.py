@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from paceline.distributed.env import Position, intra_op_threads, position
-from paceline.distributed.launch import Meeting, device_of, meet
+from paceline.distributed.launch import LaunchedWorld, device_of, meet
 from paceline.monitoring.checks import checked_value
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
@@ -354,7 +354,7 @@ def _share_cores(place: Position) -> None:
         torch.set_num_threads(intra_op_threads())
 
 
-def choose_together(model: nn.Module, meeting: Meeting, device: torch.device) -> ChosenStrategy:
+def choose_together(model: nn.Module, meeting: LaunchedWorld, device: torch.device) -> ChosenStrategy:
     """Choose the same strategy on all ranks, by the one with the least memory. Collective."""
     memory = min(meeting.numbers("memory", memory_of(meeting.place, device)))
     return choose(state_bytes(model), memory, meeting.place.world_size)

@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from paceline.parallelism.model_shape import Kernels, Numbers
+from paceline.parallelism.model_shape import Kernels, NumberFormats
 from paceline.parallelism.plan import AXES
-from paceline.parallelism.planning.auto import Choice, PlanRequest, Supported, choose
+from paceline.parallelism.planning.auto import Choice, PlanRequest, SupportedPlans, choose
 from paceline.parallelism.planning.machines import Machines
-from paceline.parallelism.planning.memory import Checkpointing, Setup
+from paceline.parallelism.planning.memory import Checkpointing, TrainingSetup
 from paceline.training.spec import derived
 from paceline.training.spec.derived import known_shape
 from paceline.training.spec.job import JobSpec
@@ -32,7 +32,7 @@ def wanted_of(spec: JobSpec, kernels: Kernels) -> PlanRequest:
 
     Options that the spec gives by name are fixed; the defaults of options that it does not mention are not.
     """
-    workload, shape = spec.workload, known_shape(spec, Numbers(spec.precision, kernels))
+    workload, shape = spec.workload, known_shape(spec, NumberFormats(spec.precision, kernels))
     assert isinstance(workload, BuiltinWorkload)  # strategy auto is refused for all others, and for models of unknown shape
     assert shape is not None
     parallelism, resources = spec.parallelism, spec.resources
@@ -52,18 +52,18 @@ def wanted_of(spec: JobSpec, kernels: Kernels) -> PlanRequest:
     )
 
 
-def supported_of(spec: JobSpec) -> Supported:
+def supported_of(spec: JobSpec) -> SupportedPlans:
     """A job that may change its size while it runs needs a plan that holds at every size, which only replicas do."""
     parallelism = spec.parallelism
     open_ = "activation_checkpointing" not in parallelism.model_fields_set
-    return Supported(
+    return SupportedPlans(
         axes=("replicate",) if spec.resources.is_elastic else AXES,
         activation_checkpointing=get_args(Checkpointing) if open_ else (parallelism.activation_checkpointing,),
         permits=lambda setup: permitted(spec, setup),
     )
 
 
-def permitted(spec: JobSpec, setup: Setup) -> bool:
+def permitted(spec: JobSpec, setup: TrainingSetup) -> bool:
     try:
         written(spec, setup)
     except ValidationError:
@@ -71,7 +71,7 @@ def permitted(spec: JobSpec, setup: Setup) -> bool:
     return True
 
 
-def written(spec: JobSpec, setup: Setup) -> JobSpec:
+def written(spec: JobSpec, setup: TrainingSetup) -> JobSpec:
     """The spec with this plan in it, for as many slots as the plan takes. Raises ValidationError where jobs cannot have it."""
     document = spec.model_dump(exclude_unset=True)
     parallelism = document["parallelism"] | _axes(setup) | {"activation_checkpointing": setup.activation_checkpointing}
@@ -89,7 +89,7 @@ def with_micro_batch(spec: JobSpec, size: int) -> JobSpec:
     return JobSpec.model_validate(document | {"training": document["training"] | {"micro_batch_size": size}})
 
 
-def _axes(setup: Setup) -> dict[str, Any]:
+def _axes(setup: TrainingSetup) -> dict[str, Any]:
     """What follows from the world by itself is left to it, so that the job can be given another size."""
     degrees = setup.degrees
     replicas = degrees.shard > 1 and degrees.replicate > 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paceline.parallelism.model_shape import Kernels, Numbers
+from paceline.parallelism.model_shape import Kernels, NumberFormats
 from paceline.parallelism.pipelines.stages import costs_of, describe_stages, partition_layers
-from paceline.parallelism.planning.memory import RankMemory, Setup, memory
+from paceline.parallelism.planning.memory import RankMemory, TrainingSetup, memory
 from paceline.training.spec import derived
 from paceline.training.spec.derived import known_shape
 
@@ -31,7 +31,7 @@ def estimates_of(spec: JobSpec, kernels: Kernels) -> Estimates:
 
 def memory_of(spec: JobSpec, kernels: Kernels, ranks: int | None = None) -> RankMemory | None:
     """Estimate the memory of one of `ranks` ranks (default: the spec's); None if the model's shape is unknown."""
-    shape = known_shape(spec, Numbers(spec.precision, kernels))
+    shape = known_shape(spec, NumberFormats(spec.precision, kernels))
     if shape is None:
         return None
     setup = setup_of(spec, ranks)
@@ -40,21 +40,21 @@ def memory_of(spec: JobSpec, kernels: Kernels, ranks: int | None = None) -> Rank
 
 def stage_costs(spec: JobSpec) -> list[float] | None:
     """Return the costs of the model's units, by which a pipeline is cut; None if they are unknown before a rank has built the model."""
-    shape = known_shape(spec, Numbers(spec.precision))
+    shape = known_shape(spec, NumberFormats(spec.precision))
     return None if shape is None else costs_of(shape.layers)
 
 
 def stage_names(spec: JobSpec) -> list[str]:
     """Describe the units of each stage of a job's pipeline. Empty without a pipeline, or where only a rank can tell."""
-    plan, shape = spec.parallelism, known_shape(spec, Numbers(spec.precision))
+    plan, shape = spec.parallelism, known_shape(spec, NumberFormats(spec.precision))
     if plan.pipeline == 1 or shape is None or plan.stages_by != "operations":
         return []
     return describe_stages(partition_layers(shape.layers, plan.stages))
 
 
-def setup_of(spec: JobSpec, ranks: int | None = None) -> Setup:
+def setup_of(spec: JobSpec, ranks: int | None = None) -> TrainingSetup:
     """Return the setup of a spec with a `training` part, for `parallelism/planning`."""
-    return Setup(
+    return TrainingSetup(
         degrees=spec.parallelism.degrees(ranks or spec.world_size),
         optimizer=spec.optimizer.kind,
         precision=spec.precision,

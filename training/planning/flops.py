@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.model_shape import NumberFormats
 from paceline.training.models.catalog import Model
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.sizes import gpt_parameters
@@ -81,7 +81,7 @@ def mlp_flops(model: MlpModel, data: Data | None) -> ModelFlops:
 def resnet_flops(model: ResnetModel) -> ModelFlops:
     """The convolutions' multiply-adds at the size of each stage; norms and identity shortcuts are left out."""
     if model.form == "imagenet":
-        return _of_multiply_adds(resnet.shape(model, Numbers()).flops // 2)
+        return _of_multiply_adds(resnet.shape(model, NumberFormats()).flops // 2)
     blocks = (model.depth - 2) // 6
     area, fan_in = _IMAGE**2, model.width
     total = _products(3, model.width, area)

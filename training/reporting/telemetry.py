@@ -14,7 +14,7 @@ from paceline.monitoring.devices import Peak, model_flops_utilization, peak_of
 from paceline.monitoring.points import TRAINER_NAMES, EventKind, communication
 from paceline.monitoring.recorder import recorder_at
 from paceline.monitoring.sinks import events_at, on_the_wire
-from paceline.training.elastic import Agreement, RecoveryReport
+from paceline.training.elastic import RecoveryReport, StateAgreement
 from paceline.training.link import GradientsRequest, Joined, RankPlace, TraceRequest
 from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.planning.flops import model_flops
@@ -79,7 +79,7 @@ class Telemetry:
         self.log(f"training from step {step + 1} to {total_steps}")
         self._profiling.between(step)
 
-    def record_unreported(self, agreement: Agreement | None) -> None:
+    def record_unreported(self, agreement: StateAgreement | None) -> None:
         """Record the steps that an earlier rank 0 may not have written down."""
         for report in agreement.unreported if agreement and self.leads else ():
             self.recorder.record(report.step, self.job_values(report))

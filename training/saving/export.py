@@ -39,7 +39,7 @@ Stored = Mapping[str, TensorStorageMetadata]
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedWeights:
     folder: str
     step: int
     tensors: int
@@ -48,7 +48,7 @@ class Exported:
     parameters_sha256: str
 
 
-def export(checkpoint: Path, output: Path, limit: int = LIMIT) -> Exported:
+def export(checkpoint: Path, output: Path, limit: int = LIMIT) -> ExportedWeights:
     """Export the weights into the new folder `output`, whole or not at all. Raises InvalidInputError, CheckpointCorruptError or OSError."""
     if output.exists():
         raise WeightsExistError(f"{output} is there already; give a folder that does not exist yet")
@@ -65,7 +65,7 @@ def export(checkpoint: Path, output: Path, limit: int = LIMIT) -> Exported:
         sync_folder(output.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return Exported(str(output.resolve()), manifest.step, len(stored), sum(map(bytes_of, stored.values())), tuple(files), found)
+    return ExportedWeights(str(output.resolve()), manifest.step, len(stored), sum(map(bytes_of, stored.values())), tuple(files), found)
 
 
 def tensors_in(checkpoint: Path) -> dict[str, TensorStorageMetadata]:

@@ -33,7 +33,7 @@ OPTIMIZER = "optimizer."
 OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
-class Trained(Protocol):
+class TrainedModel(Protocol):
     @property
     def model(self) -> nn.Module: ...
     @property
@@ -75,7 +75,7 @@ def quiet_when_alone() -> Iterator[None]:
         yield
 
 
-def tensors_of(state: Trained) -> Tensors:
+def tensors_of(state: TrainedModel) -> Tensors:
     """Model and optimizer by parameter name, so that any plan can load them. Tied parameters are there once, by their first name."""
     if learns(state):
         with without_empty_groups(state.optimizer):
@@ -85,13 +85,13 @@ def tensors_of(state: Trained) -> Tensors:
     return {"model": without_aliases(model, state.model), "optimizer": optimizer}
 
 
-def learns(state: Trained) -> bool:
+def learns(state: TrainedModel) -> bool:
     """Return whether the optimizer has parameters. A pipeline stage may be all frozen; torch would report its optimizer's state as
     missing."""
     return any(group["params"] for group in state.optimizer.param_groups)
 
 
-def put_tensors(state: Trained, tensors: Tensors) -> None:
+def put_tensors(state: TrainedModel, tensors: Tensors) -> None:
     """Load `tensors`, as `tensors_of` returns them, into the state. The optimizer keeps nothing of a parameter of which they have nothing."""
     if not learns(state):
         set_model_state_dict(state.model, with_aliases(tensors["model"], state.model), options=OPTIONS)
@@ -109,7 +109,7 @@ def put_tensors(state: Trained, tensors: Tensors) -> None:
         del state.optimizer.state[parameter]
 
 
-def forget_never_updated(state: Trained, flat: Tensors) -> None:
+def forget_never_updated(state: TrainedModel, flat: Tensors) -> None:
     """Empty what the optimizer keeps of each parameter of which `flat` has nothing. It stays known: torch makes the state of an optimizer anew that
     knows none."""
     absent = never_updated(flat)

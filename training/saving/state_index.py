@@ -19,18 +19,18 @@ from torch.distributed.tensor import DTensor
 
 from paceline.parallelism.mesh import local_tensor
 from paceline.training.saving.optimizer_names import SETTING, STATE, parameters_kept
-from paceline.training.saving.shards import Tensors, Trained, tensors_of
+from paceline.training.saving.shards import Tensors, TrainedModel, tensors_of
 
 
 @dataclass(frozen=True)
 class KnownNames:
     """The names of one form of model and optimizer, and where the value of each stands in `values_of` such a state."""
 
-    form: Form
+    form: StateNames
     model: Mapping[str, int]  # without aliases
     optimizer: Mapping[str, int]
 
-    def read(self, state: Trained, own: Mapping[str, Any]) -> Tensors:
+    def read(self, state: TrainedModel, own: Mapping[str, Any]) -> Tensors:
         """Return the flat form of `state`, whose model has the state dictionary `own`."""
         value_at = values_of(state, own).__getitem__
         return {
@@ -39,7 +39,7 @@ class KnownNames:
         }
 
 
-def values_of(state: Trained, own: Mapping[str, Any]) -> list[Any]:
+def values_of(state: TrainedModel, own: Mapping[str, Any]) -> list[Any]:
     """Return all values of the model, then what the optimizer keeps of each parameter, then the settings of its groups."""
     held = [*state.optimizer.state.values(), *state.optimizer.param_groups]
     return [*own.values(), *chain.from_iterable(each.values() for each in held)]
@@ -52,7 +52,7 @@ class StateIndex:
         self._known: KnownNames | None = None
 
     @torch.no_grad()
-    def tensors_of(self, state: Trained) -> Tensors:
+    def tensors_of(self, state: TrainedModel) -> Tensors:
         """Return model and optimizer by parameter name; the values are the state's own, not copies."""
         own = state.model.state_dict()
         if self._known is not None and self._known.form.is_of(state, own):
@@ -63,7 +63,7 @@ class StateIndex:
 
 
 @dataclass(frozen=True)
-class Form:
+class StateNames:
     """Names of a model's values and an optimizer's parameters by identity, which decide what names a state has. Keeps none of them alive."""
 
     own: tuple[str, ...]
@@ -72,7 +72,7 @@ class Form:
     kept: tuple[weakref.ref[Tensor], ...]
     keys: tuple[tuple[str, ...], ...]  # of what is kept for each parameter
 
-    def is_of(self, state: Trained, own: Mapping[str, Any]) -> bool:
+    def is_of(self, state: TrainedModel, own: Mapping[str, Any]) -> bool:
         """Return whether `state`, whose model has the state dictionary `own`, has this form."""
         grouped, kept, settings = parameters_of(state.optimizer), state.optimizer.state, state.optimizer.param_groups
         return (
@@ -84,11 +84,11 @@ class Form:
         )
 
 
-def form_of(state: Trained, own: Mapping[str, Any]) -> Form:
+def form_of(state: TrainedModel, own: Mapping[str, Any]) -> StateNames:
     optimizer = state.optimizer
     grouped, kept = map(weakref.ref, parameters_of(optimizer)), map(weakref.ref, optimizer.state)
     keys = map(tuple, optimizer.state.values())
-    return Form(tuple(own), tuple(map(tuple, optimizer.param_groups)), tuple(grouped), tuple(kept), tuple(keys))
+    return StateNames(tuple(own), tuple(map(tuple, optimizer.param_groups)), tuple(grouped), tuple(kept), tuple(keys))
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -100,7 +100,7 @@ def are_alive(known: Sequence[weakref.ref[Tensor]], found: Collection[Tensor]) -
     return len(known) == len(found) and all(map(operator.is_, (each() for each in known), found))
 
 
-def names_of(state: Trained, found: Tensors) -> KnownNames | None:
+def names_of(state: TrainedModel, found: Tensors) -> KnownNames | None:
     """Return the names of the state whose flat form is `found`, or None where reading by them would not give just that: an optimizer without
     state for some parameter, hooks that change what a state dictionary holds."""
     own = state.model.state_dict()

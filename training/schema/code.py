@@ -7,12 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from paceline.training.schema.parts import Part, at_most
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 MOST_CHANGED, MOST_PATH = 100, 300
 Digest = Annotated[
     str,
-    Spelling(
+    SpellingRule(
         r"^[0-9a-f]{64}$",
         "the SHA-256 of a bundle, 64 hexadecimal digits",
         "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",

@@ -8,11 +8,13 @@ from pydantic import Field, model_validator
 
 from paceline.training.schema.object_store import ObjectStoreOptions, check_place
 from paceline.training.schema.parts import Part, Path, Real, Text, absent, inconsistent
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 Sha256 = Annotated[
     str,
-    Spelling(r"^[0-9a-f]{64}$", "64 hexadecimal digits, in lower case", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
+    SpellingRule(
+        r"^[0-9a-f]{64}$", "64 hexadecimal digits, in lower case", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    ),
 ]
 
 

@@ -11,10 +11,10 @@ from paceline.training.schema.code import Code
 from paceline.training.schema.packages import MOST_REQUIREMENTS, RequirementLines, files_named
 from paceline.training.schema.parts import Part, Path, absent, at_most, inconsistent
 from paceline.training.schema.script import Argument
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
-VariableName = Annotated[str, Spelling(r"^[A-Za-z_][A-Za-z0-9_]*$", "letters, digits and '_', first no digit", "NCCL_DEBUG")]
-SecretName = Annotated[str, Spelling(r"^[A-Za-z_][A-Za-z0-9_]{0,99}$", "1 to 100 letters, digits and '_', first no digit", "HF_TOKEN")]
+VariableName = Annotated[str, SpellingRule(r"^[A-Za-z_][A-Za-z0-9_]*$", "letters, digits and '_', first no digit", "NCCL_DEBUG")]
+SecretName = Annotated[str, SpellingRule(r"^[A-Za-z_][A-Za-z0-9_]{0,99}$", "1 to 100 letters, digits and '_', first no digit", "HF_TOKEN")]
 MOST_SECRETS = 50
 _RESERVED = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
 
@@ -31,14 +31,14 @@ def _is_empty(names: object) -> bool:
 
 Image = Annotated[
     str,
-    Spelling(
+    SpellingRule(
         r"^[A-Za-z0-9/][A-Za-z0-9._:/@+-]{0,499}$",
         "the name of a container image, without spaces",
         "docker.io/pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime",
     ),
 ]
 Mount = Annotated[
-    str, Spelling(r"^/[^:]*(:/[^:]*)?(:ro)?$", "a folder of the nodes, as /data, /data:/inside or /data:/inside:ro", "/data:/data:ro")
+    str, SpellingRule(r"^/[^:]*(:/[^:]*)?(:ro)?$", "a folder of the nodes, as /data, /data:/inside or /data:/inside:ro", "/data:/data:ro")
 ]
 MOST_MOUNTS = 50
 

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from paceline.training.schema.amounts import Bytes
 from paceline.training.schema.parts import Part, Ranks, Text, Whole, at_most, inconsistent
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 MOST_NODES = 4096
 MOST_LABELS = 64
@@ -20,7 +20,7 @@ MOST_LABELS = 64
 _KEY = r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?"
 _KEY_RULE = "1 to 63 letters, digits, '.', '_', '/' and '-'; first and last a letter or digit"
 #: A key of a node's label or taint. `worker --label` and `--taint` take them too.
-NODE_KEY = Spelling(rf"^{_KEY}$", _KEY_RULE, "zone")
+NODE_KEY = SpellingRule(rf"^{_KEY}$", _KEY_RULE, "zone")
 NodeKey = Annotated[str, NODE_KEY]
 LONGEST_NODE_VALUE = 253
 
@@ -40,7 +40,7 @@ def _printable(text: str) -> str:
 NodeValue = Annotated[Text, Field(max_length=LONGEST_NODE_VALUE), AfterValidator(_printable)]
 Toleration = Annotated[
     str,
-    Spelling(rf"^{_KEY}(=.{{1,{LONGEST_NODE_VALUE}}})?$", f"a taint's key, or key=value; a key has {_KEY_RULE}", "dedicated=vision"),
+    SpellingRule(rf"^{_KEY}(=.{{1,{LONGEST_NODE_VALUE}}})?$", f"a taint's key, or key=value; a key has {_KEY_RULE}", "dedicated=vision"),
     AfterValidator(_printable),
 ]
 

@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from paceline.training.schema.amounts import LONGEST_GRACE_SECONDS, Grace
 from paceline.training.schema.parts import Part, Path, Text, inconsistent
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 
 MOST_ARGUMENTS = 1000
 #: As torchrun (`--shutdown-timeout`), Slurm (`KillWait`) and Kubernetes have it.
@@ -53,7 +53,7 @@ class CommandLine:
 Argument = Annotated[Text, BeforeValidator(as_typed)]
 Arguments = Annotated[tuple[Argument, ...], Field(fail_fast=True)]
 ModuleName = Annotated[
-    str, Spelling(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "the name of a Python module, as package.module", "my_project.train")
+    str, SpellingRule(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "the name of a Python module, as package.module", "my_project.train")
 ]
 
 

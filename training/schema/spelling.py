@@ -13,7 +13,7 @@ from paceline.training.schema.parts import shown
 
 
 @dataclass(frozen=True)
-class Spelling:
+class SpellingRule:
     """For `Annotated[str, Spelling(...)]`: the schema carries `pattern` and `rule`, the refusal says the rule, never the pattern."""
 
     pattern: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from paceline.distributed.timeouts import COLLECTIVE_SECONDS
 from paceline.objects import location
-from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.model_shape import NumberFormats
 from paceline.parallelism.pipelines.schedules import SCHEDULES
 from paceline.training.models.gpt import limits as gpt
 from paceline.training.models.gpt.config import GptModel
@@ -348,7 +348,7 @@ def why_model_is_not_sharded(spec: JobSpec) -> str | None:
 
 def why_not_auto(spec: JobSpec) -> str | None:
     """Return why the plan, or the micro-batch size, cannot be left to Paceline, with the way out, or None."""
-    if spec.parallelism.is_auto and derived.known_shape(spec, Numbers()) is None:
+    if spec.parallelism.is_auto and derived.known_shape(spec, NumberFormats()) is None:
         whose = "this model of transformers" if spec.model else "an entrypoint's"
         return (
             f"strategy auto goes by what a model will need, which is known of gpt, mlp, resnet and, by their model.config, {', '.join(FAMILIES)} with "

@@ -13,7 +13,7 @@ from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.objects.location import place_at
 from paceline.parallelism.communication.options import CommunicationOptions
-from paceline.parallelism.model_shape import ModelShape, Numbers
+from paceline.parallelism.model_shape import ModelShape, NumberFormats
 from paceline.training.models.catalog import shape_of
 from paceline.training.schema.communication import Communication
 from paceline.training.schema.training import TrainingLength
@@ -162,7 +162,7 @@ def data_ranks(spec: JobSpec, ranks: int) -> int:
     return spec.parallelism.degrees(ranks).data
 
 
-def known_shape(spec: JobSpec, numbers: Numbers) -> ModelShape | None:
+def known_shape(spec: JobSpec, numbers: NumberFormats) -> ModelShape | None:
     """Return the model's shape; None for a user's own model or script, and for some of transformers (`hf/shape.py`)."""
     match spec.workload:
         case BuiltinWorkload(model, data):

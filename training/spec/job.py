@@ -24,7 +24,7 @@ from paceline.training.schema.parts import Part, Path, Text, Whole, absent, at_m
 from paceline.training.schema.profile_window import ProfileWindow
 from paceline.training.schema.resources import Resources
 from paceline.training.schema.script import Script
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 from paceline.training.schema.training import TrainingLength
 from paceline.training.spec.consistency import ALSO, inconsistencies
 from paceline.training.spec.workload import Workload, workload_of
@@ -33,18 +33,18 @@ SPEC_VERSION: Literal[1] = 1
 
 Name = Annotated[
     str,
-    Spelling(
+    SpellingRule(
         r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$",
         "1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit",
         "gpt-small",
     ),
 ]
-LABEL_NAME = Spelling(
+LABEL_NAME = SpellingRule(
     r"^[a-z0-9][a-z0-9._/-]{0,62}$", "1 to 63 lower-case letters, digits, '.', '_', '/' and '-'; first a letter or digit", "team"
 )
 LabelName = Annotated[str, LABEL_NAME]
 EntryPoint = Annotated[
-    str, Spelling(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", "a module and a function of it, as module:function", "my_task:make_task")
+    str, SpellingRule(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", "a module and a function of it, as module:function", "my_task:make_task")
 ]
 
 

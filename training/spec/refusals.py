@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from paceline.training.schema.parallelism import AXIS_ALIASES
 from paceline.training.schema.parts import shown
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.shape import FieldPath, fields_of, kinds_of, place_of, tag_of_kinds
 
@@ -98,7 +98,7 @@ def in_words(error: Mapping[str, Any], model: type[BaseModel] = JobSpec) -> str 
 
 def _spelled(annotation: Any) -> str:
     """Say how a text of this type is written, where it is an entry that has a form; nothing for others."""
-    spelling = next((each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Spelling)), None)
+    spelling = next((each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, SpellingRule)), None)
     return f"; use {spelling.rule}; for example {spelling.example}" if spelling else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.model_shape import NumberFormats
 from paceline.parallelism.pipelines.stages import chain_of
 from paceline.training.models.hf.config import HfModel
 from paceline.training.models.hf.limits import IN_STAGES, without_stages
@@ -27,7 +27,7 @@ def why_not_in_stages(spec: JobSpec) -> str | None:
 
 
 def too_many_stages(spec: JobSpec) -> str | None:
-    shape, plan = known_shape(spec, Numbers()), spec.parallelism
+    shape, plan = known_shape(spec, NumberFormats()), spec.parallelism
     units = len(chain_of(shape.layers)) if shape else plan.stages
     if plan.stages <= units:
         return None

@@ -10,7 +10,7 @@ from paceline.parallelism.plan import Coordinates, MicroBatchAssignment
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import PartialStep, TrainState
 from paceline.training.steps.step import LocalStepRunner
-from paceline.training.steps.step_sync import Requests, StepConsensus
+from paceline.training.steps.step_sync import BoundaryRequests, StepConsensus
 from paceline.training.steps.stepping import StepClock
 
 
@@ -23,7 +23,7 @@ class ServedStepRunner(LocalStepRunner):
         super().__init__(spec, state, group, served, coordinates, first)
         self.served = served
 
-    def accumulate(self, partial: PartialStep, clock: StepClock, requests: Requests) -> StepConsensus:
+    def accumulate(self, partial: PartialStep, clock: StepClock, requests: BoundaryRequests) -> StepConsensus:
         if self.served.pull():
             self.state.buffers_before = tuple(buffer.clone() for buffer in self.state.task.model.buffers())
         clock.lap("communication_seconds")

@@ -24,14 +24,14 @@ from paceline.parallelism.tensor_context.tensor_parallel import full_tensor
 from paceline.parallelism.wrapped import LocalBatch
 from paceline.training.data import prefetch
 from paceline.training.data.feed import Feed
-from paceline.training.data.sampler import Portions
+from paceline.training.data.sampler import BatchSplit
 from paceline.training.entrypoint import described
 from paceline.training.errors import InvalidInputError
 from paceline.training.planning.estimates import stage_costs
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import PartialStep, TrainState
-from paceline.training.steps.step_sync import Requests, StepConsensus, StepSync
+from paceline.training.steps.step_sync import BoundaryRequests, StepConsensus, StepSync
 from paceline.training.steps.stepping import StepClock, StepRunner, fetch, sums_of, to_device
 from paceline.training.task import Batch, Dataset, Task
 
@@ -51,8 +51,8 @@ class StepWork:
         return self.state.scale.value
 
     @property
-    def portions(self) -> Portions:
-        return Portions(derived.training_of(self.spec).global_batch_size, derived.micro_batch_size(self.spec))
+    def portions(self) -> BatchSplit:
+        return BatchSplit(derived.training_of(self.spec).global_batch_size, derived.micro_batch_size(self.spec))
 
     def rows(self, index: int) -> int:
         return self.portions.size(index)
@@ -103,7 +103,7 @@ class PipelineStepRunner(StepRunner):
         self.pipelined = pipelined
         super().__init__(spec, state, group, pipelined, coordinates, first)
 
-    def accumulate(self, partial: PartialStep, clock: StepClock, requests: Requests) -> StepConsensus:
+    def accumulate(self, partial: PartialStep, clock: StepClock, requests: BoundaryRequests) -> StepConsensus:
         """Run this pipeline's micro-batches. Only ranks of the last stage report losses."""
         sync = StepSync(partial, self.assignment.micro_batches, self.coordinates, self.state.device)
         self.group.exposure.drop()

@@ -22,7 +22,7 @@ from paceline.training.optim.optimizers import clip_gradients
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import PartialStep, TrainState
-from paceline.training.steps.step_sync import Requests, StepConsensus, StepSync
+from paceline.training.steps.step_sync import BoundaryRequests, StepConsensus, StepSync
 from paceline.training.steps.stepping import StepClock, StepRunner, sums_of, to_device
 from paceline.training.task import Batch, Dataset
 
@@ -48,7 +48,7 @@ class LocalStepRunner(StepRunner):
         super().__init__(spec, state, group, wrapped, coordinates, first)
         self.wrapped = wrapped
 
-    def accumulate(self, partial: PartialStep, clock: StepClock, requests: Requests) -> StepConsensus:
+    def accumulate(self, partial: PartialStep, clock: StepClock, requests: BoundaryRequests) -> StepConsensus:
         self.group.exposure.drop()
         self.wrapped.begin_step(self.assignment, partial.sums)
         sync = StepSync(partial, self.assignment.micro_batches, self.coordinates, self.state.device)

@@ -21,7 +21,7 @@ from paceline.training.errors import SampleAccountingError
 from paceline.training.state import PartialStep
 
 
-class Requests(Protocol):
+class BoundaryRequests(Protocol):
     """Requests for the next step boundary that all ranks agree on."""
 
     @property
@@ -67,7 +67,7 @@ class StepSync:
             self._losses[index] = loss.detach()
             self._times[index] += 1
 
-    def send(self, group: Group, requests: Requests) -> Callable[[], Tensor]:
+    def send(self, group: Group, requests: BoundaryRequests) -> Callable[[], Tensor]:
         """Start the all-reduce. The returned function waits for the sums of all ranks, for `read`."""
         size, sizes = requests.outcome_bytes, [0.0] * group.world_size
         sizes[group.rank] = float(size or 0)

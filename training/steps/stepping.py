@@ -17,10 +17,10 @@ from paceline.monitoring.points import STEP_PARTS
 from paceline.parallelism.plan import Coordinates, MicroBatchAssignment
 from paceline.parallelism.precision import autocast, unscale_gradients
 from paceline.parallelism.tree import tree_sum
-from paceline.parallelism.wrapped import Prepared
+from paceline.parallelism.wrapped import PreparedModel
 from paceline.training.data.feed import Feed
 from paceline.training.data.prefetch import BatchPosition, ahead
-from paceline.training.data.sampler import Portions, evaluation_indices
+from paceline.training.data.sampler import BatchSplit, evaluation_indices
 from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.optim.loss_guard import MeasuredStep
 from paceline.training.optim.loss_scale import ReadOnce
@@ -28,7 +28,7 @@ from paceline.training.optim.optimizers import set_learning_rates
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import PartialStep, StepReport, TrainState, seed_everything
-from paceline.training.steps.step_sync import Requests, StepConsensus
+from paceline.training.steps.step_sync import BoundaryRequests, StepConsensus
 from paceline.training.task import Batch, Dataset
 
 
@@ -75,16 +75,16 @@ class StepRunner(ABC):
     left_out: Mapping[int, BadLossKind] = MappingProxyType({})  # steps that are not applied: the job has gone back because of them
 
     def __init__(
-        self, spec: JobSpec, state: TrainState, group: Group, prepared: Prepared, coordinates: Coordinates, first: MicroBatchAssignment
+        self, spec: JobSpec, state: TrainState, group: Group, prepared: PreparedModel, coordinates: Coordinates, first: MicroBatchAssignment
     ) -> None:
         self.spec, self.state, self.group, self.prepared, self.coordinates = spec, state, group, prepared, coordinates
         self.training = derived.training_of(spec)
         self.assignment, self.even = first, coordinates.assignment(derived.micro_batches(spec))
-        self.portions = Portions(self.training.global_batch_size, derived.micro_batch_size(spec))
+        self.portions = BatchSplit(self.training.global_batch_size, derived.micro_batch_size(spec))
         self.weights = [self.portions.weight(index) for index in range(derived.micro_batches(spec))]
         self.feed = ahead(state.feed, self.upcoming(), self.training.data_workers)
 
-    def run(self, requests: Requests) -> StepReport:
+    def run(self, requests: BoundaryRequests) -> StepReport:
         """Run and commit the step after `state.step`.
 
         Raises BadLossError on every rank where the loss is bad and the job is to stop or to go back; the state is then unchanged.
@@ -126,7 +126,7 @@ class StepRunner(ABC):
         return report
 
     @abstractmethod
-    def accumulate(self, partial: PartialStep, clock: StepClock, requests: Requests) -> StepConsensus:
+    def accumulate(self, partial: PartialStep, clock: StepClock, requests: BoundaryRequests) -> StepConsensus:
         """Compute the global gradients into the model. What this rank computes of them stays in `partial`."""
 
     @abstractmethod

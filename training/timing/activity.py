@@ -8,7 +8,7 @@ from typing import NamedTuple
 from paceline.training.timing.phase_times import Phase, PhaseTimes
 
 
-class Doing(NamedTuple):
+class CurrentPhase(NamedTuple):
     phase: Phase
     step: int
     since: float  # monotonic
@@ -20,13 +20,13 @@ class Activity:
 
     def __init__(self, times: PhaseTimes) -> None:
         self.times = times
-        self.doing = Doing("rest", 0, time.monotonic())
+        self.doing = CurrentPhase("rest", 0, time.monotonic())
 
     def enter(self, phase: Phase, step: int, now: float | None = None) -> None:
         before, moment = self.doing, time.monotonic() if now is None else now
         self.times.note(before.phase, moment - before.since)
-        self.doing = Doing(phase, step, moment)
+        self.doing = CurrentPhase(phase, step, moment)
 
     def abandon(self) -> None:
         """Drop the present activity without noting its time: it broke off."""
-        self.doing = Doing("rest", self.doing.step, time.monotonic())
+        self.doing = CurrentPhase("rest", self.doing.step, time.monotonic())

@@ -16,7 +16,7 @@ import msgspec
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.probes import Endpoint, unanswered
 from paceline.training.link import GroupCall, Moving, Stalled
-from paceline.training.timing.activity import Activity, Doing
+from paceline.training.timing.activity import Activity, CurrentPhase
 from paceline.training.timing.phase_times import PhaseLimits, PhaseTimes
 from paceline.training.watchdog.stack_location import StackLocation, locate_stack
 
@@ -39,7 +39,7 @@ CLOSE_TIMEOUT_SECONDS = 1.0
 class ActivityRecord:
     """The watchdog's knowledge of one activity of the training thread."""
 
-    doing: Doing
+    doing: CurrentPhase
     excused: float = 0.0  # seconds in which the whole process did not run
     stage: int = 0  # how many of the moments below have passed
     looked_at: float = 0.0
@@ -110,7 +110,7 @@ class Watchdog:
             return POLL_SECONDS
         return min(max(SHORTEST_SECONDS, moments[stage] - seconds), IDLE_SECONDS) if stage < len(moments) else POLL_SECONDS
 
-    def _turn_to(self, doing: Doing) -> None:
+    def _turn_to(self, doing: CurrentPhase) -> None:
         before, self._seen = self._seen, ActivityRecord(doing)
         if before.said is not None:
             self._say(Moving())
@@ -128,7 +128,7 @@ class Watchdog:
         waits = self._aborter is not None and self._aborter.calls.awaited is not None
         return unanswered(self._answering) if waits and self._answering else ()
 
-    def _report(self, doing: Doing, seconds: float, limits: PhaseLimits) -> None:
+    def _report(self, doing: CurrentPhase, seconds: float, limits: PhaseLimits) -> None:
         waits, recent = self._calls()
         found = locate_stack(self._watched, doing.phase)
         if self.activity.doing is not doing:

@@ -13,7 +13,7 @@ from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Actor
 from paceline.api.services.jobs import jobs, packages, submission
 from paceline.api.services.planning import plan_auto
-from paceline.api.services.planning.plan_auto import Resolved
+from paceline.api.services.planning.plan_auto import ResolvedSpec
 from paceline.api.services.planning.plan_machines import NotYetKnownError
 from paceline.cluster.experiments.schedule import TrialAction
 from paceline.cluster.states import TERMINAL_JOB_STATES, Intent
@@ -25,7 +25,7 @@ from paceline.training.spec.job import JobSpec
 PASSING = frozenset({"busy"})
 
 #: By index of a trial: the job spec that was asked for and the one with a chosen plan, or why there is none.
-Chosen = Mapping[int, tuple[JobSpec, Resolved] | str]
+Chosen = Mapping[int, tuple[JobSpec, ResolvedSpec] | str]
 
 
 def owner_of(row: ExperimentRow) -> Actor:
@@ -42,7 +42,7 @@ def actor_of(row: ExperimentRow) -> Actor:
 
 async def resolved(services: Services, trials: Mapping[int, TrialRow]) -> Chosen:
     """Choose the plans of trials that are to start; those that are to be tried again later are left out. Holds no session: choosing takes a while."""
-    found: dict[int, tuple[JobSpec, Resolved] | str] = {}
+    found: dict[int, tuple[JobSpec, ResolvedSpec] | str] = {}
     for index, trial in trials.items():
         try:
             spec = await packages.with_files_read(services, JobSpec.model_validate(trial.document))
@@ -54,7 +54,9 @@ async def resolved(services: Services, trials: Mapping[int, TrialRow]) -> Chosen
     return found
 
 
-async def start(session: AsyncSession, row: ExperimentRow, trial: TrialRow, chosen: tuple[JobSpec, Resolved] | str, now: datetime) -> None:
+async def start(
+    session: AsyncSession, row: ExperimentRow, trial: TrialRow, chosen: tuple[JobSpec, ResolvedSpec] | str, now: datetime
+) -> None:
     """Submit the trial's job. What a submission would refuse becomes the trial's refusal. Raises ClusterChangedError."""
     if trial.job_id is not None:
         return

@@ -20,7 +20,7 @@ from paceline.api.services.history.card_holdings import CardHolding
 from paceline.api.services.nodes.node_metrics import TimeSpan, in_unit, read_buckets
 from paceline.cluster.history.node_readings import KeepReadings, resolution
 from paceline.db.repositories import metrics as metric_rows
-from paceline.monitoring.packed import Buckets, Place, ReadingBucket
+from paceline.monitoring.packed import Buckets, ReadingBucket, SeriesPlace
 from paceline.monitoring.readings import CARD_METRICS, card
 
 #: Buckets of time that are read for the steps of one rank, at most.
@@ -157,9 +157,9 @@ async def _read(
     return await read_buckets(session, holding.node_id, span, at, places.__contains__)
 
 
-def _place(holding: CardHolding, name: str) -> Place:
+def _place(holding: CardHolding, name: str) -> SeriesPlace:
     assert holding.card is not None, "a CPU slot has no card"
-    return Place(card(holding.card), name)
+    return SeriesPlace(card(holding.card), name)
 
 
 def _curve(

@@ -18,13 +18,13 @@ from paceline.api.schemas.metrics import Curve, Heatmap
 from paceline.api.services.history import card_holdings, heatmap
 from paceline.api.services.history.card_curves import MOST_BUCKETS, CardQuestion, began_at, clocks_of, within
 from paceline.api.services.history.card_holdings import CardHolding
-from paceline.api.services.history.heatmap import Cells
+from paceline.api.services.history.heatmap import GridValues
 from paceline.api.services.history.steps import STEP_SECONDS
 from paceline.api.services.nodes.node_metrics import TimeSpan, read_buckets
 from paceline.cluster.history.node_readings import KeepReadings, resolution
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories.rank_series import RankSeries, Statistic
-from paceline.monitoring.packed import Place, ReadingBucket
+from paceline.monitoring.packed import ReadingBucket, SeriesPlace
 from paceline.monitoring.readings import CARD_METRICS, card
 
 #: The name of a heat map that shows a reading of the cards: `card/sm_clock_mhz`.
@@ -78,7 +78,7 @@ async def of_job(
         return heatmap.empty(job.id, name, unit, statistic)
     size, first = shown.grid.bucket_steps, shown.grid.first_step
     grid = replace(shown.grid, level=size, factor=1, numbers=range(first // size, shown.last_step // size + 1))
-    cells = Cells(grid, statistic)
+    cells = GridValues(grid, statistic)
     asked = CardQuestion((reading,), (), (first, shown.last_step), MOST_BUCKETS, now.timestamp(), keep)
     for clock in await clocks_of(points, job.id, 0, asked):
         for series in await _of_generation(points, holdings, timed_columns(clock, size), asked, statistic):
@@ -105,10 +105,12 @@ async def _of_generation(
     at = resolution(first, last, min(asked.most, max(LEAST_BUCKETS, BUCKETS_OF_COLUMN * len(columns.numbers))), asked.now, asked.keep)
     found: list[RankSeries] = []
     for node_id, held in nodes.items():
-        places: defaultdict[Place, list[tuple[CardHolding, TimedColumns]]] = defaultdict(list)  # one rank may hold a card after another
+        places: defaultdict[SeriesPlace, list[tuple[CardHolding, TimedColumns]]] = defaultdict(
+            list
+        )  # one rank may hold a card after another
         for holding, mine in held:
             if holding.card is not None:
-                places[Place(card(holding.card), reading)].append((holding, mine))
+                places[SeriesPlace(card(holding.card), reading)].append((holding, mine))
         buckets = await read_buckets(points, node_id, TimeSpan(first, last), at, places.__contains__)
         for place, series in buckets.items():
             for holding, mine in places[place]:

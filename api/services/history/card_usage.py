@@ -12,7 +12,7 @@ from paceline.api.schemas.readings import CardUse, JobUsage
 from paceline.api.services.history.card_holdings import CardHolding, holding_of, joined
 from paceline.api.services.history.slot_hours import are_ranks_kept, slot_hours
 from paceline.api.services.nodes.node_metrics import TimeSpan
-from paceline.api.services.nodes.reading_totals import Held, ReadingTotal, read_totals
+from paceline.api.services.nodes.reading_totals import HeldSubject, ReadingTotal, read_totals
 from paceline.cluster.history.node_readings import KeepReadings, Resolution, resolution
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
@@ -108,7 +108,7 @@ async def _totals(
     points: AsyncSession, node_id: str, at: Resolution, name: str, holdings: Sequence[CardHolding], span: TimeSpan
 ) -> dict[CardHolding, ReadingTotal]:
     """The readings of one metric while each card of a node was held; absent where there are none."""
-    held = [Held(card(each.card), each.span) for each in holdings if each.card is not None]  # `_by_node` has no others
+    held = [HeldSubject(card(each.card), each.span) for each in holdings if each.card is not None]  # `_by_node` has no others
     totals = await read_totals(points, node_id, at, name, held, span)
     return {holding: total for holding, total in zip(holdings, totals, strict=True) if total.count}
 

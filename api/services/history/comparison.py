@@ -23,7 +23,7 @@ from paceline.api.services.history.steps import CountedStep
 from paceline.api.services.jobs import jobs
 from paceline.api.services.specs.stored_specs import required_spec_of
 from paceline.cluster.history import comparison as rules
-from paceline.cluster.history.comparison import ABSENT, ComparedRun, Parameters, SpecFieldDifference, Tallies, Tally
+from paceline.cluster.history.comparison import ABSENT, ComparedRun, MetricTallies, MetricTally, Parameters, SpecFieldDifference
 from paceline.cluster.history.lineage import Line, is_undone
 from paceline.cluster.states import EndReason
 from paceline.db.models.jobs import GenerationRow, JobRow
@@ -56,7 +56,7 @@ async def compare(control: AsyncSession, points: AsyncSession, job_ids: Sequence
     return ComparisonReport(items=[await _compare(control, points, first, other) for other in others])
 
 
-class Side:
+class ComparisonSide:
     """One of the two jobs: its row, and its history."""
 
     def __init__(self, job: JobRow, lines: list[Line], run: ComparedRun) -> None:
@@ -77,7 +77,7 @@ class Side:
         )
 
 
-async def _side(control: AsyncSession, points: AsyncSession, job: JobRow) -> Side:
+async def _side(control: AsyncSession, points: AsyncSession, job: JobRow) -> ComparisonSide:
     generations = await job_rows.generations_of(control, job.id)
     lines = await steps.lines_of(points, job.id, generations)
     incidents = await incident_rows.of_job(control, job.id)
@@ -95,7 +95,7 @@ async def _side(control: AsyncSession, points: AsyncSession, job: JobRow) -> Sid
         resizes=_ended_by(generations, "resized"),
         pauses=_ended_by(generations, EndReason.PAUSED),
     )
-    return Side(job, lines, run)
+    return ComparisonSide(job, lines, run)
 
 
 def _ended_by(generations: Sequence[GenerationRow], reason: str) -> int:
@@ -104,7 +104,7 @@ def _ended_by(generations: Sequence[GenerationRow], reason: str) -> int:
     return sum(row.end_reason == reason and row.generation < newest for row in generations)
 
 
-async def _compare(control: AsyncSession, points: AsyncSession, one: Side, other: Side) -> Comparison:
+async def _compare(control: AsyncSession, points: AsyncSession, one: ComparisonSide, other: ComparisonSide) -> Comparison:
     tallies = await _tally(points, one, other)
     hashes = await _parameters(control, one, other)
     parameters = Parameters(hashes.step, hashes.equal) if hashes else None
@@ -123,10 +123,10 @@ async def _compare(control: AsyncSession, points: AsyncSession, one: Side, other
 # --- steps
 
 
-async def _tally(points: AsyncSession, one: Side, other: Side) -> Tallies:
+async def _tally(points: AsyncSession, one: ComparisonSide, other: ComparisonSide) -> MetricTallies:
     """Compare both jobs step by step, so that little is held in memory; beyond the shorter one's end there is nothing to compare. Where the points of
     some steps have been removed no step is: an answer from the others alone would not be true."""
-    tallies = Tallies()
+    tallies = MetricTallies()
     if any(side.run.last_step is None or side.run.points_removed_to is not None for side in (one, other)):
         return tallies
     assert one.run.last_step is not None
@@ -144,7 +144,7 @@ async def _tally(points: AsyncSession, one: Side, other: Side) -> Tallies:
 Numbers = Mapping[str, float]
 
 
-async def _numbers(points: AsyncSession, side: Side, first: int, last: int) -> AsyncIterator[tuple[int, Numbers]]:
+async def _numbers(points: AsyncSession, side: ComparisonSide, first: int, last: int) -> AsyncIterator[tuple[int, Numbers]]:
     async for each in steps.counted_steps(points, side.job.id, side.lines, first, last):
         if numbers := compared(each, side.run):
             yield each.step, numbers
@@ -172,7 +172,7 @@ async def _joined(
         right = await anext(other, None) if theirs is not None else right
 
 
-def _metric_view(tally: Tally) -> MetricComparison:
+def _metric_view(tally: MetricTally) -> MetricComparison:
     first = tally.first_difference
     return MetricComparison(
         name=tally.name,
@@ -187,7 +187,7 @@ def _metric_view(tally: Tally) -> MetricComparison:
 # --- parameters and specs
 
 
-async def _parameters(control: AsyncSession, one: Side, other: Side) -> ParameterComparison | None:
+async def _parameters(control: AsyncSession, one: ComparisonSide, other: ComparisonSide) -> ParameterComparison | None:
     left, right = await _hashes(control, one), await _hashes(control, other)
     shared = left.keys() & right.keys()
     if not shared:
@@ -196,7 +196,7 @@ async def _parameters(control: AsyncSession, one: Side, other: Side) -> Paramete
     return ParameterComparison(step=step, hashes=[left[step], right[step]], equal=left[step] == right[step])
 
 
-async def _hashes(control: AsyncSession, side: Side) -> dict[int, str]:
+async def _hashes(control: AsyncSession, side: ComparisonSide) -> dict[int, str]:
     """The hash of the parameters by step, from the newest generation that saved it, without steps that were undone."""
     saved = await checkpoint_rows.parameter_hashes(control, side.job.id)
     return {step: digest for step, generation, digest in saved if not is_undone(side.lines, generation, step)}

@@ -87,7 +87,7 @@ def grid_of(steps: StepRange, ranks: int, columns: int, *, finest: int, metrics:
 
 
 @dataclass
-class Cells:
+class GridValues:
     """Values of one metric in a grid, row by row. A cell without a value is NaN."""
 
     grid: Grid
@@ -178,7 +178,7 @@ async def of_job(
     shown = await shown_steps(session, points, job, reported, (first_step, last_step), columns, metrics=2 if name == BUSY_SECONDS else 1)
     if shown is None:
         return empty(job.id, name, unit, statistic)
-    grid, cells = shown.grid, Cells(shown.grid, statistic)
+    grid, cells = shown.grid, GridValues(shown.grid, statistic)
     for series in await _read(points, job.id, reported, grid, statistic):
         cells.add(series)
     if name == BUSY_SECONDS:
@@ -222,7 +222,7 @@ async def shown_steps(
     return ShownSteps(grid_of(steps, ranks, columns, finest=finest, metrics=metrics), steps.last)
 
 
-def drawn(job_id: str, name: str, unit: str, cells: Cells, last_step: int) -> Heatmap:
+def drawn(job_id: str, name: str, unit: str, cells: GridValues, last_step: int) -> Heatmap:
     grid = cells.grid
     return Heatmap(
         job_id=job_id,

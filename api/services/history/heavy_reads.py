@@ -41,7 +41,7 @@ TOLD_AGAIN = 5.0
 
 
 @dataclass(frozen=True)
-class State:
+class SourceVersions:
     """The versions that an answer was made from: while they are equal, nothing that it depends on has changed."""
 
     versions: tuple[tuple[int, int, int], ...]  # of each job: its row's version, its newest record and event
@@ -52,11 +52,11 @@ class State:
 @dataclass(frozen=True)
 class KeptAnswer:
     answer: Any
-    state: State
+    state: SourceVersions
     at: float
     took: float  # seconds, of the reading alone; 0 where it was computed here
 
-    def is_current(self, question: HistoryQuestion, state: State) -> bool:
+    def is_current(self, question: HistoryQuestion, state: SourceVersions) -> bool:
         age = monotonic() - self.at
         same = self.state.versions == state.versions and (state.ended or not question.depends_on_time)
         return same or (age < TOLD_AGAIN * self.took and self.state.ended == state.ended)
@@ -98,7 +98,7 @@ class HeavyReads:
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _state(self, question: HistoryQuestion) -> State:
+    async def _state(self, question: HistoryQuestion) -> SourceVersions:
         versions, ended, steps = [], True, 0
         async with self.services.control.read() as session, self.services.metrics.read() as points:
             for job_id in question.job_ids:
@@ -110,9 +110,9 @@ class HeavyReads:
                 versions.append((job.version, *newest))
                 ranks = max(1, job.world_size) if question.is_of_all_ranks else 1
                 steps += ranks * await step_records.most_records(points, job_id)
-        return State(tuple(versions), ended, steps)
+        return SourceVersions(tuple(versions), ended, steps)
 
-    async def _compute(self, question: HistoryQuestion, state: State, now: datetime) -> Any:
+    async def _compute(self, question: HistoryQuestion, state: SourceVersions, now: datetime) -> Any:
         asked = monotonic()
         async with self.turns.turn():
             if state.steps <= self.short_steps:

@@ -11,7 +11,7 @@ from paceline.api.core import paging
 from paceline.api.schemas.samples import EpochUse, SampleAudit, SampleRange
 from paceline.api.services.history import steps
 from paceline.api.services.history.steps import CountedStep
-from paceline.cluster.history.samples import Audit, SampleSpan, Use, audit, extend
+from paceline.cluster.history.samples import Audit, SampleSpan, SampleUse, audit, extend
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.monitoring.words import counted, plural
@@ -21,7 +21,7 @@ MAX_PLACE = 1 << 53
 
 
 @dataclass
-class Uses:
+class SampleUses:
     """The uses of samples by the steps of a job; an accumulator."""
 
     ranges: list[SampleSpan] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Uses:
         if first is None or not count:
             self.impossible += 1
             return
-        extend(self.ranges, Use(each.generation, each.step, first, count))
+        extend(self.ranges, SampleUse(each.generation, each.step, first, count))
         if each.told > 1:
             self.findings.append(f"step {each.step} was told {each.told} times by generation {each.generation}")
         if EPOCH_SAMPLES in each.values:
@@ -52,7 +52,7 @@ async def of_job(
     after = paging.decode(cursor, int)
     await steps.require_points(points, job.id)
     lines = await steps.lines_of(points, job.id, await job_rows.generations_of(control, job.id))
-    uses, chosen = Uses(), Uses()
+    uses, chosen = SampleUses(), SampleUses()
     async for each in steps.counted_steps(points, job.id, lines):
         uses.add(each)
         if each.step == step:

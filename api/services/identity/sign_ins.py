@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import bus, identity
 from paceline.api.core.context import nudge_after_commit
-from paceline.api.core.identity import Caller, Opening
+from paceline.api.core.identity import Caller, SessionOpening
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.identity import BrowserSession
 from paceline.api.services.identity import accounts
@@ -27,7 +27,7 @@ async def sign_in(
         user, key = await _holder_of(session, token, now)
     else:
         user = await _holder_of_link(session, token, now)
-    opened = Opening("api_key" if key else "login_link", address, device)
+    opened = SessionOpening("api_key" if key else "login_link", address, device)
     secret, caller = await identity.open_session(session, user, opened, now, lifetime=lifetime, key=key)
     with_key = f" with API key {key.prefix}... ({key.name})" if key else ""
     await accounts.record(session, caller.actor, "auth.signed_in", opened.by, f"{user.name} signed in{with_key}", user.id, now)

@@ -79,7 +79,7 @@ class StoredBatches:
 
 
 @dataclass
-class Changes:
+class UploadChanges:
     """The additions of one transaction: an accumulator over the uploads of a group."""
 
     records: list[Row] = field(default_factory=list)
@@ -107,7 +107,7 @@ def streams_with_news(batch: RankBatch) -> list[Stream]:
     return [stream for stream, items in ((metrics, batch.metrics), (logs, batch.logs)) if items]
 
 
-def add_batch(changes: Changes, batch: RankBatch, marks: Mapping[Stream, int]) -> None:
+def add_batch(changes: UploadChanges, batch: RankBatch, marks: Mapping[Stream, int]) -> None:
     """Put the new records of `batch` into `changes`; `marks` are the ones stored before this transaction."""
     metrics, logs = streams_of(batch)
     mark = changes.marks.get(metrics, marks.get(metrics, 0))
@@ -124,7 +124,7 @@ def add_batch(changes: Changes, batch: RankBatch, marks: Mapping[Stream, int]) -
         changes.count(batch.job_id, StorageKind.LINES, len(storable), sum(LINE_BYTES + len(line.text) for line in storable))
 
 
-def sound(changes: Changes, batch: RankBatch, items: Sequence[N]) -> list[N]:
+def sound(changes: UploadChanges, batch: RankBatch, items: Sequence[N]) -> list[N]:
     """The records that can be stored; the others are noted as refused."""
     refusals = [refusal(item) for item in items]
     if not any(refusals):
@@ -134,7 +134,7 @@ def sound(changes: Changes, batch: RankBatch, items: Sequence[N]) -> list[N]:
     return [item for item, why in zip(items, refusals, strict=True) if why is None]
 
 
-def leave_out_names(changes: Changes, excess: Collection[tuple[str, str]]) -> None:
+def leave_out_names(changes: UploadChanges, excess: Collection[tuple[str, str]]) -> None:
     """Take these (job, metric name) out of the changes, with every value that they have."""
     jobs = {job_id for job_id, _ in excess}
     changes.names -= set(excess)
@@ -146,7 +146,7 @@ def _without_names(row: Row, excess: Collection[tuple[str, str]]) -> Row:
     return (*row[:5], _encoder.encode(values).decode())
 
 
-def _add_records(changes: Changes, batch: RankBatch, records: Sequence[MetricRecord]) -> None:
+def _add_records(changes: UploadChanges, batch: RankBatch, records: Sequence[MetricRecord]) -> None:
     size = 0
     for record in records:
         values = {_clean(name): float(value) for name, value in record.values.items()}

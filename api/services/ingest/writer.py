@@ -24,7 +24,7 @@ from paceline.api.core.background import in_background
 from paceline.api.core.bus import Bus
 from paceline.api.errors import ProblemError
 from paceline.api.services.ingest import isolation
-from paceline.api.services.ingest.selection import Changes, StoredBatches, add_batch, leave_out_names, streams_with_news
+from paceline.api.services.ingest.selection import StoredBatches, UploadChanges, add_batch, leave_out_names, streams_with_news
 from paceline.db.errors import DatabaseError
 from paceline.db.repositories import ingest as repository
 from paceline.db.repositories import storage
@@ -57,7 +57,7 @@ class QueuedUpload:
 
 
 @dataclass
-class Counters:
+class IngestCounters:
     """The counts since this process started; for the exposition."""
 
     records: int = 0
@@ -70,7 +70,7 @@ class MetricsWriter:
     database: Database
     bus: Bus
     now: Callable[[], datetime]
-    counters: Counters = field(default_factory=Counters)
+    counters: IngestCounters = field(default_factory=IngestCounters)
     #: Told how many seconds each upload has waited until it was stored.
     waited: Callable[[float], None] = field(default=lambda _: None)
     #: Told how many records and lines of each group could not be stored.
@@ -177,7 +177,7 @@ class MetricsWriter:
         self._remember(changes)
         return StoredBatches(before | changes.marks, changes.refused, crowded)
 
-    async def _add_new_names(self, session: AsyncSession, changes: Changes) -> dict[str, str]:
+    async def _add_new_names(self, session: AsyncSession, changes: UploadChanges) -> dict[str, str]:
         """Add the names that are new; those beyond a job's limit are left out, and one of each such job is returned."""
         new = changes.names - self._known_names
         if not new:
@@ -199,7 +199,7 @@ class MetricsWriter:
             await repository.add_names(session, added)
         return dict(reversed(excess))
 
-    def _remember(self, changes: Changes) -> None:
+    def _remember(self, changes: UploadChanges) -> None:
         """Remember names, after the commit only."""
         if len(self._known_names) > MAX_KNOWN_NAMES:
             self._known_names.clear()
@@ -216,14 +216,14 @@ def busy(why: str) -> ProblemError:
     return ProblemError("busy", f"{why}; send it again", headers={"Retry-After": "1"})
 
 
-async def _changes(batches: Sequence[RankBatch], marks: dict[Stream, int]) -> Changes:
+async def _changes(batches: Sequence[RankBatch], marks: dict[Stream, int]) -> UploadChanges:
     if sum(len(batch.metrics) + len(batch.logs) for batch in batches) <= MAX_RECORDS_IN_LOOP:
         return _check_records(batches, marks)
     return await asyncio.to_thread(_check_records, batches, marks)
 
 
-def _check_records(batches: Sequence[RankBatch], marks: dict[Stream, int]) -> Changes:
-    changes = Changes()
+def _check_records(batches: Sequence[RankBatch], marks: dict[Stream, int]) -> UploadChanges:
+    changes = UploadChanges()
     for batch in batches:
         add_batch(changes, batch, marks)
     return changes

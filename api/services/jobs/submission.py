@@ -19,7 +19,7 @@ from paceline.api.services.jobs.idempotency import OnceOnly
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.nodes import node_tools, shared_folder
 from paceline.api.services.planning import plan, plan_auto
-from paceline.api.services.planning.plan_auto import ClusterChangedError, Resolved
+from paceline.api.services.planning.plan_auto import ClusterChangedError, ResolvedSpec
 from paceline.api.services.specs.job_words import readable_secrets_warning
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow
@@ -33,7 +33,7 @@ ATTEMPTS = 4
 async def submit(services: Services, once: OnceOnly, spec: JobSpec, actor: Actor, plan_hash: str | None) -> Job:
     """The submitted job; or, for a repeated request, the answer of the first, for which nothing is chosen again."""
     spec = await packages.with_files_read(services, spec)
-    resolved, warnings = Resolved(spec), await _warnings(services, spec)
+    resolved, warnings = ResolvedSpec(spec), await _warnings(services, spec)
     for _ in range(ATTEMPTS):
         try:
             async with services.write(request=True) as session:
@@ -57,7 +57,13 @@ async def _warnings(services: Services, spec: JobSpec) -> list[str]:
 
 
 async def _describe_stored(
-    services: Services, session: AsyncSession, asked: JobSpec, resolved: Resolved, actor: Actor, plan_hash: str | None, warnings: list[str]
+    services: Services,
+    session: AsyncSession,
+    asked: JobSpec,
+    resolved: ResolvedSpec,
+    actor: Actor,
+    plan_hash: str | None,
+    warnings: list[str],
 ) -> Job:
     now = services.now()
     if plan_hash is not None:
@@ -67,7 +73,7 @@ async def _describe_stored(
     return (await descriptions.describe_new(session, job, resolved.choice, now)).model_copy(update={"warnings": warnings})
 
 
-async def store(session: AsyncSession, asked: JobSpec, resolved: Resolved, actor: Actor, now: datetime) -> JobRow:
+async def store(session: AsyncSession, asked: JobSpec, resolved: ResolvedSpec, actor: Actor, now: datetime) -> JobRow:
     """Store a job in the caller's transaction; trials of experiments come this way too.
 
     Raises ClusterChangedError where its plan is to be chosen again, and a ProblemError where the job could not start."""

@@ -35,7 +35,7 @@ Phase = Callable[[datetime], Awaitable[object]]
 
 
 @dataclass(frozen=True)
-class Look(Generic[T]):
+class Inspection(Generic[T]):
     """Whether a subject wants a turn. `result` None: it wants none, or looking raised."""
 
     is_wanted: bool
@@ -86,18 +86,18 @@ class PhaseTurns:
             async with self.services.control.read() as session:
                 self.services.troubles.forget_all_but(self.task, failed - await aged.ended_jobs(session, failed))
 
-    def peek(self, subject: Subject, work: Callable[[], T | None]) -> Look[T]:
+    def peek(self, subject: Subject, work: Callable[[], T | None]) -> Inspection[T]:
         """Look whether a subject wants a turn: `work` returns for what, or None. One that wants none is held up by nothing; an exception is
         raised again in the turn, and told there."""
         if not self.services.troubles.is_due(self.task, subject, self.now):
-            return Look(False)
+            return Inspection(False)
         try:
             result = work()
         except Exception:  # noqa: BLE001 - see above
-            return Look(True)
+            return Inspection(True)
         if result is None:
             self.services.troubles.over(self.task, subject)
-        return Look(result is not None, result)
+        return Inspection(result is not None, result)
 
     async def take_together(
         self,

@@ -17,12 +17,12 @@ from paceline.cluster.history.node_readings import READING_LEVELS, KeepReadings,
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import readings
 from paceline.db.repositories.readings import StoredReadings, StoredRollup
-from paceline.monitoring.packed import Buckets, Place, add, buckets_of, coarser, merge, values_of
+from paceline.monitoring.packed import Buckets, SeriesPlace, add, buckets_of, coarser, merge, values_of
 from paceline.monitoring.readings import GPU_PREFIX, NETWORK_PREFIX, card, metrics_of
 
 #: Rows beyond the roll-ups that one read adds; a backlog of hours is rolled up within minutes.
 MOST_TAIL = 5_000
-Wanted = Callable[[Place], bool]
+Wanted = Callable[[SeriesPlace], bool]
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ def _of_rollups(rollups: Sequence[StoredRollup], tail: Sequence[StoredReadings],
     return coarser(stored, at.seconds // at.level)
 
 
-def _order(place: Place) -> tuple[str, int, str, str]:
+def _order(place: SeriesPlace) -> tuple[str, int, str, str]:
     """The node first, then its cards by index, then its interfaces."""
     kind, _, rest = place.subject.partition(":")
     return ({"host": "0", "gpu": "1"}.get(kind, "2"), int(rest) if rest.isdecimal() else 0, rest, place.name)
 
 
-def _curve(place: Place, found: Buckets, seconds: int) -> ReadingCurve:
+def _curve(place: SeriesPlace, found: Buckets, seconds: int) -> ReadingCurve:
     metric = metrics_of(place.subject)[place.name]
     series = sorted(found[place].items(), key=lambda item: item[0])
     return ReadingCurve(

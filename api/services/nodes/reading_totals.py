@@ -19,7 +19,7 @@ from paceline.db.repositories import readings
 from paceline.monitoring.packed import SeriesColumns, bucket_columns, record_columns
 
 
-class Held(NamedTuple):
+class HeldSubject(NamedTuple):
     """A subject of a node, such as a card, and when it was held."""
 
     subject: str
@@ -47,7 +47,7 @@ _Reader = Callable[[bytes, str, _Windows], tuple[Sequence[float], SeriesColumns]
 
 
 async def read_totals(
-    session: AsyncSession, node_id: str, at: Resolution, name: str, held: Sequence[Held], span: TimeSpan
+    session: AsyncSession, node_id: str, at: Resolution, name: str, held: Sequence[HeldSubject], span: TimeSpan
 ) -> list[ReadingTotal]:
     """The readings of one metric while each subject was held, within `span` and to whole buckets of `at.seconds`. Like `read_buckets`, edge buckets of a
     roll-up may hold readings from outside of it."""
@@ -68,7 +68,9 @@ async def read_totals(
     return totals
 
 
-def _windows(held: Sequence[Held], totals: Sequence[ReadingTotal], seconds: int, first: float, end: float, unit: int = 1) -> _Windows:
+def _windows(
+    held: Sequence[HeldSubject], totals: Sequence[ReadingTotal], seconds: int, first: float, end: float, unit: int = 1
+) -> _Windows:
     """The windows by subject, each to whole buckets of `seconds`, in units of so many seconds; none reaches beyond `first` and `end`."""
     windows: _Windows = {}
     for each, total in zip(held, totals, strict=True):

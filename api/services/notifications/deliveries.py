@@ -38,7 +38,7 @@ MOST_WAITING = 1000
 
 
 @dataclass(frozen=True)
-class Sending:
+class DeliveryAttempt:
     """One attempt: what is sent where. Read within a transaction, used outside of it."""
 
     delivery_id: str
@@ -54,7 +54,7 @@ def describe(row: DeliveryRow) -> NotificationDelivery:
     )
 
 
-async def claim(session: AsyncSession, channel_id: str, public_url: str, now: datetime) -> list[Sending]:
+async def claim(session: AsyncSession, channel_id: str, public_url: str, now: datetime) -> list[DeliveryAttempt]:
     """Take what is due for a channel: retries and digests first, then as many new messages as its token bucket has room for."""
     channel = await rows.channel_locked(session, channel_id)
     if channel is None or not channel.enabled:
@@ -71,7 +71,7 @@ async def claim(session: AsyncSession, channel_id: str, public_url: str, now: da
         row.attempts += 1
         row.due_at = now + CLAIM
     await session.flush()
-    return [Sending(row.id, row.attempts, channel, messages.parsed(row.message)) for row in chosen]
+    return [DeliveryAttempt(row.id, row.attempts, channel, messages.parsed(row.message)) for row in chosen]
 
 
 def _needs_token(row: DeliveryRow) -> bool:
@@ -133,7 +133,7 @@ def new_delivery(channel: ChannelRow, message: Notification, fact: str, now: dat
     )
 
 
-async def send(services: Services, sending: Sending) -> AttemptOutcome:
+async def send(services: Services, sending: DeliveryAttempt) -> AttemptOutcome:
     """Make one attempt, in no transaction."""
     channel, message, now = sending.channel, sending.message, services.now()
     if channel.kind == "email":
@@ -155,7 +155,7 @@ async def send(services: Services, sending: Sending) -> AttemptOutcome:
 
 
 async def store(
-    session: AsyncSession, sending: Sending, outcome: AttemptOutcome, now: datetime, *, only_once: bool = False
+    session: AsyncSession, sending: DeliveryAttempt, outcome: AttemptOutcome, now: datetime, *, only_once: bool = False
 ) -> DeliveryRow | None:
     """Store how an attempt ended, unless it is not the newest one any more. `only_once`: no other follows."""
     channel = await rows.channel_locked(session, sending.channel.id)  # before its delivery, as everywhere
@@ -175,7 +175,7 @@ async def store(
     return row
 
 
-async def release(session: AsyncSession, sendings: Sequence[Sending], now: datetime) -> None:
+async def release(session: AsyncSession, sendings: Sequence[DeliveryAttempt], now: datetime) -> None:
     """Give back attempts that were claimed and not made, with the tokens of new messages."""
     for sending in sendings:
         channel = await rows.channel_locked(session, sending.channel.id)  # before its delivery, as everywhere
@@ -200,7 +200,7 @@ async def test(services: Services, caller: Caller, reference: str) -> Notificati
         row.attempts, row.due_at = 1, now + CLAIM
         session.add(row)
         await _record(session, caller, channel, "channel_tested", f"tested the channel {channel.name}", now)
-    sending = Sending(row.id, 1, channel, message)
+    sending = DeliveryAttempt(row.id, 1, channel, message)
     outcome = await send(services, sending)
     async with services.write(request=True) as session:
         ended = await store(session, sending, outcome, services.now(), only_once=True)

@@ -16,7 +16,7 @@ from paceline.api.schemas.common import Reason
 from paceline.api.schemas.jobs import Plan, PlannedStage, RankPlacement
 from paceline.api.services.nodes import node_tools, shared_folder
 from paceline.api.services.planning import plan_network
-from paceline.api.services.planning.plan_auto import Resolved
+from paceline.api.services.planning.plan_auto import ResolvedSpec
 from paceline.api.services.planning.plan_memory import kernels_of, shown, too_little_memory
 from paceline.api.services.specs.job_views import node_views, request_for, request_of
 from paceline.api.services.specs.job_words import places_in_mesh, readable_secrets_warning, reason_of, strategy_of
@@ -52,7 +52,7 @@ class PlacementOutlook:
     pending: Reason | None
 
 
-async def plan(services: Services, resolved: Resolved, *, sees_folders: bool) -> Plan:
+async def plan(services: Services, resolved: ResolvedSpec, *, sees_folders: bool) -> Plan:
     """The plan of a spec. Holds no session while it estimates. `sees_folders`: whether the answer may tell which files exist on the
     coordinator's disks."""
     spec = resolved.spec
@@ -67,7 +67,7 @@ async def plan(services: Services, resolved: Resolved, *, sees_folders: bool) ->
     return told.model_copy(update={"warnings": [*told.warnings, *about_files]})
 
 
-async def check_unchanged(session: AsyncSession, resolved: Resolved, plan_hash: str, now: datetime) -> None:
+async def check_unchanged(session: AsyncSession, resolved: ResolvedSpec, plan_hash: str, now: datetime) -> None:
     """Raise a problem when the plan that the caller has seen would come out differently now."""
     outlook = await _outlook(session, resolved.spec, await node_rows.present(session), now)
     if _hash(resolved.spec, outlook) != plan_hash:
@@ -106,7 +106,7 @@ def _shares_are_known(spec: JobSpec) -> bool:
     return not isinstance(spec.workload, ScriptWorkload) and not derived.searches_micro_batch(spec)
 
 
-def _describe_plan(resolved: Resolved, outlook: PlacementOutlook, nodes: Sequence[NodeRow], estimates: Estimates | None) -> Plan:
+def _describe_plan(resolved: ResolvedSpec, outlook: PlacementOutlook, nodes: Sequence[NodeRow], estimates: Estimates | None) -> Plan:
     spec = resolved.spec
     micro_batches = derived.micro_batches(spec) if _shares_are_known(spec) else None
     placed = {each.node_id for each in outlook.placement or ()}

@@ -33,7 +33,7 @@ SMALL_WORLD = 4
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedSpec:
     """A spec that ranks can be built from. `choice` and `profile`: where the user left the strategy to Paceline, and the cluster that it
     was chosen for."""
 
@@ -46,11 +46,11 @@ class ClusterChangedError(Exception):
     """The nodes have changed since a plan was chosen for them."""
 
 
-async def resolve(services: Services, spec: JobSpec) -> Resolved:
+async def resolve(services: Services, spec: JobSpec) -> ResolvedSpec:
     """The spec with a chosen plan. Raises a problem where nothing fits. Holds no session while it chooses: a large world has thousands
     of plans."""
     if not spec.parallelism.is_auto:
-        return Resolved(spec)
+        return ResolvedSpec(spec)
     async with services.control.read() as session:
         profile = cluster_profile(spec, await node_rows.present(session))
     small = spec.resources.most_ranks <= SMALL_WORLD
@@ -60,10 +60,10 @@ async def resolve(services: Services, spec: JobSpec) -> Resolved:
         raise _refused("cannot_choose", str(error)) from None
     if choice.best is None:
         raise _refused("nothing_fits", choice.why + _elastic_way_out(spec))
-    return Resolved(written(spec, choice.best.setup), _account(spec, choice, choice.best, profile.assumed, rejected), profile)
+    return ResolvedSpec(written(spec, choice.best.setup), _account(spec, choice, choice.best, profile.assumed, rejected), profile)
 
 
-async def check_cluster_profile(session: AsyncSession, asked: JobSpec, resolved: Resolved) -> None:
+async def check_cluster_profile(session: AsyncSession, asked: JobSpec, resolved: ResolvedSpec) -> None:
     """Check the nodes in the transaction that stores the job. Raises ClusterChangedError where a plan is to be chosen again, or for the
     first time."""
     if not asked.parallelism.is_auto:

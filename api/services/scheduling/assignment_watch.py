@@ -35,7 +35,7 @@ class AssignmentQuestion:
 
 
 @dataclass(frozen=True)
-class News:
+class AssignmentAnswer:
     """The answer to a channel. `mark` None: there is no such node. `desired` None: the agent has answered the newest revision."""
 
     mark: Mark | None
@@ -46,9 +46,9 @@ class AssignmentWatch:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._known: dict[str, Mark] = {}
-        self._gathering: Gathering[AssignmentQuestion, News] = Gathering("assignments", self._answer, MOST_AT_ONCE)
+        self._gathering: Gathering[AssignmentQuestion, AssignmentAnswer] = Gathering("assignments", self._answer, MOST_AT_ONCE)
 
-    async def news(self, node_id: str, answered_revision: int) -> News:
+    async def news(self, node_id: str, answered_revision: int) -> AssignmentAnswer:
         """The news for a channel, as the rows are now, or were a moment after this was called."""
         return await self._gathering.ask(node_id, AssignmentQuestion(node_id, answered_revision))
 
@@ -73,10 +73,10 @@ class AssignmentWatch:
             except (DatabaseError, SQLAlchemyError) as error:
                 logger.warning("the nodes' rows could not be looked at; they are looked at again soon: %s", error)
 
-    async def _answer(self, questions: Sequence[AssignmentQuestion]) -> list[News]:
+    async def _answer(self, questions: Sequence[AssignmentQuestion]) -> list[AssignmentAnswer]:
         """Answer questions. The marks are read first: should an assignment change meanwhile, its new revision is still to come."""
         async with self._services.control.read() as session:
             marks = await node_rows.marks(session, [each.node_id for each in questions])
             behind = [mark for each in questions if (mark := marks.get(each.node_id)) and mark.desired_revision > each.answered_revision]
             desired = await desired_of(session, behind)
-        return [News(marks.get(each.node_id), desired.get(each.node_id)) for each in questions]
+        return [AssignmentAnswer(marks.get(each.node_id), desired.get(each.node_id)) for each in questions]

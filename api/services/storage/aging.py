@@ -14,7 +14,7 @@ from paceline.api.core.identity import SYSTEM
 from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.lifecycle import events
 from paceline.api.services.storage import files, readings
-from paceline.api.services.storage.keeping import JobTurns, Sweep
+from paceline.api.services.storage.keeping import JobTurns, RetentionSweep
 from paceline.cluster.history.storage import CURVES, KeepPolicy, Removal, StorageKind, StoredData, eviction_order, excess
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.storage import StoredDataRow
@@ -42,7 +42,7 @@ EVERY_HOUR = "tried again every hour"
 ARRIVAL, ARRIVAL_FROM_LOST = timedelta(days=7), timedelta(days=1)
 
 
-async def by_age(sweep: Sweep, policy: KeepPolicy) -> None:
+async def by_age(sweep: RetentionSweep, policy: KeepPolicy) -> None:
     """Delete points, lines and readings that are too old, and the curves of jobs that ended too long ago."""
     await readings.drop_old(sweep.services, sweep.pace, sweep.now, policy.readings)
     with sweep.turns("delete what is too old of its points, lines and curves") as turns:
@@ -57,7 +57,7 @@ async def by_age(sweep: Sweep, policy: KeepPolicy) -> None:
                 break
 
 
-async def _old_rows(sweep: Sweep, turns: JobTurns, kind: StorageKind, age: timedelta) -> None:
+async def _old_rows(sweep: RetentionSweep, turns: JobTurns, kind: StorageKind, age: timedelta) -> None:
     """Delete the points or lines that are older than `age`, those of the job with the oldest first."""
     while not sweep.pace.over:
         async with sweep.services.metrics.read() as session:
@@ -70,7 +70,7 @@ async def _old_rows(sweep: Sweep, turns: JobTurns, kind: StorageKind, age: timed
         await turns.take(job_id, partial(sweep.drop, job_id, kind, f"older than {age.days} days", up_to=up_to))
 
 
-async def by_size(sweep: Sweep, policy: KeepPolicy) -> None:
+async def by_size(sweep: RetentionSweep, policy: KeepPolicy) -> None:
     """Delete data in the order of eviction while there is more than the policy allows."""
     async with sweep.services.metrics.read() as session:
         total = sum(size for _, size in (await storage.by_kind(session)).values())
@@ -141,7 +141,7 @@ async def mark_arrival(services: Services, now: datetime, policy: KeepPolicy) ->
     return True
 
 
-async def old_events(sweep: Sweep, policy: KeepPolicy) -> None:
+async def old_events(sweep: RetentionSweep, policy: KeepPolicy) -> None:
     async with sweep.services.metrics.read() as session:
         mark = await storage.mark_before(session, sweep.now - policy.events)
     reached: int | None = 0
@@ -150,7 +150,7 @@ async def old_events(sweep: Sweep, policy: KeepPolicy) -> None:
             reached = await aged.drop_events(session, reached, mark.events, EVENTS_AT_ONCE)
 
 
-async def repeated_events(sweep: Sweep) -> None:
+async def repeated_events(sweep: RetentionSweep) -> None:
     """Delete the oldest events of ranks' ends and of checkpoints of a job that lives through ever more of them."""
     async with sweep.services.control.read() as session:
         jobs = await aged.living_jobs_with_events(session, MAX_REPEATED_EVENTS)
@@ -159,7 +159,7 @@ async def repeated_events(sweep: Sweep) -> None:
             await turns.take(job_id, partial(_drop_repeated, sweep, job_id))
 
 
-async def _drop_repeated(sweep: Sweep, job_id: str) -> int:
+async def _drop_repeated(sweep: RetentionSweep, job_id: str) -> int:
     gone, total = EVENTS_AT_ONCE, 0
     while gone == EVENTS_AT_ONCE and not sweep.pace.over:
         async with sweep.services.write() as session:
@@ -168,7 +168,7 @@ async def _drop_repeated(sweep: Sweep, job_id: str) -> int:
     return total
 
 
-async def old_checkpoints(sweep: Sweep, policy: KeepPolicy) -> None:
+async def old_checkpoints(sweep: RetentionSweep, policy: KeepPolicy) -> None:
     """Delete the records of deleted checkpoints that are as old as events may be: what was saved lies nowhere any more."""
     gone = CHECKPOINTS_AT_ONCE
     while gone == CHECKPOINTS_AT_ONCE and not sweep.pace.over:
@@ -176,7 +176,7 @@ async def old_checkpoints(sweep: Sweep, policy: KeepPolicy) -> None:
             gone = await aged.drop_checkpoints(session, sweep.now - policy.events, CHECKPOINTS_AT_ONCE)
 
 
-async def old_ranks(sweep: Sweep, policy: KeepPolicy) -> None:
+async def old_ranks(sweep: RetentionSweep, policy: KeepPolicy) -> None:
     """Delete ranks of earlier generations of ended jobs; the newest generation's stay with the job."""
     with sweep.turns("delete ranks of its earlier generations", EVERY_HOUR) as turns:
         while not sweep.pace.over:
@@ -188,7 +188,7 @@ async def old_ranks(sweep: Sweep, policy: KeepPolicy) -> None:
                 await turns.take(job_id, partial(_drop_ranks, sweep, job_id, generation))
 
 
-async def ranks_of_many_generations(sweep: Sweep) -> None:
+async def ranks_of_many_generations(sweep: RetentionSweep) -> None:
     """Delete ranks of all but a job's newest generations, also while it lives."""
     done: set[str] = set()
     with sweep.turns("delete ranks of its many generations", EVERY_HOUR) as turns:
@@ -202,7 +202,7 @@ async def ranks_of_many_generations(sweep: Sweep) -> None:
                 done.add(job_id)
 
 
-async def _drop_ranks(sweep: Sweep, job_id: str, generation: int) -> bool:
+async def _drop_ranks(sweep: RetentionSweep, job_id: str, generation: int) -> bool:
     async with sweep.services.write() as session:
         left = await aged.drop_ranks(session, job_id, generation)
     async with sweep.pace.turn(sweep.services) as points:
@@ -210,7 +210,7 @@ async def _drop_ranks(sweep: Sweep, job_id: str, generation: int) -> bool:
     return True
 
 
-async def old_artifacts(sweep: Sweep, policy: KeepPolicy) -> None:
+async def old_artifacts(sweep: RetentionSweep, policy: KeepPolicy) -> None:
     """Delete files that are too old, files that never arrived, and contents without a row."""
     now = sweep.now
     why = f"older than {policy.artifacts.days} days"
@@ -223,7 +223,9 @@ async def old_artifacts(sweep: Sweep, policy: KeepPolicy) -> None:
     await _orphans(sweep)
 
 
-async def _forget_all(sweep: Sweep, turns: JobTurns, why: str, find: Callable[[AsyncSession], Awaitable[Sequence[ArtifactRow]]]) -> None:
+async def _forget_all(
+    sweep: RetentionSweep, turns: JobTurns, why: str, find: Callable[[AsyncSession], Awaitable[Sequence[ArtifactRow]]]
+) -> None:
     """Delete the artifacts that `find` returns, a batch at a time and at least one batch, until there are no more or the pass is over. A node
     that comes back with one may offer it again. A trace or a file has an event of its own; of gradients, of which there may be thousands, a
     job has one event; media, refusals and notes of limits go without."""
@@ -240,14 +242,14 @@ async def _forget_all(sweep: Sweep, turns: JobTurns, why: str, find: Callable[[A
         await _tell_gradients(sweep, job_id, sizes, why)
 
 
-async def _forget(sweep: Sweep, row: ArtifactRow, why: str) -> bool:
+async def _forget(sweep: RetentionSweep, row: ArtifactRow, why: str) -> bool:
     await stored_artifacts.remove(sweep.services, row)
     if row.error is None and row.kind in TOLD:
         await _tell(sweep, row, why)
     return True
 
 
-async def _tell(sweep: Sweep, row: ArtifactRow, why: str) -> None:
+async def _tell(sweep: RetentionSweep, row: ArtifactRow, why: str) -> None:
     what = "trace" if row.path is None else "file"
     subject = f"the trace of steps {row.first_step} to {row.last_step} of rank {row.rank}" if row.path is None else f"the file {row.path}"
     async with sweep.services.write() as session:
@@ -264,7 +266,7 @@ async def _tell(sweep: Sweep, row: ArtifactRow, why: str) -> None:
         )
 
 
-async def _tell_gradients(sweep: Sweep, job_id: str, sizes: Sequence[int], why: str) -> None:
+async def _tell_gradients(sweep: RetentionSweep, job_id: str, sizes: Sequence[int], why: str) -> None:
     async with sweep.services.write() as session:
         await events.record(
             session,
@@ -278,7 +280,7 @@ async def _tell_gradients(sweep: Sweep, job_id: str, sizes: Sequence[int], why: 
         )
 
 
-async def _orphans(sweep: Sweep) -> None:
+async def _orphans(sweep: RetentionSweep) -> None:
     """Contents that came while their row was being removed. A row is always made before its contents, so contents without one have lost
     it."""
     async with sweep.services.metrics.read() as session:

@@ -8,7 +8,7 @@ from functools import partial
 from paceline.api.core.identity import SYSTEM
 from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.lifecycle import events
-from paceline.api.services.storage.keeping import JobTurns, Sweep
+from paceline.api.services.storage.keeping import JobTurns, RetentionSweep
 from paceline.db.repositories import artifact_files
 from paceline.monitoring.words import plural
 
@@ -16,7 +16,7 @@ JOBS_AT_ONCE = 20
 BATCH = 50
 
 
-async def drop_old(sweep: Sweep, turns: JobTurns, age: timedelta) -> None:
+async def drop_old(sweep: RetentionSweep, turns: JobTurns, age: timedelta) -> None:
     """Delete files of jobs that ended longer ago than `age` and that were stored before then, for as long as the pass lasts."""
     while not sweep.pace.over:
         async with sweep.services.control.read() as session:
@@ -28,7 +28,7 @@ async def drop_old(sweep: Sweep, turns: JobTurns, age: timedelta) -> None:
             return
 
 
-async def _drop(sweep: Sweep, job_id: str, age: timedelta) -> int:
+async def _drop(sweep: RetentionSweep, job_id: str, age: timedelta) -> int:
     """Delete the old files of a job. Returns how many there were."""
     count = size = 0
     while not sweep.pace.over:

@@ -21,7 +21,7 @@ from paceline.api.services.lifecycle import events
 from paceline.api.services.lifecycle.isolation import TRIED_AGAIN, PhaseTurns
 from paceline.cluster.history.storage import BUCKET_BYTES, CURVES, LEVEL_OF, StorageKind, curve_kind, loss
 from paceline.db.repositories import aged, deletes, storage
-from paceline.db.repositories.deletes import Gone
+from paceline.db.repositories.deletes import DeletedAmount
 
 #: What one transaction aims at; rows are adapted to it.
 TURN_SECONDS = 0.025
@@ -70,7 +70,7 @@ class DeletedData:
     bytes: int = 0
     to_step: int | None = None
 
-    def add(self, gone: Gone) -> None:
+    def add(self, gone: DeletedAmount) -> None:
         self.rows, self.bytes = self.rows + gone.rows, self.bytes + gone.bytes
         if gone.to_step is not None:
             self.to_step = max(self.to_step or 0, gone.to_step)
@@ -96,7 +96,7 @@ class JobTurns:
 
 
 @dataclass
-class Sweep:
+class RetentionSweep:
     """One pass over the stored data; `losses` by job and kind."""
 
     services: Services
@@ -161,7 +161,7 @@ class Sweep:
 
     async def _drop_window(
         self, job_id: str, level: int, names: list[str], ranks: range, buckets: tuple[int, int], left: int | None
-    ) -> Gone:
+    ) -> DeletedAmount:
         """Delete the lowest buckets: at most what makes up `left`. A transaction takes as many names as its rows allow: one each would keep
         the jobs that come with a thousand names ahead of what deletes them."""
         first, last = buckets
@@ -174,7 +174,7 @@ class Sweep:
         for start in range(0, len(names), at_once):
             async with self.pace.turn(self.services) as session:
                 found.add(await deletes.drop_buckets(session, job_id, names[start : start + at_once], level, ranks, window))
-        return Gone(found.rows, found.bytes, found.to_step)
+        return DeletedAmount(found.rows, found.bytes, found.to_step)
 
     async def drop_everything(self, job_id: str, why: str) -> bool:
         """Delete all points, lines and curves of a job. Returns whether nothing is left: points whose roll-ups are not made stay. The names

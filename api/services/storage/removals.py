@@ -20,7 +20,7 @@ from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.checkpoints import checkpoints
 from paceline.api.services.lifecycle import events
 from paceline.api.services.storage import rollups
-from paceline.api.services.storage.keeping import Sweep
+from paceline.api.services.storage.keeping import RetentionSweep
 from paceline.cluster.states import TERMINAL_JOB_STATES, CheckpointState
 from paceline.db.models.storage import DataRemovalRow
 from paceline.db.repositories import aged, registry, storage
@@ -100,7 +100,7 @@ async def _lock_checkpoints(session: AsyncSession, job_id: str) -> list[str]:
     return found
 
 
-async def carry_out(sweep: Sweep) -> None:
+async def carry_out(sweep: RetentionSweep) -> None:
     """Carry out as much of the requests as the pass has time for. Points whose roll-ups are still to be made would stay, so those come
     first. However many requests cannot be carried out, they hold up no other."""
     with sweep.turns("delete its data, as was asked for") as turns:
@@ -114,7 +114,7 @@ async def carry_out(sweep: Sweep) -> None:
             await turns.take(row.job_id, partial(_carry_out, sweep, row.job_id, f"{row.asked_by} asked for it"))
 
 
-async def _carry_out(sweep: Sweep, job_id: str, why: str) -> bool:
+async def _carry_out(sweep: RetentionSweep, job_id: str, why: str) -> bool:
     """Carry one request out as far as the pass has time. Returns whether nothing is left."""
     services = sweep.services
     finished = await sweep.drop_everything(job_id, why)
@@ -132,7 +132,7 @@ async def _carry_out(sweep: Sweep, job_id: str, why: str) -> bool:
     return finished and not left
 
 
-async def _remove_files(sweep: Sweep, job_id: str) -> tuple[int, bool]:
+async def _remove_files(sweep: RetentionSweep, job_id: str) -> tuple[int, bool]:
     """Remove files for as long as the pass lasts. Returns their bytes, and whether any are left."""
     gone = 0
     while True:

@@ -41,7 +41,7 @@ Key = tuple[str, str, int, int, int, int]  # job_id, name, rank, level, bucket, 
 
 
 @dataclass(frozen=True)
-class Slice:
+class PointSlice:
     """Points of one rank in the order of arrival, the first of them behind the mark `after`."""
 
     rank: Rank
@@ -57,7 +57,7 @@ class Slice:
 class RollupWindow:
     made: Marks
     last: int
-    slices: Sequence[Slice]
+    slices: Sequence[PointSlice]
 
 
 async def refresh(services: Services, pace: DeletionPace, now: datetime) -> bool:
@@ -90,22 +90,22 @@ async def _read_window(services: Services) -> RollupWindow:
     return RollupWindow(made, last, slices(found, made))
 
 
-def slices(tail: Sequence[TailRecord], made: Marks) -> list[Slice]:
+def slices(tail: Sequence[TailRecord], made: Marks) -> list[PointSlice]:
     """The points beyond the marks, rank by rank, in pieces of about SLICE_CHARACTERS."""
     by_rank: defaultdict[Rank, list[RecordColumns]] = defaultdict(list)
     for job_id, record in tail:
         if record.seq > made.of((job_id, record.rank)):
             by_rank[job_id, record.rank].append(record)
-    found: list[Slice] = []
+    found: list[PointSlice] = []
     for rank, records in by_rank.items():
         after, size, piece = made.of(rank), 0, list[RecordColumns]()
         for record in records:
             if piece and size + len(record.values) > SLICE_CHARACTERS:
-                found.append(Slice(rank, after, piece))
+                found.append(PointSlice(rank, after, piece))
                 after, size, piece = piece[-1].seq, 0, []
             piece.append(record)
             size += len(record.values)
-        found.append(Slice(rank, after, piece))
+        found.append(PointSlice(rank, after, piece))
     return found
 
 
@@ -120,7 +120,7 @@ class WindowStore:
 
     async def store(self) -> bool:
         """Store slice by slice, some in each transaction. Returns False where another refresh has moved the marks."""
-        by_job: defaultdict[str, list[Slice]] = defaultdict(list)
+        by_job: defaultdict[str, list[PointSlice]] = defaultdict(list)
         for each in self.window.slices:
             by_job[each.rank[0]].append(each)
         await self.turns.take_together(list(by_job), self._subject, partial(self._store_jobs, by_job), at_once=max(1, len(by_job)))
@@ -135,7 +135,7 @@ class WindowStore:
         """The job. What failed in another window says nothing of this one, so that each is tried."""
         return Subject("job", job_id, self.window.last)
 
-    async def _store_jobs(self, by_job: Mapping[str, Sequence[Slice]], job_ids: Sequence[str]) -> int:
+    async def _store_jobs(self, by_job: Mapping[str, Sequence[PointSlice]], job_ids: Sequence[str]) -> int:
         """Store what is not stored yet of these jobs: a turn that all of them shared may have come some way. Returns how many slices."""
         async with self.turns.services.metrics.read() as session:
             marks = await rollups.marks(session, job_ids)
@@ -150,16 +150,16 @@ class WindowStore:
                     await rollups.move_marks(session, {each.rank: each.last for each in taken})
         return count
 
-    async def _lock(self, session: AsyncSession, taken: Sequence[Slice] = ()) -> None:
+    async def _lock(self, session: AsyncSession, taken: Sequence[PointSlice] = ()) -> None:
         """Take the lock under which marks move, and see whether another refresh has moved them."""
         await rollups.lock(session)
         now = await rollups.marks(session, {job_id for job_id, _ in (each.rank for each in taken)})
         self._met_another = self._met_another or not is_next(taken, self.window.made, now)
 
 
-def _take(waiting: deque[Slice], most: int) -> tuple[list[Slice], dict[Key, Bucket]]:
+def _take(waiting: deque[PointSlice], most: int) -> tuple[list[PointSlice], dict[Key, Bucket]]:
     """Slices off the front that make about `most` buckets, and those buckets."""
-    taken: list[Slice] = []
+    taken: list[PointSlice] = []
     found: dict[Key, Bucket] = {}
     while waiting and len(found) < most:
         taken.append(waiting.popleft())
@@ -167,7 +167,7 @@ def _take(waiting: deque[Slice], most: int) -> tuple[list[Slice], dict[Key, Buck
     return taken, found
 
 
-def roll_up(piece: Slice, found: dict[Key, Bucket]) -> None:
+def roll_up(piece: PointSlice, found: dict[Key, Bucket]) -> None:
     """Put the points of a slice into the buckets of every level, beside their stored values."""
     job_id, rank = piece.rank
     series: defaultdict[tuple[str, int], list[tuple[int, float, float]]] = defaultdict(list)
@@ -182,7 +182,7 @@ def roll_up(piece: Slice, found: dict[Key, Bucket]) -> None:
                     known.merge(bucket)
 
 
-def is_next(taken: Sequence[Slice], before: Marks, now: Marks) -> bool:
+def is_next(taken: Sequence[PointSlice], before: Marks, now: Marks) -> bool:
     """Whether each of these slices begins where its rank's mark is now."""
     reached = dict(now.ranks)
     for each in taken:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.monitoring.event_reader import MAX_PAYLOAD_BYTES, DamagedEventError, Pieces, Scalars, scalars_of
+from paceline.monitoring.event_reader import MAX_PAYLOAD_BYTES, DamagedEventError, PayloadSplitter, Scalars, scalars_of
 from paceline.monitoring.files import open_file
 
 READ_BYTES = 2 * MAX_PAYLOAD_BYTES
@@ -28,7 +28,7 @@ class EventFileReader:
     def __init__(self, path: Path, since: float) -> None:
         self.path, self._since = path, since
         self._identity: _Identity | None = None
-        self._pieces = Pieces()
+        self._pieces = PayloadSplitter()
         self._damaged_since: float | None = None
 
     @property
@@ -42,7 +42,7 @@ class EventFileReader:
             found = os.fstat(file.fileno())
             identity = _Identity(found.st_dev, found.st_ino)
             if identity != self._identity or (found.st_size < self._pieces.offset and self._pieces.passed_over == 0):
-                self._identity, self._pieces = identity, Pieces()  # written anew under the same name
+                self._identity, self._pieces = identity, PayloadSplitter()  # written anew under the same name
             if found.st_size <= self._pieces.offset:
                 return []
             file.seek(self._pieces.offset)

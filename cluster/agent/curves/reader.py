@@ -38,7 +38,7 @@ def is_wanted(name: str) -> bool:
 
 
 @dataclass
-class Followed:
+class FollowedFile:
     file: EventFileReader
     rank: int
     prefix: str
@@ -56,7 +56,7 @@ class CurveReader:
         self._searches = [CurveSearch(folder, is_wanted) for folder in sorted(folders)]
         self._saved = SavedFiles(folders, watch.started)
         self._undecided: dict[str, Writer] = {}
-        self._followed: dict[str, Followed] = {}
+        self._followed: dict[str, FollowedFile] = {}
         self._done: set[str] = set()  # files that are another's, or can be read no further
         self._states: dict[str, float] = {}  # trainer_state.json of ours, by path: when it was last seen to be damaged, or 0
         self._histories: dict[Path, TrainerStates] = {}  # by output folder
@@ -172,7 +172,7 @@ class CurveReader:
             self._leader.warn("curves of event files", f"over {MAX_FILES} event files at once: write fewer", path)
             return
         prefix = self._runs[rank].prefix(Path(path).parent)
-        self._followed[path] = Followed(EventFileReader(Path(path), self._watch.started - CLOCK_SECONDS), rank, prefix)
+        self._followed[path] = FollowedFile(EventFileReader(Path(path), self._watch.started - CLOCK_SECONDS), rank, prefix)
         self._ranks[rank].report_found(path, how, late=False)
 
     # -- what is in them

@@ -42,7 +42,7 @@ ENTERED_BY_ALL = 0o755
 log = logging.getLogger(__name__)
 
 
-class Ready(msgspec.Struct, frozen=True):
+class ReadyRecord(msgspec.Struct, frozen=True):
     """The content of `ready.json`."""
 
     requirements: tuple[str, ...]
@@ -106,7 +106,7 @@ class BuiltEnvironments:
             build = UvBuild(python, place, self._variables, self._account, held.fileno(), say)
             installed = await build.run(requirements, own_torch=own_torch)
             size, seconds = await asyncio.to_thread(_bytes_below, place), time.monotonic() - began
-            ready = Ready(requirements, tuple(installed), size, seconds)
+            ready = ReadyRecord(requirements, tuple(installed), size, seconds)
             write_durably(place / READY, msgspec.json.encode(ready))
             say(f"installed {plural(len(installed), 'package')} in {seconds:.1f} s")
         finally:
@@ -181,7 +181,7 @@ class BuiltEnvironments:
             if not place.is_dir():
                 continue
             try:
-                ready = msgspec.json.decode(read_file(place / READY, MOST_READY_BYTES, owner=os.geteuid()), type=Ready)
+                ready = msgspec.json.decode(read_file(place / READY, MOST_READY_BYTES, owner=os.geteuid()), type=ReadyRecord)
                 yield place, (place / READY).lstat().st_mtime, ready.bytes
             except FileNotFoundError:
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
@@ -209,4 +209,4 @@ def _bytes_below(folder: Path) -> int:
     return total
 
 
-__all__ = ["BuildFailedError", "BuiltEnvironments", "Ready"]
+__all__ = ["BuildFailedError", "BuiltEnvironments", "ReadyRecord"]

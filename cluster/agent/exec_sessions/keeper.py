@@ -22,7 +22,7 @@ from paceline.cluster.agent.account import find_account
 from paceline.cluster.agent.errors import AgentError
 from paceline.cluster.agent.exec_sessions import program
 from paceline.cluster.agent.exec_sessions.order import KeeperOrder, decode_end, decode_order
-from paceline.cluster.agent.exec_sessions.program import CannotStartError, Confines, Program
+from paceline.cluster.agent.exec_sessions.program import CannotStartError, CommandLimits, Program
 from paceline.cluster.agent.memory_groups import MemoryGroups
 from paceline.cluster.agent.processes import PR_SET_CHILD_SUBREAPER, prctl
 from paceline.cluster.exec_frames import (
@@ -116,7 +116,7 @@ class KeptSession:
         account = None if order.account is None else find_account(order.account)
         self._group = None if self._groups is None else self._groups.create(f"exec-{order.session_id}")
         environment = order.environment | ({"TERM": start.term} if start.tty and start.term else {})
-        confines = Confines(umask=order.umask, account=account, group=self._group)
+        confines = CommandLimits(umask=order.umask, account=account, group=self._group)
         size = (start.rows, start.columns) if start.tty else None
         return program.start(self._command(), environment, order.directory, confines, size)
 

@@ -40,7 +40,7 @@ class CannotStartError(Exception):
 
 
 @dataclass(frozen=True)
-class Confines:
+class CommandLimits:
     """The limits that a command is kept to: those of a rank."""
 
     umask: int
@@ -169,7 +169,7 @@ def reap(main: int | None) -> None:
 
 
 def start(
-    command: Sequence[str], environment: Mapping[str, str], directory: str, confines: Confines, terminal: tuple[int, int] | None
+    command: Sequence[str], environment: Mapping[str, str], directory: str, confines: CommandLimits, terminal: tuple[int, int] | None
 ) -> Program:
     """Start a command. `terminal`: the rows and columns of the one it gets; None: pipes. Raises CannotStartError."""
     master, ends = _terminal(terminal, confines.account) if terminal is not None else (None, (subprocess.PIPE,) * 3)
@@ -220,7 +220,7 @@ class _Entry:
 
     keeper_pid: int
     directory: str
-    confines: Confines
+    confines: CommandLimits
     has_terminal: bool
 
     def __call__(self) -> None:

@@ -29,14 +29,14 @@ MOST_LAUNCH_BYTES = 1 << 20
 _OF_THE_RANK_ALONE = frozenset({RANK_FOLDER, "TORCHELASTIC_ERROR_FILE"})
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessSurroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The variables and the directory of a rank's process."""
 
     environment: dict[str, str]
     directory: str
 
 
-_decoder = msgspec.json.Decoder(Surroundings)
+_decoder = msgspec.json.Decoder(ProcessSurroundings)
 
 
 def remember(spawn: Spawn) -> None:
@@ -46,7 +46,7 @@ def remember(spawn: Spawn) -> None:
         return  # of a rank of the trainer all of it stands in its order
     secrets = spawn.order.spec.part("environment", "secrets") or ()
     environment = {name: value for name, value in spawn.environment.items() if name not in secrets}  # which are in no file
-    known = Surroundings(environment=environment, directory=spawn.working_directory or spawn.order.folder)
+    known = ProcessSurroundings(environment=environment, directory=spawn.working_directory or spawn.order.folder)
     path = RankFolder.at(Path(spawn.order.folder)).launch
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
@@ -54,7 +54,7 @@ def remember(spawn: Spawn) -> None:
         file.write(msgspec.json.encode(known))
 
 
-def surroundings_of(order: RankOrder, cards: SlotCards) -> Surroundings:
+def surroundings_of(order: RankOrder, cards: SlotCards) -> ProcessSurroundings:
     """The surroundings of a living rank. Raises OSError or msgspec.DecodeError where those of a script cannot be read, NoCardError where its
     card is gone, and UnreadableSpecError."""
     folder = RankFolder.at(Path(order.folder))
@@ -63,7 +63,7 @@ def surroundings_of(order: RankOrder, cards: SlotCards) -> Surroundings:
     wanted = order.job_spec.environment
     shown = cards.shown(order.world, [order.world.slot])
     interface = order.world.interface
-    return Surroundings(
+    return ProcessSurroundings(
         environment=path_of(order)
         | ({} if interface is None else {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface})
         | dict(wanted.variables)
@@ -75,7 +75,7 @@ def surroundings_of(order: RankOrder, cards: SlotCards) -> Surroundings:
 
 
 def environment_of(
-    known: Surroundings,
+    known: ProcessSurroundings,
     agent: Mapping[str, str],
     also: tuple[str, ...],
     session_id: str,

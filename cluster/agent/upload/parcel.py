@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from paceline.cluster.agent.upload.records import Item, R
+from paceline.cluster.agent.upload.records import R, SpoolItem
 from paceline.monitoring.points import LogLine, MetricRecord, RankEvent
 
 Stream = Literal["events", "metrics", "logs"]
-AnyItem = Item[RankEvent] | Item[MetricRecord] | Item[LogLine]
+AnyItem = SpoolItem[RankEvent] | SpoolItem[MetricRecord] | SpoolItem[LogLine]
 
 
 class Budget:
@@ -26,9 +26,9 @@ class Budget:
         """The most records that the next rank may take."""
         return min(self.records, max(1, self.records // self._ranks))
 
-    def take(self, items: Sequence[Item[R]]) -> list[Item[R]]:
+    def take(self, items: Sequence[SpoolItem[R]]) -> list[SpoolItem[R]]:
         """The leading items of the next rank that fit into its share: one at least, where the whole space has room for it."""
-        taken: list[Item[R]] = []
+        taken: list[SpoolItem[R]] = []
         left = self.bytes // self._ranks
         for item in items[: self.share]:
             if item.size > (left if taken else self.bytes):
@@ -45,9 +45,9 @@ class Parcel:
     """The records of one rank in one upload."""
 
     def __init__(self) -> None:
-        self.events: list[Item[RankEvent]] = []
-        self.metrics: list[Item[MetricRecord]] = []
-        self.logs: list[Item[LogLine]] = []
+        self.events: list[SpoolItem[RankEvent]] = []
+        self.metrics: list[SpoolItem[MetricRecord]] = []
+        self.logs: list[SpoolItem[LogLine]] = []
 
     def is_empty(self) -> bool:
         return not (self.metrics or self.events or self.logs)

@@ -28,35 +28,35 @@ R = TypeVar("R", MetricRecord, RankEvent, LogLine)
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in (MetricRecord, RankEvent)}
 
 
-class Item(NamedTuple, Generic[R]):
+class SpoolItem(NamedTuple, Generic[R]):
     record: R
     end: int  # offset in its file
     size: int  # in the upload
     set_aside: str = ""  # why the record is a note, and not what the rank wrote
 
 
-def read_items(path: Path, seq: int, offset: int, kind: type[R], refused: Mapping[int, str], most: int) -> list[Item[R]]:
+def read_items(path: Path, seq: int, offset: int, kind: type[R], refused: Mapping[int, str], most: int) -> list[SpoolItem[R]]:
     """The items behind record `seq`, which ends at byte `offset`; `most` of them at most. `refused`: numbers that the coordinator will not have, and
     why."""
-    items: list[Item[R]] = []
+    items: list[SpoolItem[R]] = []
     for payload in islice(SpoolReader(path, offset).read(), most):
         seq, offset = seq + 1, offset + HEADER_BYTES + len(payload)
         items.append(_item(kind, payload, seq, offset, refused.get(seq, "")))
     return items
 
 
-def _item(kind: type[R], payload: bytes, seq: int, end: int, why: str) -> Item[R]:
+def _item(kind: type[R], payload: bytes, seq: int, end: int, why: str) -> SpoolItem[R]:
     try:
         record: R = _decoders[kind].decode(payload)
         why = why or _unfit(record)
         if not why:
             renumbered = record.seq != seq
             record = msgspec.structs.replace(record, seq=seq) if renumbered else record
-            return Item(record, end, len(msgspec.json.encode(record)) if renumbered else len(payload))
+            return SpoolItem(record, end, len(msgspec.json.encode(record)) if renumbered else len(payload))
     except (ValueError, RecursionError) as error:  # malformed, of another schema, no UTF-8, nested too deep
         why = why or str(error)
     note = note_of(kind, seq, why, payload[:EXAMPLE_BYTES])
-    return Item(note, end, len(msgspec.json.encode(note)), why)
+    return SpoolItem(note, end, len(msgspec.json.encode(note)), why)
 
 
 def _unfit(record: MetricRecord | RankEvent | LogLine) -> str:

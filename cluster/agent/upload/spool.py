@@ -23,7 +23,7 @@ from paceline.cluster.agent.upload.masking import NOTHING, SecretMask
 from paceline.cluster.agent.upload.output import OutputReader
 from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES
 from paceline.cluster.agent.upload.parcel import Budget, Parcel, Stream
-from paceline.cluster.agent.upload.records import Item, R, note_of, read_items
+from paceline.cluster.agent.upload.records import R, SpoolItem, note_of, read_items
 from paceline.cluster.agent.upload.spool_head import DEFAULT_KEPT_BYTES, GIVEN_UP_BYTES, give_up_head, start_at
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.files import Appender, UnfitFileError, ends_at, read_file, write_durably
@@ -118,7 +118,7 @@ class RankSpool:
     def collect_metrics(self, parcel: Parcel, budget: Budget) -> None:
         parcel.metrics = budget.take(self._read("metrics", self._metrics, self.marks.metrics, MetricRecord, budget.share))
 
-    def _read(self, stream: Stream, path: Path, mark: SpoolMark, kind: type[R], most: int) -> list[Item[R]]:
+    def _read(self, stream: Stream, path: Path, mark: SpoolMark, kind: type[R], most: int) -> list[SpoolItem[R]]:
         mask = self._mask()
         if mask is None or _has_no_news(path, mark):
             return []
@@ -148,10 +148,10 @@ class RankSpool:
         parcel.logs = budget.take([self._line_item(line, end) for line, end in lines])
         return True
 
-    def _line_item(self, line: LogLine, end: int) -> Item[LogLine]:
+    def _line_item(self, line: LogLine, end: int) -> SpoolItem[LogLine]:
         why = self._refused["logs"].get(line.seq, "")
         line = note_of(LogLine, line.seq, why, b"") if why else line
-        return Item(line, end, len(msgspec.json.encode(line)), why)
+        return SpoolItem(line, end, len(msgspec.json.encode(line)), why)
 
     def refuse(self, stream: Stream, seq: int, why: str) -> None:
         """Note that the coordinator will never have this record: from now on a note takes its place."""
@@ -191,7 +191,7 @@ class RankSpool:
             events_gone=self._gone("events", parcel.events),
         )
 
-    def _gone(self, stream: SpoolStream, items: Sequence[Item[R]]) -> int:
+    def _gone(self, stream: SpoolStream, items: Sequence[SpoolItem[R]]) -> int:
         """The number up to which nothing is left, where the items begin right behind it."""
         gone = self._starts[stream].seq
         return gone if items and items[0].record.seq == gone + 1 else 0
@@ -233,7 +233,7 @@ class RankSpool:
         return sum(_records_behind(path, mark) for path, mark in self._files())
 
 
-def _masked(item: Item[R], mask: SecretMask) -> Item[R]:
+def _masked(item: SpoolItem[R], mask: SecretMask) -> SpoolItem[R]:
     """A record without the secrets of its job: in names of metrics, in texts of events."""
     record = item.record
     if isinstance(record, MetricRecord):
@@ -264,7 +264,7 @@ def _start(path: Path) -> SpoolMark:
     return SpoolMark(*start_at(path))
 
 
-def _advance(mark: SpoolMark, sent: Sequence[Item[R]], acknowledged: int, start: SpoolMark) -> SpoolMark:
+def _advance(mark: SpoolMark, sent: Sequence[SpoolItem[R]], acknowledged: int, start: SpoolMark) -> SpoolMark:
     """Move a mark; back to the start where the coordinator has forgotten something. Records that it still holds it takes only once."""
     if sent and acknowledged < mark.seq:
         if mark != start:

@@ -39,7 +39,7 @@ LONGEST_RETRY_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 
-class Rest(NamedTuple):
+class RankRest(NamedTuple):
     """Until when nothing of a rank is sent. Monotonic seconds."""
 
     until: float
@@ -54,7 +54,7 @@ class Uploader:
         self._isolation = isolation or Isolation()
         self._spools: dict[RankKey, RankSpool] = {}
         self._delivery = Delivery(http, self._spools)
-        self._resting: dict[RankKey, Rest] = {}
+        self._resting: dict[RankKey, RankRest] = {}
         self._suspects: set[RankKey] = set()
         self._exited: set[RankKey] = set()
         self._news = asyncio.Event()
@@ -190,7 +190,7 @@ class Uploader:
         self._isolation.report(f"uploads of {key}", error)
         before = self._resting.get(key)
         backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS) if before is None else before.backoff
-        self._resting[key] = Rest(time.monotonic() + backoff.next_seconds(), backoff)
+        self._resting[key] = RankRest(time.monotonic() + backoff.next_seconds(), backoff)
 
     def _rests(self, key: RankKey) -> bool:
         rest = self._resting.get(key)

@@ -9,7 +9,7 @@ from functools import cached_property
 from paceline.parallelism.model_shape import ModelShape, Precision
 from paceline.parallelism.planning.cost.speeds import Speeds
 from paceline.parallelism.planning.machines import Machines
-from paceline.parallelism.planning.memory import Setup
+from paceline.parallelism.planning.memory import TrainingSetup
 from paceline.parallelism.planning.step_time import StageLoad, loads_of
 
 
@@ -18,7 +18,7 @@ class MeasuredPlan:
     """A step that was measured."""
 
     shape: ModelShape
-    setup: Setup
+    setup: TrainingSetup
     seconds: float
     ranks_by_node: tuple[int, ...] = ()  # empty: all ranks on one machine
 

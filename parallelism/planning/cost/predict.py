@@ -12,7 +12,7 @@ from paceline.parallelism.model_shape import ModelShape
 from paceline.parallelism.planning.cost.devices import CatalogueDevice
 from paceline.parallelism.planning.cost.links import CatalogueLink, link_named
 from paceline.parallelism.planning.machines import Machines
-from paceline.parallelism.planning.memory import RankMemory, Setup, memory
+from paceline.parallelism.planning.memory import RankMemory, TrainingSetup, memory
 from paceline.parallelism.planning.step_time import StepTimeEstimate, step_time
 
 
@@ -60,7 +60,7 @@ class StepPrediction:
     """A predicted step. `memory` is counted when it is first asked for, since that takes longer than the time."""
 
     shape: ModelShape
-    setup: Setup
+    setup: TrainingSetup
     machines: Machines
     time: StepTimeEstimate
 
@@ -91,7 +91,7 @@ class StepPrediction:
         return {name: seconds for name, seconds in parts.items() if seconds}
 
 
-def predict(shape: ModelShape, setup: Setup, machines: Machines) -> StepPrediction:
+def predict(shape: ModelShape, setup: TrainingSetup, machines: Machines) -> StepPrediction:
     """Predict a step of a model that is trained as `setup` says on machines of as many slots as it takes. Raises ValueError for others."""
     if setup.degrees.world_size != machines.world_size:
         raise ValueError(f"the plan takes {setup.degrees.world_size} ranks, but the machines have {machines.world_size} slots; use as many")

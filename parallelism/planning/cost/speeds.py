@@ -11,7 +11,7 @@ from paceline.parallelism.planning.cost.links import link_named
 from paceline.parallelism.planning.cost.predict import StepPrediction
 from paceline.parallelism.planning.hardware_defaults import CPU_SLOTS, GPUS, HardwareDefaults
 from paceline.parallelism.planning.machines import Machines
-from paceline.parallelism.planning.memory import Setup
+from paceline.parallelism.planning.memory import TrainingSetup
 from paceline.parallelism.planning.step_time import step_time
 
 #: Where a fit begins that has nothing better: ours of a small GPT on one core, and the launches of a GPU's step.
@@ -27,13 +27,13 @@ class Speeds:
     flops_per_second: Mapping[Precision, float]
     machines: Machines  # the speeds of everything else
 
-    def on(self, setup: Setup, ranks_by_node: Sequence[int] = ()) -> Machines:
+    def on(self, setup: TrainingSetup, ranks_by_node: Sequence[int] = ()) -> Machines:
         """Return machines for the ranks of `setup`, by default one machine that has them all."""
         shares = tuple(ranks_by_node) or (setup.degrees.world_size,)
         rate = self.flops_per_second[setup.precision]
         return replace(self.machines, nodes=len(shares), slots_per_node=max(shares), shares=shares, flops_per_second=rate)
 
-    def predict(self, shape: ModelShape, setup: Setup, ranks_by_node: Sequence[int] = ()) -> StepPrediction:
+    def predict(self, shape: ModelShape, setup: TrainingSetup, ranks_by_node: Sequence[int] = ()) -> StepPrediction:
         machines = self.on(setup, ranks_by_node)
         return StepPrediction(shape, setup, machines, step_time(shape, setup, machines))
 

@@ -21,7 +21,7 @@ from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
-from paceline.distributed.reduction import GradientBucket, Piece
+from paceline.distributed.reduction import GradientBucket, GradientPiece
 from paceline.training.link import RankPlace
 from scripts.bench.communication.hosts import RATES, run_on_hosts, shaped_hosts
 from scripts.bench.figures import Figure, machine, report, summarize
@@ -58,7 +58,7 @@ def times(world: RankPlace, algorithm: Algorithm, mebibytes: int, rounds: int) -
     reduction = reduction_for(algorithm, CompressionOptions(), group.reduction_groups)
     replicas = group.reduction_groups.replicas
     values = torch.zeros(mebibytes << 18)
-    bucket = GradientBucket(values, [Piece("w", tuple(values.shape), 0, values.numel())], 1)
+    bucket = GradientBucket(values, [GradientPiece("w", tuple(values.shape), 0, values.numel())], 1)
     found = []
     for _ in range(rounds + 1):
         by_gloo = timed(group, lambda: replicas.sum(values))

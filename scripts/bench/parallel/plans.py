@@ -17,9 +17,9 @@ from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
-from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.model_shape import NumberFormats
 from paceline.parallelism.plan import Coordinates, Degrees
-from paceline.parallelism.planning.auto import Candidate, PlanRequest, Supported, budget_of, choose
+from paceline.parallelism.planning.auto import Candidate, PlanRequest, SupportedPlans, budget_of, choose
 from paceline.training.build import make_ready
 from paceline.training.elastic import first_assignment
 from paceline.training.link import RankPlace
@@ -36,7 +36,7 @@ from scripts.bench.reproducible import NobodyAsks
 from tests.ranks import run_ranks
 
 GOAL = 0.95
-SUPPORTED = Supported(axes=("replicate", "shard", "pipeline"), activation_checkpointing=("none", "selective", "full"))
+SUPPORTED = SupportedPlans(axes=("replicate", "shard", "pipeline"), activation_checkpointing=("none", "selective", "full"))
 AXES = {axis: [list(range(RANKS))] for axis in SUPPORTED.axes}
 PLENTY = 1 << 34  # bytes
 TIMEOUT_SECONDS = 900.0
@@ -95,7 +95,7 @@ def try_all(world: RankPlace, size: Size, rounds: int) -> Tried:
     torch.set_num_threads(1)
     model = size.spec().model
     assert isinstance(model, GptModel)
-    wanted = PlanRequest(shape_of(model, None, Numbers()), size.batch)
+    wanted = PlanRequest(shape_of(model, None, NumberFormats()), size.batch)
     group = join(world, GroupAborter(), AXES)
     chosen, fitting = choose_plan(size, wanted)
     loops = {each.name: loop_of(size.spec(each), group) for each in fitting}

@@ -26,7 +26,7 @@ from paceline.cluster.states import LaunchState, NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.models.provisioning import LaunchRow
 from paceline.db.repositories import nodes as node_rows
-from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.spelling import SpellingRule
 from tests.cluster.provisioners import fake_slurm
 from tests.fake_provisioner import FakeProvisioner
 
@@ -259,7 +259,7 @@ def secret_examples() -> list[str]:
     kinds: tuple[type[BaseModel], ...] = get_args(get_args(ProviderSettings)[0])
     fields = [field for kind in kinds for name, field in kind.model_fields.items() if name.endswith("_secret")]
     parts = [part for field in fields for option in get_args(field.annotation) for part in get_args(option)]
-    return [part.example for part in parts if isinstance(part, Spelling)]
+    return [part.example for part in parts if isinstance(part, SpellingRule)]
 
 
 @pytest.mark.parametrize("name", secret_examples())

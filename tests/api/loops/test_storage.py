@@ -15,7 +15,7 @@ from paceline.api.core.identity import SYSTEM
 from paceline.api.loops.storage import StorageKeeper
 from paceline.api.services.lifecycle import events
 from paceline.api.services.storage import aging
-from paceline.api.services.storage.keeping import Sweep
+from paceline.api.services.storage.keeping import RetentionSweep
 from paceline.cluster.history.storage import KeepPolicy
 from paceline.cluster.states import CheckpointState, JobState, NodeState, RankState
 from paceline.db.models.artifacts import ArtifactChunkRow, ArtifactRow
@@ -385,7 +385,7 @@ async def test_an_sqlite_file_becomes_smaller_where_there_is_always_more_to_dele
     await store.services.metrics.empty_log(0)
     by_size = aging.by_size
 
-    async def all_the_time(sweep: Sweep, policy: KeepPolicy) -> None:
+    async def all_the_time(sweep: RetentionSweep, policy: KeepPolicy) -> None:
         await by_size(sweep, policy)
         sweep.pace.ends_at = 0.0
 

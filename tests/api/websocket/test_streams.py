@@ -188,7 +188,7 @@ async def test_another_sites_page_is_refused_even_with_our_cookie(live: Live) ->
     async with live.services.write() as session:
         user = await identity_rows.user_by_name(session, "admin")
         assert user is not None
-        opened = identity.Opening("login_link", "127.0.0.1", None)
+        opened = identity.SessionOpening("login_link", "127.0.0.1", None)
         secret, _ = await identity.open_session(session, user, opened, live.services.now(), lifetime=factories.HOUR)
     cookie = {"Cookie": f"{PLAIN_COOKIE}_{live.port}={secret}"}
     for origin in ("http://evil.example", "null"):

@@ -8,8 +8,8 @@ from sqlalchemy import event
 from paceline.api.core.context import Services
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.api.websocket import tails as tails_of_streams
-from paceline.api.websocket.sources import Encoded, Frame, MetricsSource, Topic, encoded
-from paceline.api.websocket.tails import KEPT_FRAMES, TableTail, Tails
+from paceline.api.websocket.sources import EncodedFrame, Frame, MetricsSource, Topic, encoded
+from paceline.api.websocket.tails import KEPT_FRAMES, SharedTails, TableTail
 from paceline.monitoring.points import RankBatch
 from tests import factories
 from tests.waiting import until
@@ -31,7 +31,7 @@ async def job(services: Services) -> str:
 async def test_a_record_is_read_and_encoded_once_for_all_clients(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     for look in ("LOOK_SECONDS", "OTHER_REPLICAS_SECONDS"):
         monkeypatch.setattr(tails_of_streams, look, 3600.0)  # a busy machine may take longer than that to store the records
-    job_id, tails, reads = await job(services), Tails(services), list[str]()
+    job_id, tails, reads = await job(services), SharedTails(services), list[str]()
     event.listen(
         services.metrics.engine.sync_engine,
         "before_cursor_execute",
@@ -39,7 +39,7 @@ async def test_a_record_is_read_and_encoded_once_for_all_clients(services: Servi
     )
     written = list[Frame]()
 
-    def counted(topic: Topic, frame: Frame) -> Encoded:
+    def counted(topic: Topic, frame: Frame) -> EncodedFrame:
         written.append(frame)
         return encoded(topic, frame)
 

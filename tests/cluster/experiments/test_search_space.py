@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paceline.cluster.experiments.search_space import Listed, NumberRange, SearchSpace, key
+from paceline.cluster.experiments.search_space import ListedValues, NumberRange, SearchSpace, key
 from paceline.cluster.experiments.spec import Search, Span
 
 SEARCH = Search(
@@ -39,7 +39,7 @@ def test_values_of_another_space_have_no_place(change: dict[str, Any]) -> None:
 
 def test_a_space_is_as_large_as_all_its_combinations() -> None:
     assert SPACE.size == math.inf
-    small = SearchSpace({"a": NumberRange(Span(low=1.5, high=4, whole=True)), "b": Listed(["x", "y", "x"])})
+    small = SearchSpace({"a": NumberRange(Span(low=1.5, high=4, whole=True)), "b": ListedValues(["x", "y", "x"])})
     assert small.size == 3 * 2
     assert {small.key(values) for values in small.in_order()} == {small.key({"a": a, "b": b}) for a in (2, 3, 4) for b in "xy"}
 
@@ -47,4 +47,4 @@ def test_a_space_is_as_large_as_all_its_combinations() -> None:
 def test_equal_numbers_are_the_same_however_they_are_written() -> None:
     assert key([1, {"b": 2, "a": 3}]) == key([1.0, {"a": 3.0, "b": 2}])
     assert key(1) != key(True)
-    assert Listed([1, True, 1.0]).size == 2
+    assert ListedValues([1, True, 1.0]).size == 2

@@ -10,8 +10,8 @@ import pytest
 from paceline.cluster.history.comparison import (
     ABSENT,
     ComparedRun,
+    MetricTallies,
     Parameters,
-    Tallies,
     bits,
     bound,
     circumstances,
@@ -26,8 +26,8 @@ DONE = ComparedRun(JobState.COMPLETED, 500, (2,))
 HURT = ComparedRun(JobState.COMPLETED, 500, (3, 2), recoveries=4)
 
 
-def losses(one: dict[int, float], other: dict[int, float]) -> Tallies:
-    tallies = Tallies()
+def losses(one: dict[int, float], other: dict[int, float]) -> MetricTallies:
+    tallies = MetricTallies()
     for step in sorted(one.keys() & other.keys()):
         tallies.add(step, {"loss": one[step]}, {"loss": other[step]})
     for step in sorted(one.keys() ^ other.keys()):
@@ -117,16 +117,16 @@ def test_a_step_that_only_one_of_them_tells_of_is_no_proof() -> None:
 
 
 def test_nothing_in_common() -> None:
-    assert verdict(DONE, DONE, Tallies(), None) == "nothing_to_compare"
-    assert sentence(DONE, DONE, Tallies(), None) == "nothing to compare: no step is known of both"
+    assert verdict(DONE, DONE, MetricTallies(), None) == "nothing_to_compare"
+    assert sentence(DONE, DONE, MetricTallies(), None) == "nothing to compare: no step is known of both"
 
 
 def test_points_that_are_removed_are_told_with_what_is_left() -> None:
     removed = replace(DONE, points_removed_to=1200)
     until = "steps cannot be compared: the raw points of one of them up to step 1,200 have been removed"
-    assert sentence(DONE, removed, Tallies(), None) == until
-    assert sentence(removed, DONE, Tallies(), Parameters(500, equal=True)) == f"{until}; the parameters at step 500 are equal"
-    assert sentence(removed, removed, Tallies(), Parameters(500, equal=False)) == f"{until}; the parameters at step 500 differ"
+    assert sentence(DONE, removed, MetricTallies(), None) == until
+    assert sentence(removed, DONE, MetricTallies(), Parameters(500, equal=True)) == f"{until}; the parameters at step 500 are equal"
+    assert sentence(removed, removed, MetricTallies(), Parameters(500, equal=False)) == f"{until}; the parameters at step 500 differ"
 
 
 def test_bits_tell_zeros_apart_and_let_nan_be_nan() -> None:

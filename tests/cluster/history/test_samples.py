@@ -9,18 +9,18 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.history.samples import MOST_EPOCHS, EpochTally, SampleSpan, Use, audit, by_epoch, extend, sweep
+from paceline.cluster.history.samples import MOST_EPOCHS, EpochTally, SampleSpan, SampleUse, audit, by_epoch, extend, sweep
 
 
-def ranges_of(uses: list[Use]) -> list[SampleSpan]:
+def ranges_of(uses: list[SampleUse]) -> list[SampleSpan]:
     ranges: list[SampleSpan] = []
     for use in uses:
         extend(ranges, use)
     return ranges
 
 
-def run(steps: range, batch: int = 8, generation: int = 1) -> list[Use]:
-    return [Use(generation, step, (step - 1) * batch, batch) for step in steps]
+def run(steps: range, batch: int = 8, generation: int = 1) -> list[SampleUse]:
+    return [SampleUse(generation, step, (step - 1) * batch, batch) for step in steps]
 
 
 def test_a_run_in_three_generations_is_three_ranges() -> None:
@@ -34,7 +34,7 @@ def test_a_run_in_three_generations_is_three_ranges() -> None:
 
 def test_a_step_that_used_anothers_samples_is_found_on_both_sides() -> None:
     uses = run(range(1, 11))
-    uses[4] = Use(1, 5, 24, 8)  # those of step 4
+    uses[4] = SampleUse(1, 5, 24, 8)  # those of step 4
     found = audit(ranges_of(uses), begins_at=0, epoch_samples=20)
     assert (found.duplicates, found.missing) == (8, 8)
     assert found.findings == (
@@ -68,7 +68,7 @@ def test_many_findings_are_told_in_part() -> None:
 
 @given(rng=st.randoms(use_true_random=False))
 def test_the_totals_are_those_of_counting_one_by_one(rng: random.Random) -> None:
-    uses = [Use(1, step, rng.randint(0, 60), rng.randint(1, 9)) for step in range(1, rng.randint(2, 15))]
+    uses = [SampleUse(1, step, rng.randint(0, 60), rng.randint(1, 9)) for step in range(1, rng.randint(2, 15))]
     places: dict[int, int] = {}
     for use in uses:
         for place in range(use.first, use.first + use.count):

@@ -16,7 +16,7 @@ from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.compression.remainder import WithRemainder
 from paceline.distributed.compression.top_k import TopK
-from paceline.distributed.reduction import BackendSum, GradientBucket, Piece, Reduction
+from paceline.distributed.reduction import BackendSum, GradientBucket, GradientPiece, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.parallelism.communication.choices import ReductionChoice
 
@@ -79,7 +79,7 @@ def test_gradients_on_a_gpu_go_on_from_what_was_kept_on_the_host(fake_device: No
         reduction.load_state({kind: {key: torch.zeros(shape) for key, shape in of_kind.items()} for kind, of_kind in KEPT.items()})
     for step in (1, 2):
         values = torch.zeros(48, device=DEVICE)
-        reduction.sum(GradientBucket(values, [Piece("w", SHAPE, 0, 48)], step))
+        reduction.sum(GradientBucket(values, [GradientPiece("w", SHAPE, 0, 48)], step))
         reduction.commit()
         assert values.device.type == DEVICE
     told = reduction.state()

@@ -3,10 +3,10 @@ from __future__ import annotations
 import torch
 
 from paceline.distributed.compression.residuals import Residuals, deal_out
-from paceline.distributed.reduction import Piece
+from paceline.distributed.reduction import GradientPiece
 
-WHOLE = Piece("w", (2, 5), 0, 10)
-HALVES = [Piece("w", (2, 5), 0, 5), Piece("w", (2, 5), 5, 5, first=5)]
+WHOLE = GradientPiece("w", (2, 5), 0, 10)
+HALVES = [GradientPiece("w", (2, 5), 0, 5), GradientPiece("w", (2, 5), 5, 5, first=5)]
 
 
 def test_what_was_put_counts_once_it_is_committed() -> None:
@@ -35,7 +35,7 @@ def test_a_parameter_of_which_a_part_was_asked_for_is_whole_all_the_same() -> No
 def test_what_was_left_out_is_added_once_where_buckets_are_divided_otherwise_after_a_step() -> None:
     residuals = Residuals()
     residuals.load({"w": torch.tensor([0.0, 0, 5, 5, 5, 5, 0, 0, 0, 0])})
-    before, after = Piece("w", (2, 5), 0, 4), Piece("w", (2, 5), 0, 4, first=2)
+    before, after = GradientPiece("w", (2, 5), 0, 4), GradientPiece("w", (2, 5), 0, 4, first=2)
     first, second = torch.zeros(4), torch.zeros(4)
     residuals.add_to(first, [before])
     residuals.put(torch.ones(4), [before])

@@ -13,7 +13,7 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
-from paceline.distributed.reduction import GradientBucket, Piece
+from paceline.distributed.reduction import GradientBucket, GradientPiece
 from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.training.link import RankPlace
 from tests.ranks import run_ranks
@@ -28,11 +28,11 @@ LOSSY: list[dict[str, Any]] = [
 ]
 
 
-def pieces() -> list[Piece]:
+def pieces() -> list[GradientPiece]:
     found, offset = [], 0
     for name, shape in SHAPES.items():
         length = math.prod(shape)
-        found.append(Piece(name, shape, offset, length, compressible=len(shape) > 1))
+        found.append(GradientPiece(name, shape, offset, length, compressible=len(shape) > 1))
         offset += length
     return found
 

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.parallelism.model_shape import CUDA, ModelShape, Numbers
+from paceline.parallelism.model_shape import CUDA, ModelShape, NumberFormats
 from paceline.parallelism.plan import Degrees
-from paceline.parallelism.planning.auto import Candidate, PlanRequest, Supported, all_degrees, budget_of, choose, setups
+from paceline.parallelism.planning.auto import Candidate, PlanRequest, SupportedPlans, all_degrees, budget_of, choose, setups
 from paceline.parallelism.planning.machines import Link, Machines, axis_link
-from paceline.parallelism.planning.memory import RankMemory, Setup, memory
+from paceline.parallelism.planning.memory import RankMemory, TrainingSetup, memory
 from paceline.parallelism.planning.step_time import step_time
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.shape import shape as gpt_shape
 from tests.parallelism.planning.shapes import decoder
 
 AXES = ("replicate", "shard", "tensor", "pipeline", "context")
-EVERYTHING = Supported(AXES, ("none", "selective", "full"))
-DATA = Supported(("replicate", "shard"), ("none", "full"))
+EVERYTHING = SupportedPlans(AXES, ("none", "selective", "full"))
+DATA = SupportedPlans(("replicate", "shard"), ("none", "full"))
 WANTED = PlanRequest(decoder(), global_batch_size=16)
 NODE = Machines(
     nodes=1,
@@ -46,16 +46,16 @@ machines = st.builds(
 wanted = st.builds(
     PlanRequest, st.builds(decoder, st.integers(1, 4), st.booleans()), st.integers(8, 12), precision=st.sampled_from(["fp32", "bf16"])
 )
-supported = st.sampled_from([EVERYTHING, DATA, Supported()])
+supported = st.sampled_from([EVERYTHING, DATA, SupportedPlans()])
 
 
-def needs(wanted: PlanRequest, setup: Setup) -> int:
+def needs(wanted: PlanRequest, setup: TrainingSetup) -> int:
     return memory(wanted.shape, setup).total
 
 
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported)
-def test_what_is_chosen_fits_and_is_the_fastest_that_does(wanted: PlanRequest, machines: Machines, supported: Supported) -> None:
+def test_what_is_chosen_fits_and_is_the_fastest_that_does(wanted: PlanRequest, machines: Machines, supported: SupportedPlans) -> None:
     """Beside trying every plan, with its memory and its time."""
     choice, budget = choose(wanted, machines, supported), budget_of(machines)
     fitting = [each for each in setups(wanted, machines, supported) if needs(wanted, each) <= budget]
@@ -68,7 +68,7 @@ def test_what_is_chosen_fits_and_is_the_fastest_that_does(wanted: PlanRequest, m
 
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported)
-def test_every_way_to_share_out_the_world_is_accounted_for(wanted: PlanRequest, machines: Machines, supported: Supported) -> None:
+def test_every_way_to_share_out_the_world_is_accounted_for(wanted: PlanRequest, machines: Machines, supported: SupportedPlans) -> None:
     choice = choose(wanted, machines, supported)
     told = [each.candidate.setup for each in choice.rejected] + ([choice.best.setup] if choice.best else [])
     assert {each.degrees for each in told} == {each.degrees for each in setups(wanted, machines, supported)}
@@ -77,7 +77,7 @@ def test_every_way_to_share_out_the_world_is_accounted_for(wanted: PlanRequest, 
 
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported, st.integers(1, 10**6))
-def test_more_memory_is_never_slower(wanted: PlanRequest, machines: Machines, supported: Supported, more: int) -> None:
+def test_more_memory_is_never_slower(wanted: PlanRequest, machines: Machines, supported: SupportedPlans, more: int) -> None:
     before = choose(wanted, machines, supported).best
     after = choose(wanted, replace(machines, memory_bytes=machines.memory_bytes + more), supported).best
     if before is not None:
@@ -87,7 +87,7 @@ def test_more_memory_is_never_slower(wanted: PlanRequest, machines: Machines, su
 
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported)
-def test_every_plan_is_one_that_can_run(wanted: PlanRequest, machines: Machines, supported: Supported) -> None:
+def test_every_plan_is_one_that_can_run(wanted: PlanRequest, machines: Machines, supported: SupportedPlans) -> None:
     for setup in setups(wanted, machines, supported):
         degrees = setup.degrees
         assert degrees.world_size == machines.world_size
@@ -101,7 +101,7 @@ def test_every_plan_is_one_that_can_run(wanted: PlanRequest, machines: Machines,
 
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported)
-def test_the_choice_is_explained_in_two_sentences(wanted: PlanRequest, machines: Machines, supported: Supported) -> None:
+def test_the_choice_is_explained_in_two_sentences(wanted: PlanRequest, machines: Machines, supported: SupportedPlans) -> None:
     choice = choose(wanted, machines, supported)
     assert choice.why.count(". ") == 1
     assert choice.why.endswith(".")
@@ -113,7 +113,7 @@ def test_degrees_are_every_factorization() -> None:
     assert list(all_degrees(3, ())) == []
 
 
-def best(wanted: PlanRequest, machines: Machines, supported: Supported = DATA) -> Candidate:
+def best(wanted: PlanRequest, machines: Machines, supported: SupportedPlans = DATA) -> Candidate:
     found = choose(wanted, machines, supported).best
     assert found is not None
     return found
@@ -161,14 +161,14 @@ def test_an_elastic_plan_fits_every_size() -> None:
 
 def test_of_a_large_world_memory_is_looked_at_where_it_decides_something(monkeypatch: pytest.MonkeyPatch) -> None:
     """There are thousands of plans, and each costs a walk through all layers."""
-    looked: list[Setup] = []
+    looked: list[TrainingSetup] = []
 
-    def counted(shape: ModelShape, setup: Setup) -> RankMemory:
+    def counted(shape: ModelShape, setup: TrainingSetup) -> RankMemory:
         looked.append(setup)
         return memory(shape, setup)
 
     monkeypatch.setattr("paceline.parallelism.planning.auto.memory", counted)
-    wanted = PlanRequest(gpt_shape(GptModel(preset="gpt-1m"), Numbers("bf16", CUDA)), 512, precision="bf16")
+    wanted = PlanRequest(gpt_shape(GptModel(preset="gpt-1m"), NumberFormats("bf16", CUDA)), 512, precision="bf16")
     large = Machines(8, 8, 80 * 2**30, 4e14, Link(2e11, 1e-5), Link(2.5e10, 2e-5))
     assert choose(wanted, large, EVERYTHING).best is not None
     assert len(looked) < len(list(setups(wanted, large, EVERYTHING))) / 4
@@ -176,25 +176,25 @@ def test_of_a_large_world_memory_is_looked_at_where_it_decides_something(monkeyp
 
 def test_nothing_fits_says_by_how_much_and_what_would() -> None:
     tiny = replace(NODE, memory_bytes=8_000)
-    choice = choose(WANTED, tiny, Supported(("replicate", "shard")))
+    choice = choose(WANTED, tiny, SupportedPlans(("replicate", "shard")))
     assert choice.best is None
     assert choice.why.startswith("Nothing fits: the smallest plan, ")
     assert "more than the 7.0 KiB there is. It would fit with full activation checkpointing or " in choice.why
     assert "slots with " in choice.why
-    supported = Supported(("replicate", "shard"))
+    supported = SupportedPlans(("replicate", "shard"))
     assert choice.rejected[0].candidate.memory.total == min(needs(WANTED, each) for each in setups(WANTED, tiny, supported))
 
 
 def test_more_nodes_are_a_way_out_only_where_they_help() -> None:
     alone = replace(NODE, slots_per_node=1, memory_bytes=8_000)
-    assert "nodes of 1 slot" not in choose(WANTED, alone, Supported()).why  # every replica needs the same
+    assert "nodes of 1 slot" not in choose(WANTED, alone, SupportedPlans()).why  # every replica needs the same
     needed = min(needs(WANTED, each) for each in setups(WANTED, replace(alone, nodes=4), DATA))
     assert " 4 nodes of 1 slot or " in choose(WANTED, replace(alone, memory_bytes=int(needed / 0.9) + 2), DATA).why
 
 
 def test_a_batch_too_small_for_the_world_is_refused_with_the_way_out() -> None:
     with pytest.raises(ValueError, match="cannot be shared out over 4 ranks along replicate; use 4 or more samples, or fewer slots"):
-        choose(replace(WANTED, global_batch_size=2), NODE, Supported())
+        choose(replace(WANTED, global_batch_size=2), NODE, SupportedPlans())
 
 
 def test_a_slow_link_keeps_talkative_axes_within_a_node() -> None:

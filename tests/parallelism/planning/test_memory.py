@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from paceline.parallelism.model_shape import ModelShape
 from paceline.parallelism.plan import Degrees, assign_evenly, assign_remaining
 from paceline.parallelism.planning.gradient_copies import in_buckets, in_place, in_tree
-from paceline.parallelism.planning.memory import Checkpointing, Setup, memory, stages_of
+from paceline.parallelism.planning.memory import Checkpointing, TrainingSetup, memory, stages_of
 from tests.parallelism.planning.shapes import BLOCK, decoder
 
-ALONE = Setup(Degrees())
+ALONE = TrainingSetup(Degrees())
 ELEMENTS = 4 * 100 + 40
 KEPT = 8 + 4 * 1000 + 60
 
@@ -113,7 +113,7 @@ def test_a_sharded_stage_gathers_its_copy_of_a_tied_matrix() -> None:
 
 
 def test_stages_share_out_the_blocks() -> None:
-    stages = stages_of(decoder(blocks=5), Setup(Degrees(pipeline=3)))
+    stages = stages_of(decoder(blocks=5), TrainingSetup(Degrees(pipeline=3)))
     assert [sum(layer.is_block for layer in stage) for stage in stages] == [2, 2, 1]
     assert [stages[0][0].name, stages[-1][-1].name] == ["the embedding", "the loss"]
 

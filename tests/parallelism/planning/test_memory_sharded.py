@@ -10,7 +10,7 @@ from torch.distributed.fsdp import fully_shard
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
-from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.model_shape import NumberFormats
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.memory import memory
 from paceline.training.builtin import next_token_loss
@@ -74,6 +74,6 @@ def test_two_shards(model: dict[str, Any], reshard: bool) -> None:
     assert spec.model is not None
     setup = replace(setup_of(spec), degrees=Degrees(shard=2), reshard_after_forward=reshard, least_in_unit=1)
     measured = max(run_ranks(trained, 2, spec.model_dump(mode="json"), reshard))
-    shape = shape_of(spec.model, spec.data, Numbers())
+    shape = shape_of(spec.model, spec.data, NumberFormats())
     assert shape is not None
     assert memory(shape, setup).total == pytest.approx(measured, rel=TOLERANCE)

@@ -9,7 +9,7 @@ from paceline.distributed.compression.options import CompressionOptions
 from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.machines import Link, Machines
-from paceline.parallelism.planning.memory import Setup
+from paceline.parallelism.planning.memory import TrainingSetup
 from paceline.parallelism.planning.sum_time import sum_seconds
 
 ELEMENTS, LAYERS = 1_000_000, 4
@@ -17,7 +17,7 @@ ELEMENTS, LAYERS = 1_000_000, 4
 
 def seconds(compression: CompressionOptions = CompressionOptions(), algorithm: Algorithm = "backend", slots: int = 2) -> float:
     machines = Machines(2, slots, 10**9, 1e9, within=Link(1e9, 0.0), between=Link(1e7, 1e-3))
-    setup = Setup(Degrees(replicate=2 * slots), micro_batches=8, communication=CommunicationOptions(algorithm, compression))
+    setup = TrainingSetup(Degrees(replicate=2 * slots), micro_batches=8, communication=CommunicationOptions(algorithm, compression))
     return sum_seconds(ELEMENTS, LAYERS, setup, machines)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from paceline.training.data.feed import DatasetFeed
 from paceline.training.data.prefetch import DEPTH, BatchPosition, Prefetch, ahead
-from paceline.training.data.sampler import Portions
+from paceline.training.data.sampler import BatchSplit
 from paceline.training.task import Batch
 
 TIMEOUT_SECONDS = 60.0
@@ -67,7 +67,7 @@ def endless() -> Iterator[BatchPosition]:
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_the_numbers_are_the_same_to_the_last_bit(threads: int) -> None:
-    feed = DatasetFeed(Noisy(), 3, Portions(8, 3))
+    feed = DatasetFeed(Noisy(), 3, BatchSplit(8, 3))
     worked_ahead = ahead(feed, iter(PLACES), threads)
     for place in PLACES:
         for mine, plain in zip(worked_ahead.micro_batch(*place), feed.micro_batch(*place), strict=True):
@@ -113,7 +113,7 @@ def test_what_a_thread_raises_is_raised_where_that_micro_batch_is_asked_for() ->
 
 
 def test_what_is_asked_for_against_the_plan_is_computed_at_once() -> None:
-    feed = DatasetFeed(Noisy(), 3, Portions(8, 3))
+    feed = DatasetFeed(Noisy(), 3, BatchSplit(8, 3))
     worked_ahead = ahead(feed, iter(PLACES), 2)
     assert torch.equal(worked_ahead.micro_batch(5, 1)[1], feed.micro_batch(5, 1)[1])
     assert torch.equal(worked_ahead.micro_batch(1, 0)[1], feed.micro_batch(1, 0)[1])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.parallelism.plan import partition
-from paceline.training.data.sampler import Portions, Sampler, derive_seed, epoch_order, evaluation_indices, total_steps
+from paceline.training.data.sampler import BatchSplit, Sampler, derive_seed, epoch_order, evaluation_indices, total_steps
 from paceline.training.schema.training import TrainingLength
 
 
@@ -15,7 +15,7 @@ from paceline.training.schema.training import TrainingLength
 def samplers(draw: st.DrawFn) -> Sampler:
     total = draw(st.integers(1, 20))
     micro = draw(st.integers(1, total))  # the last micro-batch may be smaller
-    return Sampler(draw(st.integers(1, 60)), draw(st.integers(0, 2**32 - 1)), Portions(total, micro))
+    return Sampler(draw(st.integers(1, 60)), draw(st.integers(0, 2**32 - 1)), BatchSplit(total, micro))
 
 
 def drawn(sampler: Sampler, steps: int) -> list[int]:

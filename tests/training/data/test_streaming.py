@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.training.data.feed import open_feed
-from paceline.training.data.sampler import Portions, total_steps
+from paceline.training.data.sampler import BatchSplit, total_steps
 from paceline.training.data.streaming import StreamFeed
 from paceline.training.errors import InvalidInputError
 from paceline.training.schema.training import TrainingLength
@@ -48,7 +48,7 @@ class Shards:
 
 
 def feed_of(stream: Shards, total: int = 8, micro: int = 3, seed: int = 0, threads: int = 0) -> StreamFeed:
-    return StreamFeed(stream, seed, Portions(total, micro), threads)
+    return StreamFeed(stream, seed, BatchSplit(total, micro), threads)
 
 
 def used(feed: StreamFeed, index: int, steps: range) -> list[int]:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from paceline.parallelism.plan import assign_evenly
-from paceline.training.data.sampler import Portions, Sampler
+from paceline.training.data.sampler import BatchSplit, Sampler
 from paceline.training.spec.job import JobSpec
 from paceline.training.task import Batch, Loss, Task
 
-SAMPLES, SEED, PORTIONS = 24, 3, Portions(12, 2)
+SAMPLES, SEED, PORTIONS = 24, 3, BatchSplit(12, 2)
 
 
 def fixed_job(entrypoint: str = "fixed", **changes: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from paceline.parallelism.model_shape import CPU, CUDA, Numbers, Precision
+from paceline.parallelism.model_shape import CPU, CUDA, NumberFormats, Precision
 from paceline.parallelism.pipelines.chain import Unit
 from paceline.parallelism.pipelines.stages import chain_of, costs_of
 from paceline.training.models.catalog import Model, parameter_count, shape_of
@@ -38,18 +38,18 @@ MODELS: list[Model] = [
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_shape_has_the_model_s_parameters(model: Model) -> None:
-    assert shape_of(model, Digits(), Numbers()).parameters == parameter_count(model, Digits())  # type: ignore[union-attr]
+    assert shape_of(model, Digits(), NumberFormats()).parameters == parameter_count(model, Digits())  # type: ignore[union-attr]
 
 
 def test_an_mlp_is_as_large_as_its_images() -> None:
     data = Cifar10(path="/data")
-    assert shape_of(MlpModel(), data, Numbers()).parameters == parameter_count(MlpModel(), data)
+    assert shape_of(MlpModel(), data, NumberFormats()).parameters == parameter_count(MlpModel(), data)
 
 
 @pytest.mark.parametrize(("precision", "element", "copied"), [("fp32", 4, 0), ("bf16", 2, 3)])
 def test_a_block_keeps_what_its_formula_says(precision: Precision, element: int, copied: int) -> None:
     spec = GptModel(dim=64, heads=4, context=32)
-    shape = shape_of(spec, None, Numbers(precision))
+    shape = shape_of(spec, None, NumberFormats(precision))
     a_token = 16 * 64 + (7 + copied) * element * 64 + 4 * element * swiglu_width(64) + 8 + 4 * 4
     assert shape.layers[1].saved == 32 * a_token
 
@@ -58,12 +58,12 @@ def test_arithmetic_is_two_operations_a_weight_and_token_and_the_attention() -> 
     """PaLM (Chowdhery et al. 2022, appendix B): 2N + 4·l·d·t forward, N without what is only looked up, and without norms."""
     spec = GptModel(layers=3, dim=64, heads=4, context=32)
     products = parameter_count(spec) - 64 * (2 * 3 + 1)  # type: ignore[operator]
-    assert shape_of(spec, None, Numbers()).flops == 32 * (2 * products + 4 * 3 * 64 * 32)
+    assert shape_of(spec, None, NumberFormats()).flops == 32 * (2 * products + 4 * 3 * 64 * 32)
 
 
 def test_a_gpu_keeps_less() -> None:
     dropout = GptModel(dropout=0.1)
-    on_cpu, on_gpu = (shape_of(dropout, None, Numbers("bf16", kernels)).layers[1] for kernels in (CPU, CUDA))
+    on_cpu, on_gpu = (shape_of(dropout, None, NumberFormats("bf16", kernels)).layers[1] for kernels in (CPU, CUDA))
     assert on_gpu.saved < on_cpu.saved
 
 
@@ -84,7 +84,7 @@ def test_nobody_knows_what_a_model_of_the_user_s_own_keeps() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_the_plan_cuts_a_model_where_its_ranks_do(model: Model) -> None:
     """Units that are counted from a spec are the built model's own, with its parameters."""
-    shape = shape_of(model, Digits(), Numbers())
+    shape = shape_of(model, Digits(), NumberFormats())
     task_model, units = built(model)
     counted = [sum(layer.parameters + layer.borrowed for layer in unit) for unit in chain_of(shape.layers)]  # type: ignore[union-attr]
     assert counted == [sum(parameter.numel() for parameter in unit.parameters) for unit in units(task_model)]

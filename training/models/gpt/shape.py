@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from paceline.parallelism.model_shape import ModelShape, Numbers
+from paceline.parallelism.model_shape import ModelShape, NumberFormats
 from paceline.training.models.decoder import Decoder
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.sizes import swiglu_width
 
 
-def shape(spec: GptModel, numbers: Numbers) -> ModelShape:
+def shape(spec: GptModel, numbers: NumberFormats) -> ModelShape:
     decoder = Decoder(
         context=spec.context,
         vocabulary=spec.vocab_size,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.parallelism.model_shape import ModelShape, Numbers
+from paceline.parallelism.model_shape import ModelShape, NumberFormats
 from paceline.training.models.decoder import Decoder
 from paceline.training.models.hf.config import HfModel
 from paceline.training.models.hf.sizes import LLAMA_LIKE, Config, LlamaLike, llama_like
@@ -14,7 +14,7 @@ WINDOWS = {"mistral": 4096}
 FAMILIES = tuple(LLAMA_LIKE)
 
 
-def shape(model: HfModel, numbers: Numbers) -> ModelShape | None:
+def shape(model: HfModel, numbers: NumberFormats) -> ModelShape | None:
     """Return the model's shape; None for a folder on the nodes, an unknown family, or a configuration that computes otherwise."""
     known = llama_like(model.config) if model.config is not None else None
     if model.config is None or known is None or not is_ordinary(model.config, model.context):

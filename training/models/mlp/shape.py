@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, Numbers
+from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, NumberFormats
 from paceline.training.models.mlp.config import MlpModel
 
 CLASS_ID_BYTES = 8
 
 
-def shape(spec: MlpModel, inputs: int, classes: int, numbers: Numbers) -> ModelShape:
+def shape(spec: MlpModel, inputs: int, classes: int, numbers: NumberFormats) -> ModelShape:
     hidden = [
         _hidden(fan_in, fan_out, spec.dropout, numbers, number) for number, (fan_in, fan_out) in enumerate(pairwise((inputs, *spec.hidden)))
     ]
@@ -18,7 +18,7 @@ def shape(spec: MlpModel, inputs: int, classes: int, numbers: Numbers) -> ModelS
     return ModelShape((data, *hidden, head((inputs, *spec.hidden)[-1], classes, numbers), loss(classes)))
 
 
-def _hidden(fan_in: int, fan_out: int, dropout: float, numbers: Numbers, number: int) -> Layer:
+def _hidden(fan_in: int, fan_out: int, dropout: float, numbers: NumberFormats, number: int) -> Layer:
     """A product, which keeps the input that the layer before has counted; ReLU, which keeps its result; dropout its mask and its result."""
     element = numbers.compute + (numbers.mask(numbers.compute, dropout) + numbers.compute if dropout else 0)
     return Layer(
@@ -35,7 +35,7 @@ def _hidden(fan_in: int, fan_out: int, dropout: float, numbers: Numbers, number:
     )
 
 
-def head(fan_in: int, classes: int, numbers: Numbers) -> Layer:
+def head(fan_in: int, classes: int, numbers: NumberFormats) -> Layer:
     return Layer(
         name="the head",
         parameters=(fan_in + 1) * classes,

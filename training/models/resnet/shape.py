@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, Numbers
+from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, NumberFormats
 from paceline.training.models.mlp.shape import CLASS_ID_BYTES, head, loss
 from paceline.training.models.resnet import imagenet
 from paceline.training.models.resnet.config import ResnetModel
@@ -24,7 +24,7 @@ CLASSES = 10
 PLACE_BYTES = 8
 
 
-def shape(spec: ResnetModel, numbers: Numbers) -> ModelShape:
+def shape(spec: ResnetModel, numbers: NumberFormats) -> ModelShape:
     if spec.form == "imagenet":
         return imagenet_shape(spec, numbers)
     images = COLOURS * SIDE**2
@@ -40,7 +40,7 @@ def shape(spec: ResnetModel, numbers: Numbers) -> ModelShape:
     return ModelShape((*layers, head(4 * spec.width, CLASSES, numbers), loss(CLASSES)))
 
 
-def imagenet_shape(spec: ResnetModel, numbers: Numbers, side: int = SIDE, classes: int = CLASSES) -> ModelShape:
+def imagenet_shape(spec: ResnetModel, numbers: NumberFormats, side: int = SIDE, classes: int = CLASSES) -> ModelShape:
     """Return the shape of the ImageNet form on images of `side` by `side` pixels; jobs have CIFAR's."""
     images = COLOURS * side**2
     features = imagenet.features(spec.depth, spec.width)
@@ -48,11 +48,11 @@ def imagenet_shape(spec: ResnetModel, numbers: Numbers, side: int = SIDE, classe
     return ModelShape((_data(images, numbers), *layers, head(features, classes, numbers), loss(classes)))
 
 
-def _data(images: int, numbers: Numbers) -> Layer:
+def _data(images: int, numbers: NumberFormats) -> Layer:
     return Layer(name="the data", saved=MASTER_BYTES * images + CLASS_ID_BYTES + (numbers.compute * images if numbers.casts else 0))
 
 
-def _stretch(name: str, channels: tuple[int, ...], width: int, side: int, inputs: int, numbers: Numbers) -> Layer:
+def _stretch(name: str, channels: tuple[int, ...], width: int, side: int, inputs: int, numbers: NumberFormats) -> Layer:
     """A convolution to `width` channels for each of `channels`, onto `side` by `side` pixels; `inputs` elements come in."""
     elements = width * side**2
     return Layer(
@@ -70,7 +70,7 @@ def _stretch(name: str, channels: tuple[int, ...], width: int, side: int, inputs
     )
 
 
-def _imagenet_layers(spec: ResnetModel, side: int, images: int, numbers: Numbers) -> Iterator[Layer]:
+def _imagenet_layers(spec: ResnetModel, side: int, images: int, numbers: NumberFormats) -> Iterator[Layer]:
     """The stem with its pooling, and the blocks."""
     side //= 2
     stem = _convolutions("the stem", (imagenet.stem(spec.width),), None, side, side, images, numbers)
@@ -85,7 +85,7 @@ def _imagenet_layers(spec: ResnetModel, side: int, images: int, numbers: Numbers
 
 
 def _convolutions(
-    name: str, inside: tuple[Convolution, ...], shortcut: Convolution | None, entered: int, side: int, inputs: int, numbers: Numbers
+    name: str, inside: tuple[Convolution, ...], shortcut: Convolution | None, entered: int, side: int, inputs: int, numbers: NumberFormats
 ) -> Layer:
     """Convolutions one after another, from `entered` by `entered` pixels to `side` by `side`, and a shortcut beside them."""
     sides = [entered if number < _strided(inside) else side for number in range(len(inside))]

@@ -13,7 +13,7 @@ from paceline.api.errors import ProblemError
 from paceline.api.services.artifacts import stored_artifacts
 from paceline.api.services.storage import removals
 from paceline.api.services.storage.files import drop_old
-from paceline.api.services.storage.keeping import DeletionPace, Sweep
+from paceline.api.services.storage.keeping import DeletionPace, RetentionSweep
 from paceline.cluster.states import CheckpointState, JobState
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.models.checkpoints import CheckpointRow
@@ -138,7 +138,7 @@ async def test_a_file_stays_though_a_newer_one_takes_its_place_and_the_job_gets_
     assert (await left.content("rank0/model.pt")).content == b"second"
     assert (await left.client.get(version["download"])).content == b"first"
     await end(left)
-    sweep = Sweep(left.services, left.services.now() + timedelta(days=91), DeletionPace.of(10.0))
+    sweep = RetentionSweep(left.services, left.services.now() + timedelta(days=91), DeletionPace.of(10.0))
     with sweep.turns("delete its old files") as turns:
         await drop_old(sweep, turns, timedelta(days=90))
     assert (await left.page())["files"] == 0
@@ -182,7 +182,7 @@ async def test_a_removal_that_a_model_holds_up_holds_up_no_other(left: FilesHarn
         other = await factories.create_job(session, state=JobState.COMPLETED, ended_at=START)
         for minutes, job_id in enumerate((left.job.id, other.id)):
             session.add(DataRemovalRow(job_id=job_id, asked_by="ada", asked_at=START + timedelta(minutes=minutes)))
-    await removals.carry_out(Sweep(left.services, START, DeletionPace.of(10.0)))
+    await removals.carry_out(RetentionSweep(left.services, START, DeletionPace.of(10.0)))
     (told,) = await left.events("job.held_up")
     assert "gpt:1 in the registry of models" in told["message"]
     removal = (await left.client.get(f"/api/v1/training/jobs/{other.id}")).json()["data_removal"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from paceline.api.core.context import Services
 from paceline.api.services.history import heatmap
-from paceline.api.services.history.heatmap import Cells, grid_of
+from paceline.api.services.history.heatmap import GridValues, grid_of
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.api.services.storage import rollups
 from paceline.api.services.storage.keeping import DeletionPace
@@ -178,7 +178,7 @@ def test_one_metric_of_a_thousand_ranks_has_more_columns_than_a_difference_of_tw
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(20, 59), st.floats(-10, 10)), max_size=60), st.integers(1, 40))
 def test_cells_are_the_means_of_their_points(points: list[tuple[int, int, float]], columns: int) -> None:
     grid = grid_of(StepRange(20, 59), 8, columns, finest=1)
-    cells = Cells(grid, Statistic.MEAN)
+    cells = GridValues(grid, Statistic.MEAN)
     for rank in range(8):
         mine = sorted(((step, value) for who, step, value in points if who == rank))
         cells.add(RankSeries(rank, [step for step, _ in mine], [value for _, value in mine], [1] * len(mine)))

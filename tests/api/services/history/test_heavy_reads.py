@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 from paceline.api.services.history import history_process
-from paceline.api.services.history.heavy_reads import HeavyReads, KeptAnswer, State
+from paceline.api.services.history.heavy_reads import HeavyReads, KeptAnswer, SourceVersions
 from paceline.db.session import Database
 from paceline.monitoring.points import MetricRecord
 from tests import factories
@@ -83,7 +83,7 @@ async def test_what_is_asked_again_is_computed_once_until_something_new_is_known
 def test_a_long_answer_of_a_running_job_is_told_again_for_a_while_and_never_after_its_end() -> None:
     """`wait` and then `show` had the goodput of a minute before the job ended."""
     question = history_process.HistoryQuestion("goodput", ("job",))
-    running, later, ended = (State(((1, seq, 1),), has_ended, 5_000) for seq, has_ended in ((1, False), (2, False), (3, True)))
+    running, later, ended = (SourceVersions(((1, seq, 1),), has_ended, 5_000) for seq, has_ended in ((1, False), (2, False), (3, True)))
     kept = KeptAnswer("answer", running, monotonic(), took=60.0)
     assert [kept.is_current(question, state) for state in (running, later, ended)] == [True, True, False]
     assert KeptAnswer("answer", ended, monotonic(), took=0.0).is_current(question, ended)

@@ -17,8 +17,8 @@ from paceline.api.core.troubles import MANY_FAILURES, Subject
 from paceline.api.loops import quiet_scripts, retention, scheduler
 from paceline.api.loops.lease_loop import LeaseLoop
 from paceline.api.loops.nodes import NodeWatch
-from paceline.api.loops.placing import Placing
-from paceline.api.services.lifecycle.isolation import MOST_TOGETHER, Look, PhaseTurns, each_phase
+from paceline.api.loops.placing import PlacementMemory
+from paceline.api.services.lifecycle.isolation import MOST_TOGETHER, Inspection, PhaseTurns, each_phase
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot
 from paceline.cluster.states import JobState, NodeState
 from paceline.db.errors import DatabaseBusyError
@@ -143,12 +143,12 @@ def test_a_look_that_raises_asks_for_a_turn_and_one_that_finds_nothing_ends_a_tr
     def fail() -> int:
         raise RuntimeError("planned")
 
-    assert turns.peek(subject, fail) == Look(True)
-    assert turns.peek(subject, lambda: 3) == Look(True, 3)
+    assert turns.peek(subject, fail) == Inspection(True)
+    assert turns.peek(subject, lambda: 3) == Inspection(True, 3)
     services.troubles.note("do it", subject, "planned", START - LATER)
-    assert turns.peek(subject, lambda: 3) == Look(True, 3)
+    assert turns.peek(subject, lambda: 3) == Inspection(True, 3)
     assert services.troubles.held_up("job") == 1, "only the turn itself shows whether it is over"
-    assert turns.peek(subject, lambda: None) == Look(False)
+    assert turns.peek(subject, lambda: None) == Inspection(False)
     assert services.troubles.held_up("job") == 0
 
 
@@ -202,7 +202,7 @@ async def test_a_recovering_job_that_raises_keeps_no_other_from_being_placed(
         return was(known, now)
 
     monkeypatch.setattr(JobSnapshot, "wants_slots", wants_slots)
-    placing = Placing(services)
+    placing = PlacementMemory(services)
     with caplog.at_level(logging.CRITICAL):
         for second in range(3):
             await placing.step_once(START + second * SECOND)

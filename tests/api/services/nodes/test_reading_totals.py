@@ -14,12 +14,12 @@ import pytest
 from paceline.api.core.context import Services
 from paceline.api.services.nodes import reading_totals
 from paceline.api.services.nodes.node_metrics import TimeSpan, read_buckets
-from paceline.api.services.nodes.reading_totals import Held, ReadingTotal, read_totals
+from paceline.api.services.nodes.reading_totals import HeldSubject, ReadingTotal, read_totals
 from paceline.api.services.storage import readings
 from paceline.api.services.storage.keeping import DeletionPace
 from paceline.cluster.history.node_readings import Resolution
 from paceline.db.models.readings import NodeReadingRow
-from paceline.monitoring.packed import Place, ReadingBucket, bucket_columns, pack_buckets
+from paceline.monitoring.packed import ReadingBucket, SeriesPlace, bucket_columns, pack_buckets
 from tests import factories
 from tests.readings import store
 
@@ -27,12 +27,12 @@ POWER = "power_watts"
 SECONDS = 900
 
 
-async def from_buckets(session: Any, node_id: str, at: Resolution, held: Sequence[Held], span: TimeSpan) -> list[ReadingTotal]:
+async def from_buckets(session: Any, node_id: str, at: Resolution, held: Sequence[HeldSubject], span: TimeSpan) -> list[ReadingTotal]:
     """The same from the buckets of curves, one by one."""
     buckets = await read_buckets(session, node_id, span, at, lambda place: place.name == POWER)
     totals = []
     for each in held:
-        series = buckets.get(Place(each.subject, POWER), {})
+        series = buckets.get(SeriesPlace(each.subject, POWER), {})
         inside = [found for number, found in series.items() if each.span.first // at.seconds <= number <= each.span.last // at.seconds]
         totals.append(ReadingTotal(sum(found.count for found in inside), sum(found.sum for found in inside)))
     return totals
@@ -64,7 +64,7 @@ async def test_they_are_those_of_the_buckets(services: Services, node_id: str, a
     rng, now = random.Random(at.seconds), services.now().timestamp()
     for _ in range(10):
         edges = [sorted(now - rng.uniform(-50, 2 * SECONDS + 50) for _ in range(2)) for _ in range(5)]
-        held = [Held(f"gpu:{rng.randrange(4)}", TimeSpan(*each)) for each in edges]
+        held = [HeldSubject(f"gpu:{rng.randrange(4)}", TimeSpan(*each)) for each in edges]
         span = TimeSpan(min(each.span.first for each in held), max(each.span.last for each in held))
         async with services.metrics.read() as points:
             found = await read_totals(points, node_id, at, POWER, held, span)
@@ -94,5 +94,5 @@ def calls_for(data: bytes, last: int) -> int:
 
 def test_a_row_takes_as_many_calls_whatever_it_holds() -> None:
     """It took five for each bucket of each card: the usage of a job of 128 ranks took seconds."""
-    few, many = (pack_buckets({Place("gpu:0", POWER): {n: ReadingBucket(10, 70, 5, 9) for n in range(count)}}) for count in (2, 60))
+    few, many = (pack_buckets({SeriesPlace("gpu:0", POWER): {n: ReadingBucket(10, 70, 5, 9) for n in range(count)}}) for count in (2, 60))
     assert calls_for(few, 1) == calls_for(many, 59)

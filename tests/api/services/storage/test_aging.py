@@ -17,7 +17,7 @@ from paceline.api.schemas.common import Actor
 from paceline.api.services.lifecycle import events
 from paceline.api.services.storage import aging
 from paceline.api.services.storage.files import JOBS_AT_ONCE
-from paceline.api.services.storage.keeping import DeletionPace, Sweep
+from paceline.api.services.storage.keeping import DeletionPace, RetentionSweep
 from paceline.cluster.history.storage import CURVES
 from paceline.cluster.states import JobState, RankState
 from paceline.db.models.artifacts import ArtifactRow
@@ -120,7 +120,7 @@ async def kinds(services: Services) -> list[str]:
 
 async def sweep(services: Services, now: datetime) -> None:
     """One pass over the files, with the settings as they come."""
-    await aging.old_artifacts(Sweep(services, now, DeletionPace.of(PATIENCE)), services.settings.keep)
+    await aging.old_artifacts(RetentionSweep(services, now, DeletionPace.of(PATIENCE)), services.settings.keep)
 
 
 async def test_files_of_a_long_job_stay_for_90_days_after_its_end(services: Services, node: NodeRow) -> None:
@@ -165,7 +165,7 @@ async def test_old_curves_of_ended_jobs_go_however_many_paused_jobs_have_older_o
     await count_data(services, paused, CURVES, START)
     await count_data(services, [ended.id], CURVES, START + DAY)
     policy = replace(services.settings.keep, curves=30 * DAY)
-    await aging.by_age(Sweep(services, START + 60 * DAY, DeletionPace.of(PATIENCE)), policy)
+    await aging.by_age(RetentionSweep(services, START + 60 * DAY, DeletionPace.of(PATIENCE)), policy)
     async with services.metrics.read() as session:
         assert await storage.with_data(session, [*paused, ended.id]) == set(paused)
 
@@ -177,7 +177,7 @@ async def test_above_the_size_points_of_ended_jobs_go_before_those_of_many_pause
     paused, ended = await paused_jobs(services, 5), await ended_job(services)
     await count_data(services, paused, ["points"], START)
     await count_data(services, [ended.id], ["points"], START + DAY)
-    done = Sweep(services, START + 2 * DAY, DeletionPace.of(PATIENCE))
+    done = RetentionSweep(services, START + 2 * DAY, DeletionPace.of(PATIENCE))
     await aging.by_size(done, replace(services.settings.keep, bytes=500))
     assert next(iter(done.losses)) == (ended.id, "points")
 

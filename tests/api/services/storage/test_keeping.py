@@ -58,7 +58,7 @@ async def test_curves_of_a_thousand_names_go_in_few_transactions(store: Store, m
     calls = list[int]()
     drop_buckets = deletes.drop_buckets
 
-    async def counted(*arguments: Any) -> deletes.Gone:
+    async def counted(*arguments: Any) -> deletes.DeletedAmount:
         calls.append(len(arguments[2]))
         return await drop_buckets(*arguments)
 

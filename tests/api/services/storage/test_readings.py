@@ -18,13 +18,13 @@ from paceline.db.models.events import EventRow
 from paceline.db.models.readings import NodeReadingRollupRow, NodeReadingRow
 from paceline.db.repositories import readings as reading_rows
 from paceline.db.repositories import storage
-from paceline.monitoring.packed import Buckets, Place, unpack_buckets
+from paceline.monitoring.packed import Buckets, SeriesPlace, unpack_buckets
 from paceline.monitoring.readings import NodeReadings, ReadingRecord
 from tests.api.conftest import count
 
 NOW = datetime.now(UTC)
 START = NOW.timestamp() // 36_000 * 36_000 - 36_000
-POWER = Place("gpu:0", "power_watts")
+POWER = SeriesPlace("gpu:0", "power_watts")
 KEEP = KeepReadings(raw=timedelta(hours=3), fine=timedelta(days=3), coarse=timedelta(days=365))
 
 

@@ -23,7 +23,7 @@ from paceline.api.loops.rollups import LONGEST_WAIT, RollupKeeper
 from paceline.api.services.ingest.writer import MetricsWriter
 from paceline.api.services.storage import rollups
 from paceline.api.services.storage.keeping import DeletionPace
-from paceline.api.services.storage.rollups import Slice
+from paceline.api.services.storage.rollups import PointSlice
 from paceline.cluster.history.storage import StorageKind
 from paceline.cluster.states import JobState
 from paceline.db.base import new_id
@@ -314,8 +314,8 @@ def test_slices_begin_behind_each_ranks_own_mark_and_are_small() -> None:
 
 def test_a_slice_counts_only_where_the_mark_still_is() -> None:
     before = Marks(every=10, ranks={("a", 1): 13})
-    first, second = Slice(("a", 0), 10, [record(12)]), Slice(("a", 0), 12, [record(14)])
-    other = Slice(("a", 1), 13, [record(15)])
+    first, second = PointSlice(("a", 0), 10, [record(12)]), PointSlice(("a", 0), 12, [record(14)])
+    other = PointSlice(("a", 1), 13, [record(15)])
     assert rollups.is_next([first, second, other], before, before)
     assert not rollups.is_next([second], before, before)
     assert rollups.is_next([second], before, Marks(10, {("a", 0): 12}))
@@ -326,7 +326,7 @@ def test_a_slice_counts_only_where_the_mark_still_is() -> None:
 
 def test_a_value_beyond_a_million_steps_has_buckets_of_every_level() -> None:
     found: dict[rollups.Key, Bucket] = {}
-    rollups.roll_up(Slice(("a", 0), 0, [RecordColumns(1, 0, 1, 2_500_000, 0.0, '{"loss":2.0}')]), found)
+    rollups.roll_up(PointSlice(("a", 0), 0, [RecordColumns(1, 0, 1, 2_500_000, 0.0, '{"loss":2.0}')]), found)
     assert sorted((key[3], key[4]) for key in found) == [(level, 2_500_000 // level) for level in LEVELS]
     assert rollups.new_sizes(found, {("a", "loss", 0, 1): 2_499_999}) == {
         ("a", f"curves_{level}"): (1, 120) if level <= 100_000 else (0, 0) for level in LEVELS

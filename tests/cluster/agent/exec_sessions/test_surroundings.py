@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from paceline.cluster.agent.account import Account
-from paceline.cluster.agent.exec_sessions.surroundings import Surroundings, environment_of, remember, surroundings_of
+from paceline.cluster.agent.exec_sessions.surroundings import ProcessSurroundings, environment_of, remember, surroundings_of
 from paceline.cluster.agent.ranks.launch import SlotCards, path_of
 from paceline.cluster.agent.spawner_link import Spawn
 from paceline.training.link import Interpreter, RankOrder
@@ -34,14 +34,14 @@ def script_order(tmp_path: Path) -> RankOrder:
 def test_a_script_is_remembered_as_it_was_started(tmp_path: Path) -> None:
     order = script_order(tmp_path)
     remember(Spawn(order=order, environment={"MASTER_PORT": "29500"}, program=("python", "x.py"), working_directory="/work"))
-    assert surroundings_of(order, NO_CARDS) == Surroundings(environment={"MASTER_PORT": "29500"}, directory="/work")
+    assert surroundings_of(order, NO_CARDS) == ProcessSurroundings(environment={"MASTER_PORT": "29500"}, directory="/work")
     assert RankFolder.at(tmp_path / "rank").launch.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_link_in_the_ranks_folder_is_neither_written_nor_read_through(tmp_path: Path) -> None:
     order = script_order(tmp_path)
     launch, elsewhere = RankFolder.at(tmp_path / "rank").launch, tmp_path / "elsewhere"
-    elsewhere.write_bytes(msgspec.json.encode(Surroundings(environment={"STOLEN": "1"}, directory="/")))
+    elsewhere.write_bytes(msgspec.json.encode(ProcessSurroundings(environment={"STOLEN": "1"}, directory="/")))
     launch.symlink_to(elsewhere)
     with pytest.raises(OSError, match="symbolic links"):
         surroundings_of(order, NO_CARDS)
@@ -85,7 +85,7 @@ def test_a_script_has_the_programs_of_the_node_where_it_has_the_nodes_packages(
 
 
 def test_a_command_gets_what_ranks_get_of_the_agent_and_nothing_by_which_it_would_write_as_the_rank(tmp_path: Path) -> None:
-    known = Surroundings(
+    known = ProcessSurroundings(
         environment={"RANK": "0", "PACELINE_RANK_FOLDER": "/r", "TORCHELASTIC_ERROR_FILE": "/r/error.json", "PATH": "/job"}, directory="/"
     )
     agent = {

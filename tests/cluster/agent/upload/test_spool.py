@@ -10,7 +10,7 @@ import pytest
 
 from paceline.cluster.agent.upload import spool_head
 from paceline.cluster.agent.upload.parcel import Budget, Parcel
-from paceline.cluster.agent.upload.records import Item
+from paceline.cluster.agent.upload.records import SpoolItem
 from paceline.cluster.agent.upload.spool import RankSpool
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.points import HighWater, MetricRecord
@@ -50,7 +50,7 @@ def high(metrics: int = 0, logs: int = 0) -> HighWater:
 
 def test_a_record_that_is_larger_than_a_ranks_share_is_sent_where_the_upload_has_room_for_it() -> None:
     budget = Budget(100, 1_000, ranks=10)
-    large = [Item(MetricRecord(seq=number, step=number, time=0.0, values={}), number, 600) for number in (1, 2)]
+    large = [SpoolItem(MetricRecord(seq=number, step=number, time=0.0, values={}), number, 600) for number in (1, 2)]
     assert [len(budget.take(large)), len(budget.take(large)), budget.bytes] == [1, 0, 400]
 
 

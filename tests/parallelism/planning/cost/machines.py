@@ -9,7 +9,7 @@ from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.cost.parameters import MeasuredPlan
 from paceline.parallelism.planning.cost.speeds import Speeds, of_cpu_slots
 from paceline.parallelism.planning.machines import Link
-from paceline.parallelism.planning.memory import Setup
+from paceline.parallelism.planning.memory import TrainingSetup
 from tests.parallelism.planning.shapes import decoder
 
 START = of_cpu_slots(["fp32"])
@@ -39,9 +39,9 @@ def large(blocks: int, scale: int) -> ModelShape:
     return replace(shape, layers=tuple(layers))
 
 
-def setups() -> list[Setup]:
+def setups() -> list[TrainingSetup]:
     degrees = (Degrees(), Degrees(replicate=2), Degrees(shard=2), Degrees(tensor=2), Degrees(pipeline=2))
-    return [Setup(each, micro_batch_size=size, micro_batches=4) for each in degrees for size in (2, 8)]
+    return [TrainingSetup(each, micro_batch_size=size, micro_batches=4) for each in degrees for size in (2, 8)]
 
 
 def measured(speeds: Speeds = TRUTH) -> list[MeasuredPlan]:

@@ -6,13 +6,13 @@ import pytest
 
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.cost.parameters import IN_ORDER, MeasuredPlan, Parameter, of_rate, parameters_for
-from paceline.parallelism.planning.memory import Setup
+from paceline.parallelism.planning.memory import TrainingSetup
 from tests.parallelism.planning.cost.machines import START
 from tests.parallelism.planning.shapes import decoder
 
 
 def plans(degrees: Degrees, ranks_by_node: tuple[int, ...] = (), count: int = 40) -> list[MeasuredPlan]:
-    return [MeasuredPlan(decoder(), Setup(degrees), 1.0, ranks_by_node)] * count
+    return [MeasuredPlan(decoder(), TrainingSetup(degrees), 1.0, ranks_by_node)] * count
 
 
 def names(plans: list[MeasuredPlan]) -> set[str]:

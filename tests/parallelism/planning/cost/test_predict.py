@@ -8,7 +8,7 @@ from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.cost.devices import device_named
 from paceline.parallelism.planning.cost.links import link_named
 from paceline.parallelism.planning.cost.predict import Platform, predict
-from paceline.parallelism.planning.memory import Setup, memory
+from paceline.parallelism.planning.memory import TrainingSetup, memory
 from tests.parallelism.planning.cost.machines import large
 
 V100 = device_named("Tesla V100-SXM2-16GB")
@@ -17,7 +17,7 @@ SHAPE = large(4, 100)
 
 
 def test_the_parts_of_a_step_add_up() -> None:
-    setup = Setup(Degrees(pipeline=2, tensor=2, replicate=4), micro_batches=16, activation_checkpointing="full")
+    setup = TrainingSetup(Degrees(pipeline=2, tensor=2, replicate=4), micro_batches=16, activation_checkpointing="full")
     step = predict(SHAPE, setup, NODES.machines(16, V100.rate("fp32")))
     assert sum(step.split.values()) == pytest.approx(step.seconds)
     assert {"products", "memory traffic", "bubble", "update", "exposed communication, tensor"} <= set(step.split)
@@ -40,10 +40,10 @@ def test_a_network_that_is_not_stated_is_not_guessed() -> None:
 
 def test_a_plan_for_another_world_is_refused() -> None:
     with pytest.raises(ValueError, match="the plan takes 4 ranks, but the machines have 8 slots; use as many"):
-        predict(SHAPE, Setup(Degrees(replicate=4)), NODES.machines(8, 1e12))
+        predict(SHAPE, TrainingSetup(Degrees(replicate=4)), NODES.machines(8, 1e12))
 
 
 def test_what_does_not_fit_says_so() -> None:
-    setup, machines = Setup(Degrees()), NODES.machines(1, 1e12)
+    setup, machines = TrainingSetup(Degrees()), NODES.machines(1, 1e12)
     assert predict(SHAPE, setup, machines).fits
     assert not predict(large(4, 100_000), setup, machines).fits

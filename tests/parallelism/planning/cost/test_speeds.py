@@ -7,19 +7,19 @@ import pytest
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.cost.errors import UnknownDeviceError
 from paceline.parallelism.planning.cost.speeds import of_cpu_slots, of_device
-from paceline.parallelism.planning.memory import Setup
+from paceline.parallelism.planning.memory import TrainingSetup
 from tests.parallelism.planning.cost.machines import TRUTH, large
 
 
 def test_ranks_are_on_one_machine_unless_something_else_is_said() -> None:
-    setup = Setup(Degrees(replicate=4))
+    setup = TrainingSetup(Degrees(replicate=4))
     assert TRUTH.on(setup).ranks_by_node == (4,)
     assert TRUTH.on(setup, (2, 2)).ranks_by_node == (2, 2)
     assert TRUTH.on(setup, (2, 2)).world_size == 4
 
 
 def test_a_slower_network_is_felt_by_ranks_on_several_machines_only() -> None:
-    shape, setup = large(4, 1), Setup(Degrees(replicate=4), micro_batches=4)
+    shape, setup = large(4, 1), TrainingSetup(Degrees(replicate=4), micro_batches=4)
     near, far = TRUTH.predict(shape, setup), TRUTH.predict(shape, setup, (1, 1, 1, 1))
     assert near.time.by_axis["replicate"] != far.time.by_axis["replicate"]
     assert far.time.compute < near.time.compute  # a rank by itself has its machine to itself

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.model_shape import NumberFormats
 from paceline.training.models.catalog import parameter_count, shape_of
 from paceline.training.models.hf import model as hf
 from paceline.training.models.hf.config import HfModel
@@ -33,14 +33,14 @@ def test_the_count_is_that_of_the_built_model(config: dict[str, Any]) -> None:
     with torch.device("meta"):
         model = hf.build(spec)
     built = sum(parameter.numel() for parameter in model.parameters())
-    shape = shape_of(spec, None, Numbers())
+    shape = shape_of(spec, None, NumberFormats())
     assert parameter_count(spec) == built
     assert shape is None or shape.parameters == built
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_of_which_families_the_planner_knows_what_they_keep(family: str) -> None:
-    assert (shape_of(HfModel(config={"model_type": family, **TINY}), None, Numbers()) is not None) == (family != "gpt2")
+    assert (shape_of(HfModel(config={"model_type": family, **TINY}), None, NumberFormats()) is not None) == (family != "gpt2")
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_of_which_families_the_planner_knows_what_they_keep(family: str) -> None
 def test_what_computes_otherwise_keeps_nobody_knows_what(unusual: dict[str, Any]) -> None:
     spec = HfModel(config={"model_type": "mistral", **TINY, **unusual}, context=32)
     assert parameter_count(spec) is not None
-    assert shape_of(spec, None, Numbers()) is None
+    assert shape_of(spec, None, NumberFormats()) is None
 
 
 @pytest.mark.parametrize(("window", "known"), [({}, False), ({"sliding_window": None}, True), ({"sliding_window": 8192}, True)])
 def test_mistral_looks_back_as_far_as_its_default(window: dict[str, Any], known: bool) -> None:
     spec = HfModel(config={"model_type": "mistral", **TINY, **window}, context=5000)
-    assert (shape_of(spec, None, Numbers()) is not None) == known
+    assert (shape_of(spec, None, NumberFormats()) is not None) == known
 
 
 @pytest.mark.parametrize(
