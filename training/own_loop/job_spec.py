@@ -30,6 +30,7 @@ LEFT_TO_JOBS = {
     "time_limit": "nothing ends the run",
     "checkpoint.directory": "--checkpoint-dir says where",
     "checkpoint.options": "--checkpoint-dir says where",
+    "checkpoint.shared": "--checkpoint-dir says where",
     "checkpoint.asynchronous": "training waits for each write",
     "fault_tolerance.max_restarts": "the launcher restarts the ranks, as torchrun --max-restarts does",
     "fault_tolerance.recovery": "the launcher restarts the ranks, as torchrun --max-restarts does",
