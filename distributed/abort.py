@@ -114,8 +114,10 @@ class GroupAborter:
         promise, pending = self._new_promise(), deque(works)
 
         def run() -> None:
-            error = first_error(pending)
-            if error is None and not self.aborted.is_set():
+            error: Exception | None = first_error(pending)
+            if error is None and self.aborted.is_set():  # `abort` has begun, and may not have come to this promise yet
+                error = GenerationOverError(ABORTED)
+            if error is None:
                 try:
                     pending.extend(then())
                 except (RuntimeError, ValueError) as raised:  # ValueError: the process group is destroyed
@@ -136,8 +138,9 @@ class GroupAborter:
         def run() -> None:
             outcome: Tensor | Exception = values
             try:
-                if not self.aborted.is_set():
-                    task()
+                if self.aborted.is_set():  # `abort` has begun, and may not have come to this promise yet
+                    raise GenerationOverError(ABORTED)
+                task()
             except Exception as error:  # noqa: BLE001 - raised in the thread that waits for the future
                 outcome = error
             self.calls.done(call)

@@ -140,3 +140,45 @@ def test_once_it_is_aborted_the_task_under_way_is_waited_for() -> None:
     go_on.set()
     aborter.wait_for_tasks_in_order()
     assert left == [1]
+
+
+class AbortBegins:
+    """A transfer that succeeds just as `abort` begins, before it has failed any wait."""
+
+    def __init__(self, aborter: GroupAborter) -> None:
+        self._aborter = aborter
+
+    def wait(self) -> None:
+        self._aborter.aborted.set()
+
+
+def test_an_exchange_whose_second_half_is_left_out_has_not_succeeded() -> None:
+    """It said so where `abort` began between the two: one rank of five went on with its own sums in place of all, and handed the wrong state on."""
+    aborter, second = GroupAborter(), list[str]()
+
+    def then() -> list[Transfer]:
+        second.append("begun")
+        return []
+
+    exchange = aborter.wait_in_turn([AbortBegins(aborter)], then)
+    with pytest.raises(RuntimeError, match="generation is over"):
+        exchange.wait()
+    assert second == []
+
+
+def test_a_task_that_is_left_out_has_not_succeeded() -> None:
+    aborter, values, done = GroupAborter(), torch.zeros(1), list[str]()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first() -> None:
+        begun.set()
+        go_on.wait(5)
+        aborter.aborted.set()  # as `abort` begins
+
+    aborter.run_in_order(first, aborter.calls.begin("sum", values), values)
+    begun.wait(5)
+    second = aborter.run_in_order(lambda: done.append("computed"), aborter.calls.begin("sum", values), values)
+    go_on.set()
+    with pytest.raises(RuntimeError, match="generation is over"):
+        second.wait()
+    assert done == []

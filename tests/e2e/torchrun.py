@@ -16,9 +16,14 @@ TORCHRUN_SECONDS = 90
 END_SECONDS = 40
 
 
+#: One loss, or those of two networks.
+_STEP = re.compile(r"step (\d+) (loss [-+.\de]+(?: critic [-+.\de]+)?|loss (?:nan|inf))")
+
+
 def losses(text: str) -> dict[int, str]:
-    """What was printed of each step, as it was printed; of a step that was done again, the last."""
-    return {int(step): rest for step, rest in re.findall(r"^step (\d+) (loss .*)$", text, re.MULTILINE)}
+    """What was printed of each step, as it was printed; of a step that was done again, the last. Torchrun's ranks share a pipe: the line of another one may
+    stand in front of the end of a line, or behind its last number."""
+    return {int(step): losses for step, losses in _STEP.findall(text)}
 
 
 def is_as_printed(value: float, printed: str) -> bool:
