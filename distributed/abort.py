@@ -115,10 +115,9 @@ class GroupAborter:
 
         def run() -> None:
             error: Exception | None = first_error(pending)
-            if error is None and self.aborted.is_set():  # `abort` has begun, and may not have come to this promise yet
-                error = GenerationOverError(ABORTED)
             if error is None:
                 try:
+                    self._require_generation()
                     pending.extend(then())
                 except (RuntimeError, ValueError) as raised:  # ValueError: the process group is destroyed
                     error = RuntimeError(str(raised))
@@ -138,8 +137,7 @@ class GroupAborter:
         def run() -> None:
             outcome: Tensor | Exception = values
             try:
-                if self.aborted.is_set():  # `abort` has begun, and may not have come to this promise yet
-                    raise GenerationOverError(ABORTED)
+                self._require_generation()
                 task()
             except Exception as error:  # noqa: BLE001 - raised in the thread that waits for the future
                 outcome = error
@@ -172,6 +170,12 @@ class GroupAborter:
         deadline = time.monotonic() + THREADS_SECONDS
         while not (self.in_flight.is_empty and self._waiters.is_idle) and time.monotonic() < deadline:
             time.sleep(THREADS_POLL_SECONDS)
+
+    def _require_generation(self) -> None:
+        """Raise `GenerationOverError` once `abort` has begun. It marks the group first and fails its waits last: what is left out in between must not
+        count as done."""
+        if self.aborted.is_set():
+            raise GenerationOverError(ABORTED)
 
     def _new_promise(self) -> Future[Any]:
         """Return a future that `abort` fails; it has failed already if the group is aborted."""

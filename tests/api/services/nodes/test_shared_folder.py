@@ -143,11 +143,11 @@ def test_a_job_may_say_that_its_folder_is_one(checkpoint: dict[str, Any], is_ref
 def test_agents_of_one_machine_share_its_folders() -> None:
     one, other = mounting(a=(), b=())
     other.inventory = one.inventory
-    refuse_apart(job(**NAMED), [one, other])
+    assert refusal(job(**NAMED), [one, other]) is None
 
 
 def test_a_script_saves_by_itself_and_is_never_refused_for_a_folder() -> None:
-    refuse_apart(job(**NAMED, **SCRIPT), mounting(a=(), b=()))
+    assert refusal(job(**NAMED, **SCRIPT), mounting(a=(), b=())) is None
 
 
 def test_a_job_that_may_start_on_one_node_is_warned_of_a_named_folder_that_is_not_one() -> None:
