@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 import yaml
 
+from tests.e2e.conftest import taken_down
 from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import Stack, wait_until
 from tests.ports import free_port
@@ -21,6 +23,13 @@ from tests.sshd import needs_sshd, ssh_server
 pytestmark = [pytest.mark.e2e, pytest.mark.release, needs_sshd, pytest.mark.timeout(600)]
 
 COMMAND_SECONDS = 300.0
+
+
+@pytest.fixture
+def empty_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Each test's own: the nodes, pools and events of one are nothing to the next. Nothing is started yet."""
+    with taken_down(tmp_path_factory.mktemp("stack")) as stack:
+        yield stack
 
 
 def run(stack: Stack, *words: str) -> None:
