@@ -375,7 +375,8 @@ class Generation(Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     first_step_at: datetime | None = None
     restored_checkpoint_id: str | None = None
-    start_step: int = 0
+    start_step: int | None = None
+    """the step that it goes on from; null for a script that has not told it"""
 
 
 class GpuReading(Struct, frozen=True, kw_only=True):
@@ -1368,14 +1369,16 @@ class Goodput(Struct, frozen=True, kw_only=True):
     """its user's: not part of the wall time"""
     queued_seconds: float = 0.0
     """before it first got slots: not part of the wall time"""
-    redone_steps: int = 0
+    redone_steps: int | None = None
+    """steps that two generations finished count twice; null for scripts"""
     resolution_steps: int = 0
     """1: from every step's own record; else from roll-ups of so many steps"""
     since: datetime | None = None
     """when the job first got its slots; null until then"""
     until: datetime | None = None
     """now, or when the job ended"""
-    useful_steps: int = 0
+    useful_steps: int | None = None
+    """null for scripts: they do not tell what a step is"""
 
 
 class Incident(Struct, frozen=True, kw_only=True):

@@ -68,8 +68,8 @@ def follow_metrics(client: RestClient, job_id: str, names: str | None, ranks: st
 
 
 def _begins(job: Job) -> int:
-    """Return the first step that the newest generation may report; 0 for the first one."""
-    return job.generations[-1].start_step if len(job.generations) > 1 else 0
+    """Return the first step that the newest generation may report; 0 for the first one, and where the step it goes on from is unknown."""
+    return (job.generations[-1].start_step or 0) if len(job.generations) > 1 else 0
 
 
 def _points(metrics: JobMetrics) -> list[MetricPoint]:

@@ -32,8 +32,8 @@ class Goodput(Schema):
     wall_seconds: float = Field(description="from since to until, without the time it was paused")
     paused_seconds: float = Field(description="its user's: not part of the wall time")
     queued_seconds: float = Field(description="before it first got slots: not part of the wall time")
-    useful_steps: int
-    redone_steps: int
+    useful_steps: int | None = Field(description="null for scripts: they do not tell what a step is")
+    redone_steps: int | None = Field(description="steps that two generations finished count twice; null for scripts")
     parts: list[TimePart] = Field(description="every cause that took time, in a fixed order; they add up to wall_seconds")
     incidents: list[IncidentPart] = Field(description="oldest first; they add up to the part `incident`")
     resolution_steps: int = Field(description="1: from every step's own record; else from roll-ups of so many steps")

@@ -161,7 +161,7 @@ class Generation(Schema):
     ended_at: Timestamp | None
     end_reason: EndReason | None
     at_boundary: bool = Field(False, description="made of ranks that left the generation before it in good order, after a step")
-    start_step: int
+    start_step: int | None = Field(description="the step that it goes on from; null for a script that has not told it")
     restored_checkpoint_id: str | None
 
 

@@ -63,6 +63,10 @@ class Scripts:
         (found,) = (await self.client.get(f"/api/v1/training/jobs/{job.id}/incidents")).json()
         return dict(found)
 
+    async def start_steps(self, job_id: str) -> list[int | None]:
+        job = (await self.client.get(f"/api/v1/training/jobs/{job_id}")).json()
+        return [each["start_step"] for each in job["generations"]]
+
 
 @pytest.fixture
 async def scripts(app: FastAPI, services: Services, client: httpx.AsyncClient) -> Scripts:
@@ -101,6 +105,15 @@ async def test_a_trainer_that_says_from_where_it_went_on_is_believed(scripts: Sc
     incident = await scripts.restarted([4, 8, 12, 16, 20], [12, 16], loaded=8)
     assert (incident["resumed_step"], incident["steps_lost"]) == (8, 12)
     assert incident["done"] == "all ranks restarted as generation 2 from step 8; 12 steps had to be repeated"
+    assert await scripts.start_steps(incident["job_id"]) == [None, 8]
+
+
+async def test_what_a_script_does_not_tell_is_no_number(scripts: Scripts) -> None:
+    """Zero repeated steps would be a claim, and so would step 0."""
+    job_id = (await scripts.restarted([1, 2, 3], [1, 2]))["job_id"]
+    assert await scripts.start_steps(job_id) == [None, None]
+    goodput = (await scripts.client.get(f"/api/v1/training/jobs/{job_id}/goodput")).json()
+    assert (goodput["goodput"], goodput["useful_steps"], goodput["redone_steps"]) == (None, None, None)
 
 
 async def test_a_script_that_tells_of_no_steps_has_recovered_once_it_runs_again(scripts: Scripts) -> None:

@@ -157,8 +157,8 @@ def _describe(job: JobRow, now: datetime, result: TimeAccount, found: Sequence[I
         wall_seconds=result.wall,
         paused_seconds=result.paused,
         queued_seconds=max(0.0, (job.started_at - job.created_at).total_seconds()),
-        useful_steps=result.useful_steps,
-        redone_steps=result.redone_steps,
+        useful_steps=None if job.spec.is_script else result.useful_steps,
+        redone_steps=None if job.spec.is_script else result.redone_steps,
         parts=[
             TimePart(cause=cause, seconds=seconds, share=seconds / result.wall if result.wall else 0.0, text=WORDS[cause])
             for cause, seconds in result.parts.items()
@@ -195,8 +195,8 @@ def _not_started(job: JobRow, now: datetime) -> Goodput:
         wall_seconds=0.0,
         paused_seconds=0.0,
         queued_seconds=max(0.0, (until - job.created_at).total_seconds()),
-        useful_steps=0,
-        redone_steps=0,
+        useful_steps=None if job.spec.is_script else 0,
+        redone_steps=None if job.spec.is_script else 0,
         parts=[],
         incidents=[],
         resolution_steps=1,

@@ -127,7 +127,7 @@ async def describe_new(session: AsyncSession, job: JobRow, choice: PlanChoice | 
 
 
 def _described(job: JobRow, facts: JobFacts, now: datetime) -> Job:
-    generations = [describe_generation(row) for row in facts.generations]
+    generations = [describe_generation(row, job.spec.is_script) for row in facts.generations]
     spec = readable_spec_of(job)
     size = generations[-1].world_size if generations else job.world_size
     places = dict(enumerate(places_in_mesh(spec, size))) if spec and facts.ranks else {}
@@ -216,7 +216,7 @@ def _heartbeat_age(rank: RankRow, now: datetime) -> float | None:
     return max(0.0, (now - rank.progress_at).total_seconds())
 
 
-def describe_generation(row: GenerationRow) -> Generation:
+def describe_generation(row: GenerationRow, is_script: bool) -> Generation:
     return Generation(
         generation=row.generation,
         world_size=row.world_size,
@@ -225,6 +225,6 @@ def describe_generation(row: GenerationRow) -> Generation:
         ended_at=row.ended_at,
         end_reason=row.end_reason,
         at_boundary=row.at_boundary,
-        start_step=row.start_step,
+        start_step=(row.start_step or None) if is_script else row.start_step,
         restored_checkpoint_id=row.restored_checkpoint_id,
     )

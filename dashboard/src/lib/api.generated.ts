@@ -4709,8 +4709,11 @@ export interface components {
             generation: number;
             /** Restored Checkpoint Id */
             restored_checkpoint_id: string | null;
-            /** Start Step */
-            start_step: number;
+            /**
+             * Start Step
+             * @description the step that it goes on from; null for a script that has not told it
+             */
+            start_step: number | null;
             /**
              * Started At
              * Format: date-time
@@ -4748,8 +4751,11 @@ export interface components {
              * @description before it first got slots: not part of the wall time
              */
             queued_seconds: number;
-            /** Redone Steps */
-            redone_steps: number;
+            /**
+             * Redone Steps
+             * @description steps that two generations finished count twice; null for scripts
+             */
+            redone_steps: number | null;
             /**
              * Resolution Steps
              * @description 1: from every step's own record; else from roll-ups of so many steps
@@ -4768,8 +4774,11 @@ export interface components {
              * @description now, or when the job ended
              */
             until: string;
-            /** Useful Steps */
-            useful_steps: number;
+            /**
+             * Useful Steps
+             * @description null for scripts: they do not tell what a step is
+             */
+            useful_steps: number | null;
             /**
              * Wall Seconds
              * @description from since to until, without the time it was paused

@@ -135,7 +135,7 @@ function RanksTab({ job, feed, search, change, live }: Omit<ContentProps, "tab" 
       </Panel>
       <StacksPanel job={job} />
       <Panel title="Generations" flush>
-        <GenerationsTable generations={job.generations ?? []} live={live} script={job.spec?.script != null} />
+        <GenerationsTable generations={job.generations ?? []} live={live} />
       </Panel>
     </div>
   );

@@ -18,7 +18,10 @@ const SPEC = {
 
 describe("the restart of a script", () => {
   it("claims neither a step that a script went on from nor a number of repeated steps where it does not tell them", async () => {
-    const generations = [generation({ end_reason: "rank_crashed" }), generation({ generation: 2 })];
+    const generations = [
+      generation({ end_reason: "rank_crashed", start_step: null }),
+      generation({ generation: 2, start_step: null }),
+    ];
     const restarted = {
       action: "restarted",
       step: 55,
@@ -49,7 +52,10 @@ describe("the restart of a script", () => {
   });
 
   it("tells the step that a script went on from where its own steps tell it", async () => {
-    const generations = [generation({ end_reason: "rank_crashed" }), generation({ generation: 2 })];
+    const generations = [
+      generation({ end_reason: "rank_crashed", start_step: null }),
+      generation({ generation: 2, start_step: null }),
+    ];
     mockApi({
       "GET /api/v1/training/jobs/job1/incidents": () =>
         ok([incident({ action: "restarted", step: 55, resumed_step: 40, steps_lost: 15 })]),

@@ -7,14 +7,14 @@ import type { Generation, Incident, Job } from "@/lib/types";
 export function marksOf(job: Job, incidents: readonly Incident[]): Mark[] {
   const later = (job.generations ?? []).slice(1).map((generation) => {
     const incident = incidents.find(({ next_generation }) => next_generation === generation.generation);
-    return markOf(generation, incident, startOf(job, generation, incident));
+    return markOf(generation, incident, startOf(generation, incident));
   });
   return [...later, ...incidents.filter(({ action }) => action === "gave_up").map(endMark)];
 }
 
 /** The step that a generation continues from. A script starts again from what it has saved, which may be unknown: null. */
-function startOf(job: Job, { start_step: step }: Generation, incident: Incident | undefined): number | null {
-  return job.spec?.script != null && step === 0 ? (incident?.resumed_step ?? null) : step;
+function startOf({ start_step: step }: Generation, incident: Incident | undefined): number | null {
+  return step ?? incident?.resumed_step ?? null;
 }
 
 function markOf(

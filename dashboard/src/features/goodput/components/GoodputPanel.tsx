@@ -96,6 +96,7 @@ function account({
   const left = [queued > 1 && `${duration(queued)} in the queue`, paused > 0 && `${duration(paused)} paused`].filter(
     Boolean,
   );
-  const again = redone > 0 ? `, plus ${plural(redone, "repeated step")}` : "";
-  return `of the ${duration(wall)} since the job got its slots${left.length > 0 ? `, excluding ${left.join(" and ")},` : ""} went into useful training (${plural(useful, "step")}${again}).`;
+  const again = redone ? `, plus ${plural(redone, "repeated step")}` : "";
+  const steps = useful === null ? "" : ` (${plural(useful, "step")}${again})`;
+  return `of the ${duration(wall)} since the job got its slots${left.length > 0 ? `, excluding ${left.join(" and ")},` : ""} went into useful training${steps}.`;
 }

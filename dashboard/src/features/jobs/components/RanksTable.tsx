@@ -45,13 +45,13 @@ const factsOf = (script: boolean, cards: boolean): readonly Column<Rank>[] => [
   { id: "exit", header: "Exit", cell: (rank) => rank.signal ?? rank.exit_code ?? MISSING, numeric: true },
 ];
 
-const generationsOf = (script: boolean): readonly Column<Generation>[] => [
+const GENERATIONS: readonly Column<Generation>[] = [
   { id: "generation", header: "Generation", cell: (row) => row.generation, value: (row) => row.generation, width: 110 },
   { id: "world", header: "Ranks", cell: (row) => row.world_size, numeric: true },
   {
     id: "start",
     header: "From step",
-    cell: (row) => (script && row.start_step === 0 ? MISSING : count(row.start_step)),
+    cell: (row) => (row.start_step === null ? MISSING : count(row.start_step)),
     numeric: true,
   },
   { id: "started", header: "Started", cell: (row) => dateTime(row.started_at) },
@@ -102,11 +102,9 @@ export function RanksTable({ ranks, live, script }: { ranks: readonly Rank[]; li
 interface GenerationsProps {
   generations: readonly Generation[];
   live: boolean;
-  script: boolean;
 }
 
-/** A script may start again from what it has saved, and not say from which step: 0 then says nothing. */
-export function GenerationsTable({ generations, live, script }: GenerationsProps) {
+export function GenerationsTable({ generations, live }: GenerationsProps) {
   if (generations.length === 0)
     return (
       <EmptyState title={live ? "Not started yet" : "Never started"}>
@@ -114,11 +112,6 @@ export function GenerationsTable({ generations, live, script }: GenerationsProps
       </EmptyState>
     );
   return (
-    <DataTable
-      label="Generations"
-      rows={generations}
-      columns={generationsOf(script)}
-      rowId={(row) => String(row.generation)}
-    />
+    <DataTable label="Generations" rows={generations} columns={GENERATIONS} rowId={(row) => String(row.generation)} />
   );
 }
