@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SkipValidation, model_validator
 
 from paceline.api.schemas.common import AnyFloat, Reason, Schema, Timestamp
 from paceline.api.schemas.communication import CommunicationChoice
@@ -174,7 +174,7 @@ class JobExperiment(Schema):
 
 
 class Job(JobSummary):
-    spec: JobSpec | None = Field(description="null where it is unreadable")
+    spec: Annotated[JobSpec | None, SkipValidation] = Field(description="null where it is unreadable")  # checked when it was read
     stored_spec: Any = Field(None, description="an unreadable spec, as it is stored")
     revision: int = Field(description="the ETag; send it as If-Match with whatever changes the job")
     failure: Failure | None = None

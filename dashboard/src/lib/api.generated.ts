@@ -5442,7 +5442,10 @@ export interface components {
              * @default []
              */
             silent_nodes: components["schemas"]["SilentNode"][];
-            /** @description null where it is unreadable */
+            /**
+             * Spec
+             * @description null where it is unreadable
+             */
             spec: components["schemas"]["JobSpec"] | null;
             /** Started At */
             started_at: string | null;

@@ -9,6 +9,8 @@ import pytest
 
 from paceline.api.core.context import Services
 from paceline.cluster.states import JobState
+from paceline.training.spec.consistency import inconsistencies
+from paceline.training.spec.job import JobSpec
 from tests import factories
 from tests.api.test_jobs import JOBS, SCRIPT
 from tests.api.test_plan_auto import auto, two_nodes
@@ -28,6 +30,23 @@ async def test_the_answer_to_a_submission_is_what_the_jobs_page_shows_next(
     shown = (await client.get(f"{JOBS}/{submitted['id']}")).json()
     assert (submitted["choice"] is not None) == (document["name"] == "auto")
     assert submitted | {"warnings": []} == shown
+
+
+async def test_a_spec_is_checked_once_where_it_is_read_and_not_again_for_the_answer(
+    client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = factories.job_spec().model_dump(mode="json")
+    checked: list[str] = []
+
+    def check(spec: JobSpec) -> list[str]:
+        checked.append(spec.name)
+        return inconsistencies(spec)
+
+    monkeypatch.setattr("paceline.training.spec.job.inconsistencies", check)
+    submitted = (await client.post(JOBS, json=document)).json()
+    assert len(checked) == 1, "the body was read"
+    await client.get(f"{JOBS}/{submitted['id']}")
+    assert len(checked) == 2, "the row was read"
 
 
 @pytest.mark.parametrize(
