@@ -49,7 +49,7 @@ async def _advance_job(services: Services, job_id: str, now: datetime) -> None:
 async def _next(session: AsyncSession, known: JobSnapshot, now: datetime) -> quiet.QuietAction | None:
     """The next action. The last report of an agent that is away decides nothing."""
     generation = known.generation
-    if known.job.state is not JobState.RUNNING or generation is None or any(rank.node_id in known.silent for rank in known.members):
+    if known.job.state is not JobState.RUNNING or generation is None or any(rank.node_id in known.reach.silent for rank in known.members):
         return None
     if not all(rank.state is RankState.RUNNING or _has_long_ended(known, rank, now) for rank in known.members):
         return None

@@ -35,6 +35,7 @@ class RankView:
     process_kept: bool = False  # its process comes from an earlier generation
     newcomer: bool = False  # it was parked until this generation: it has no part in what was trained before
     reachable: bool = True  # its agent is connected
+    unheard: bool = False  # nothing was heard of its agent since the coordinator is up
     leaving: bool = False  # its node drains
     suspended: bool = False  # its process is stopped by a signal
     stall: Stalled | None = None  # what it is at for too long
@@ -159,9 +160,8 @@ class JobView:
         return self.generation_since < self.up_since and now - self.up_since < timedelta(seconds=RECONNECT_SECONDS)
 
     def awaits_agents(self, now: datetime) -> bool:
-        """Whether agents of its ranks are away, and have had no time to connect again since the coordinator is back: nothing was heard of these ranks
-        since then."""
+        """Whether agents of its ranks are away, and have had no time to connect again since the coordinator is back."""
         back = self.up_since
         if back is None or now - back >= timedelta(seconds=RECONNECT_SECONDS):
             return False
-        return any(not rank.stopped and not rank.reachable and rank.updated_at < back for rank in self.ranks)
+        return any(not rank.stopped and rank.unheard for rank in self.ranks)

@@ -26,6 +26,15 @@ class Mark(NamedTuple):
     leaving: bool
 
 
+class Reach(NamedTuple):
+    """Which of some nodes can be reached, and relied on: ids."""
+
+    silent: Collection[str] = ()  # their agents are not connected to any replica
+    unheard: Collection[str] = ()  # of these: nothing was heard of their agents since the coordinator is up
+    draining: Collection[str] = ()
+    behind: Collection[str] = ()  # they have reports which they have not sent yet
+
+
 class NodeAddress(NamedTuple):
     host: str
     store_port: int
@@ -141,17 +150,17 @@ async def note_heartbeats(session: AsyncSession, beats: Sequence[Mapping[str, An
     await session.execute(statement.values({name: bindparam(name) for name in columns}), list(beats))
 
 
-async def silent_and_draining(session: AsyncSession, node_ids: Collection[str], up_since: datetime | None) -> tuple[set[str], set[str]]:
-    """Among these nodes: those whose agent is not connected to any replica, and those that drain. A replica that is killed leaves its
-    channels in the rows: only an agent that has been heard since `up_since`, and of late, is taken to be connected."""
+async def reach(session: AsyncSession, node_ids: Collection[str], up_since: datetime | None) -> Reach:
+    """Return which of these nodes can be reached; which ones are behind is left out. A replica that is killed leaves its channels in the rows:
+    only an agent that has been heard since `up_since`, and of late, is taken to be connected."""
     if not node_ids:
-        return set(), set()
+        return Reach()
     query = select(NodeRow.id, NodeRow.channel_id, NodeRow.state, NodeRow.heartbeat_at).where(NodeRow.id.in_(node_ids))
     found = (await session.execute(query)).all()
     away = NodeState.UNREACHABLE, NodeState.LOST
     unheard = {row.id for row in found if up_since is not None and (row.heartbeat_at is None or row.heartbeat_at < up_since)}
     silent = {row.id for row in found if row.channel_id is None or row.state in away}
-    return silent | unheard, {row.id for row in found if row.state is NodeState.DRAINING}
+    return Reach(silent | unheard, unheard, {row.id for row in found if row.state is NodeState.DRAINING})
 
 
 async def behind(session: AsyncSession) -> set[str]:

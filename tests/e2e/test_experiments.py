@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 EXAMPLE = "examples/experiments/ddp_vs_fsdp.yaml"
 #: The example with fewer and shorter trials: one process, two replicas, two shards.
-SHORT = ("--set", "repeats=1", "--set", "job.training.steps=8", "--set", "job.model.width=4", "--set", "job.training.eval_every_steps=null")
+SHORT = {"repeats": "1", "job.training.steps": "8", "job.model.width": "4", "job.training.eval_every_steps": "null"}
 END_SECONDS = 180.0
 
 
@@ -34,8 +34,9 @@ def stack(own_stack: Stack) -> Stack:
 
 
 @contextmanager
-def followed(stack: Stack, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`paceline experiment run` with these arguments, in a terminal of its own."""
+def followed(stack: Stack, file: str, changes: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """`paceline experiment run` of this file, with these values `--set`, in a terminal of its own."""
+    arguments = [file, *(word for name, value in changes.items() for word in ("--set", f"{name}={value}"))]
     command = [
         sys.executable,
         "-m",
@@ -71,7 +72,7 @@ def trials(stack: Stack, name: str) -> list[dict[str, Any]]:
 
 
 def test_an_experiment_outlives_its_coordinator_and_is_reported(stack: Stack, tmp_path: Path) -> None:
-    with followed(stack, EXAMPLE, *SHORT) as process:
+    with followed(stack, EXAMPLE, SHORT) as process:
         wait_until("the first trial's end", lambda: completed(stack, "ddp-vs-fsdp"), END_SECONDS)
         stack.kill_coordinator()
         stack.up(stack.port)
@@ -96,7 +97,7 @@ def test_an_experiment_outlives_its_coordinator_and_is_reported(stack: Stack, tm
 
 def test_the_same_grid_again_runs_only_what_is_missing(stack: Stack) -> None:
     before = {each["job"]["id"] for each in trials(stack, "ddp-vs-fsdp")}
-    with followed(stack, EXAMPLE, *SHORT, "--set", "repeats=2") as process:
+    with followed(stack, EXAMPLE, SHORT | {"repeats": "2"}) as process:
         _, told = process.communicate(timeout=END_SECONDS)
     assert process.returncode == 0, told
     found = trials(stack, "ddp-vs-fsdp")
@@ -105,7 +106,7 @@ def test_the_same_grid_again_runs_only_what_is_missing(stack: Stack) -> None:
 
 
 def test_an_agent_that_dies_costs_an_experiment_nothing_but_time(stack: Stack) -> None:
-    with followed(stack, EXAMPLE, *SHORT, "--set", "name=agent-dies", "--set", "job.training.steps=40") as process:
+    with followed(stack, EXAMPLE, SHORT | {"name": "agent-dies", "job.training.steps": "40"}) as process:
         wait_until("a trial on two ranks", lambda: "ddp" in running_strategies(stack, "agent-dies"), END_SECONDS)
         agent = next(each for each in stack.processes() if "paceline.cluster.agent.main" in command_of(each))
         agent.kill()

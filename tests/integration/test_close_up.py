@@ -132,6 +132,28 @@ async def test_agents_of_a_restarted_coordinator_are_not_taken_for_dead(cluster:
     assert [rank["node_name"] for rank in members(job)] == ["a", "c"]
 
 
+async def test_an_agent_that_connects_before_the_first_look_of_its_new_coordinator_keeps_its_rank(cluster: Cluster) -> None:
+    """Only heartbeats of later than that look count as signs of life. Its report of a broken connection came later too, and made it an agent
+    that was back and had gone again: its healthy rank was stopped, and started again."""
+    job_id, agents, _ = await gang_of_three(cluster)
+    for agent in agents.values():
+        await agent.disconnect(code=1012)
+    agents["c"].desired = None
+    await agents["c"].connect()
+    await cluster.until(lambda: agents["c"].desired is not None, "agent c is welcomed")
+    cluster.ahead += timedelta(seconds=6)
+    cluster.services.uptime.note(cluster.now())
+    await agents["c"].lose_peer(job_id)
+    for name in "ab":
+        await agents[name].connect()
+    await agents["b"].crash(job_id, 1, kind="signal")
+    for _ in range(3):
+        await cluster.step()
+    assert (await cluster.job(job_id))["generation"] == 1
+    job = await cluster.until_job(job_id, "running", generation=2)
+    assert [rank["node_name"] for rank in members(job)] == ["a", "c"]
+
+
 async def test_a_node_that_died_with_the_coordinator_gets_no_place_in_the_next_generation(cluster: Cluster) -> None:
     """Its connection stayed in the database, so every rank was taken to be alive, and the next generation waited for a dead one."""
     job_id, agents, _ = await gang_of_three(cluster)

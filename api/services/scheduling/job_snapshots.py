@@ -25,6 +25,7 @@ from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import slots as slot_rows
+from paceline.db.repositories.nodes import Reach
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,7 @@ class JobSnapshot:
     job: JobRow
     generation: GenerationRow | None
     ranks: Sequence[RankRow]  # the parked ones too
-    silent: Collection[str]  # nodes
-    draining: Collection[str]  # nodes
-    behind: Collection[str] = ()  # nodes
+    reach: Reach  # of its ranks' nodes
     left: GenerationRow | None = None  # by a gang that changes its members
     up_since: datetime | None = None  # see `JobView`
     before: Sequence[GenerationRow] = ()  # earlier generations, the newest first, where one of the ranks is in trouble
@@ -47,9 +46,7 @@ class JobSnapshot:
 
     @cached_property
     def view(self) -> JobView:
-        return job_view(
-            self.job, self.generation, self.ranks, self.silent, self.draining, self.behind, self.left, self.up_since, self.before
-        )
+        return job_view(self.job, self.generation, self.ranks, self.reach, self.left, self.up_since, self.before)
 
     @property
     def members(self) -> list[RankRow]:
@@ -164,16 +161,15 @@ async def _known(session: AsyncSession, jobs: Sequence[JobRow], up_since: dateti
     wanted = {*keys, *left.values(), *(key for earlier in before.values() for key in earlier)}
     generations = await job_rows.generations(session, list(wanted))
     node_ids = {rank.node_id for gang in ranks.values() for rank in gang}
-    silent, draining = await node_rows.silent_and_draining(session, node_ids, up_since)
-    behind = await node_rows.behind(session) if any(job.state is JobState.RECOVERING for job in jobs) else []
+    reach = await node_rows.reach(session, node_ids, up_since)
+    if any(job.state is JobState.RECOVERING for job in jobs):
+        reach = reach._replace(behind=await node_rows.behind(session))
     return [
         JobSnapshot(
             job,
             generations.get((job.id, job.generation)),
             ranks.get((job.id, job.generation), []),
-            silent,
-            draining,
-            behind,
+            reach,
             generations.get(left[job.id]) if job.id in left else None,
             up_since,
             [generations[key] for key in before.get(job.id, ()) if key in generations],

@@ -4,7 +4,7 @@ see."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -26,6 +26,7 @@ from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import JobState, NodeState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories.nodes import Reach
 from paceline.db.repositories.slots import SlotHolder
 from paceline.training.link import FailureReport, Outcome, Stalled
 from paceline.training.reporting.failure_kinds import first_line
@@ -45,19 +46,17 @@ def job_view(
     job: JobRow,
     generation: GenerationRow | None,
     ranks: Sequence[RankRow],
-    silent: Collection[str] = (),
-    draining: Collection[str] = (),
-    behind: Collection[str] = (),
+    reach: Reach = Reach(),
     left: GenerationRow | None = None,
     up_since: datetime | None = None,
     before: Sequence[GenerationRow] = (),
 ) -> JobView:
-    """The view of a job. `silent`: nodes whose agent is not connected; `behind`: nodes that have reports to send; `left`: the generation
-    that a gang leaves by changing its members; `up_since`: see `JobView`; `before`: earlier generations, the newest first. A job whose spec cannot be read neither closes up nor runs out of restarts: see
+    """The view of a job. `reach`: of the nodes of its ranks; `left`: the generation that a gang leaves by changing its members; `up_since`: see
+    `JobView`; `before`: earlier generations, the newest first. A job whose spec cannot be read neither closes up nor runs out of restarts: see
     `job_snapshots.JobSnapshot.decide`."""
     spec = readable_spec_of(job)
     is_script = spec is not None and isinstance(spec.workload, ScriptWorkload)
-    views = _rank_views(job, ranks, silent, draining, () if spec is None or is_script else behind, up_since)
+    views = _rank_views(job, ranks, reach._replace(behind=()) if spec is None or is_script else reach, up_since)
     return JobView(
         state=job.state,
         desired=job.desired,
@@ -103,18 +102,17 @@ def stepless(generations: Sequence[GenerationRow]) -> int:
 def _rank_views(
     job: JobRow,
     ranks: Sequence[RankRow],
-    silent: Collection[str],
-    draining: Collection[str],
-    behind: Collection[str],
+    reach: Reach,
     up_since: datetime | None,
 ) -> list[RankView]:
     return [
         rank_view(
             rank,
             begun=job.state is JobState.RUNNING,
-            reachable=rank.node_id not in silent,
-            leaving=rank.node_id in draining,
-            behind=rank.node_id in behind,
+            reachable=rank.node_id not in reach.silent,
+            unheard=rank.node_id in reach.unheard,
+            leaving=rank.node_id in reach.draining,
+            behind=rank.node_id in reach.behind,
             up_since=up_since,
         )
         for rank in ranks
@@ -133,6 +131,7 @@ def rank_view(
     *,
     begun: bool = False,
     reachable: bool = True,
+    unheard: bool = False,
     leaving: bool = False,
     behind: bool = False,
     up_since: datetime | None = None,
@@ -149,6 +148,7 @@ def rank_view(
         process_kept=rank.born_generation is not None,
         newcomer=rank.newcomer and not begun and rank.state is not RankState.RUNNING,
         reachable=reachable,
+        unheard=unheard,
         suspended=rank.suspended,
         stall=stall_of(rank),
         leaving=leaving,
