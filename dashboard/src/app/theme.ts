@@ -44,6 +44,8 @@ export const theme = createTheme({
   cursorType: "pointer",
   fontSizes: { xs: "12px", sm: "13px", md: "14px", lg: "16px", xl: "19px" },
   components: {
+    // Mantine's own colour for links is too dark for a row under the pointer.
+    Anchor: { defaultProps: { c: "var(--accent-text)" } },
     Button: { defaultProps: { size: "xs" } },
     TextInput: { defaultProps: { size: "xs" } },
     Select: { defaultProps: { size: "xs", ...PLAIN_LIST } },
