@@ -227,7 +227,8 @@ def _failure_after(known: JobSnapshot, decision: Decision, node_names: Mapping[s
         return known.job.failure or _timeout(known, decision, node_names)
     hanging = known.generation if known.generation is not None and known.generation.ended_at is None else None
     suspicion = suspicion_of(hanging) if hanging is not None else None
-    return culprits.describe(known.members, known.reach.silent, decision, node_names, suspicion) or known.job.failure
+    found = culprits.describe(known.members, known.reach.silent, decision, node_names, suspicion)
+    return found if found and not culprits.knows_better(known.job.failure, found, known.members) else known.job.failure
 
 
 def _timeout(known: JobSnapshot, decision: Decision, node_names: Mapping[str, str]) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ class Mark(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """Which of some nodes can be reached, and relied on: ids."""
+    """Ids of nodes that cannot be reached, or relied on."""
 
     silent: Collection[str] = ()  # their agents are not connected to any replica
     unheard: Collection[str] = ()  # of these: nothing was heard of their agents since the coordinator is up

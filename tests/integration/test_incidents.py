@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from paceline.api.loops import incident_causes
 from paceline.api.loops.nodes import LOST_SECONDS
 from paceline.api.loops.placing import PlacementMemory
 from paceline.cluster.policy.awaited_reports import CULPRIT_SECONDS
@@ -104,6 +105,27 @@ async def test_a_rank_that_left_the_group_and_went_on_is_to_blame_and_not_the_on
     assert incident["what"].startswith("rank 1 on b left too early: still ran, and had raised nothing, after all others had lost")
     assert [victim["rank"] for victim in incident["culprit"]["victims"]] == [0]
     assert incident["why"].endswith("restart 1 of 3")
+
+
+async def test_the_end_of_a_job_does_not_bring_back_the_rank_that_only_lost_the_culprit(cluster: Cluster) -> None:
+    """Its page, and its command line, blamed rank 0, and its incident rank 1."""
+    job_id, a, b = await gang_of_two(cluster, **SCRIPT | {"fault_tolerance": {"max_restarts": 0}})
+    b.obeys_stop = False
+    await a.crash(job_id, 0, kind="peer_lost", message="Connection closed by peer")
+    await cluster.until_job(job_id, "running")
+    cluster.ahead += timedelta(seconds=CULPRIT_SECONDS)
+    await cluster.until_job(job_id, "stopping")
+    await b.crash(job_id, 1, kind="signal", message="killed by SIGTERM", ordered=True)
+    async with asyncio.timeout(UNTIL_SECONDS):
+        state = ""
+        while state != "exited":
+            await asyncio.sleep(POLL_SECONDS)
+            state = (await cluster.job(job_id))["ranks"][1]["state"]
+    await incident_causes.step_once(cluster.services, cluster.now())  # the report came between this loop and the one before it
+    corrected = (await cluster.job(job_id))["failure"]
+    assert corrected["message"].startswith("still ran, and had raised nothing, after all others had lost")
+    assert (corrected["rank"], [victim["rank"] for victim in corrected["victims"]]) == (1, [0])
+    assert (await cluster.until_job(job_id, "failed"))["failure"] == corrected
 
 
 async def victim_heard_before_its_culprit(cluster: Cluster) -> str:

@@ -145,6 +145,14 @@ def _is_culprit_report(failure: dict[str, Any], ranks: Sequence[RankRow]) -> boo
     return failure["kind"] == "node_lost" or failure["message"] in TOO_EARLY or (report is not None and not is_victim(report))
 
 
+def knows_better(known: dict[str, Any] | None, found: dict[str, Any], ranks: Sequence[RankRow]) -> bool:
+    """Whether a failure that is known of the same generation names a rank that left too early, and the one that was found now only a rank that lost it:
+    who left is known once all ranks have ended, and not from what the others say."""
+    if not isinstance(known, dict) or known.get("generation") != found["generation"]:
+        return False
+    return known.get("message") in TOO_EARLY and not _is_culprit_report(found, ranks)
+
+
 def _cause(failure: dict[str, Any], ranks: Sequence[RankRow]) -> EndReason:
     if failure["message"] in TOO_EARLY:
         return EndReason.RANK_CRASHED

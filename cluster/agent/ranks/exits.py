@@ -40,6 +40,8 @@ USAGE = 2  # what argparse, click and many others exit with where an argument is
 MAX_ERROR_BYTES = 1 << 20
 #: What Python's fault handler says of a crash, and of a thread that runs no Python code.
 _CRASHED, _NO_FRAME = "Fatal Python error: ", "  <no Python frame>"
+#: What the C++ library says before that, where a thread was still there when what owns it was destroyed.
+_THREAD_LEFT = "terminate called without an active exception"
 #: NCCL's watchdog ends a process so whose peers do not come to a collective. What it says of a card's own error is not meant.
 _WATCHDOG = re.compile(r"Watchdog caught collective operation timeout|ProcessGroupNCCL.*(remote process exited|ncclRemoteError)")
 _WATCHDOG_ENDED = "lost the connection to another rank: NCCL's watchdog ended this one, since a collective operation was not answered"
@@ -144,10 +146,21 @@ def _raised_before_order(status: ExitStatus, lines: Sequence[str]) -> UncaughtEx
 def _raised_before_abort(status: ExitStatus, lines: Sequence[str]) -> UncaughtException | None:
     """The exception of a rank whose interpreter was ending because of it when a thread of torch's, which still ran, aborted the process: Python's
     fault handler finds no Python frame any more."""
+    return uncaught(_before_abort(status, lines))
+
+
+def _before_abort(status: ExitStatus, lines: Sequence[str]) -> Sequence[str]:
+    """What a rank had printed when a thread of torch's aborted the process whose interpreter was ending; empty where none did."""
     crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASHED)), None)
     if status.signal is None or crash is None or _NO_FRAME not in lines[crash:]:
-        return None
-    return uncaught(lines[:crash])
+        return ()
+    return lines[:crash]
+
+
+def _exit_words(status: ExitStatus, lines: Sequence[str]) -> str:
+    """The last words of a rank that was aborted while it exited, as after `sys.exit("no data")`: its exit code is lost. Empty where it was not."""
+    before = _before_abort(status, lines)
+    return last_words(before[:-1]) if before and before[-1] == _THREAD_LEFT else ""
 
 
 def _from_exit(status: ExitStatus, lines: Sequence[str], world: RankPlace, step: int) -> FailureReport:
@@ -183,6 +196,9 @@ def _from_signal(status: ExitStatus, lines: Sequence[str], world: RankPlace, tol
     text = "\n".join(lines)
     if status.signal == "SIGABRT" and world.world_size > 1 and _WATCHDOG.search(text):
         return replace(told, kind="peer_lost", message=_WATCHDOG_ENDED)
+    if words := _exit_words(status, lines):
+        message = f"aborted by a thread of its own while it exited ({status.signal}); its last line: {words}"
+        return replace(told, message=shortened(encodable(message)))
     message = f"killed by {status.signal}"
     if status.killed_after is not None:
         message = f"did not end within {status.killed_after:g} s of SIGTERM, and was killed"

@@ -168,6 +168,15 @@ def test_an_exception_is_told_when_torch_aborts_the_interpreter_that_ends_becaus
     assert script_failure(status(signal="SIGABRT"), (*raised, "step 8", *aborted, *in_code)).message == "killed by SIGABRT"
 
 
+def test_the_words_of_sys_exit_are_told_when_torch_aborts_the_interpreter_that_ends_with_them() -> None:
+    """The rank was told to be killed by a signal, which it is now and then on a busy machine, and nothing of why it ended."""
+    exiting = ("step 3", "config file missing: data.yaml", "terminate called without an active exception", *ABORTED)
+    end = script_failure(status(signal="SIGABRT"), exiting)
+    expected = "aborted by a thread of its own while it exited (SIGABRT); its last line: config file missing: data.yaml"
+    assert (end.kind, end.message, end.signal) == ("exit", expected, "SIGABRT")
+    assert script_failure(status(signal="SIGABRT"), ABORTED).message == "killed by SIGABRT"
+
+
 @pytest.mark.parametrize("how", ["Killed. ", "Bus error. It is possible that dataloader's workers are out of shared memory."])
 def test_the_end_of_a_dataloaders_worker_is_told_by_what_came_before(how: str) -> None:
     killed = (*TRACEBACK, f"RuntimeError: DataLoader worker (pid 12) is killed by signal: {how}", "", "The above exception was the", "")
