@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SkipValidation, model_validator
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from paceline.api.schemas.common import AnyFloat, Reason, Schema, Timestamp
 from paceline.api.schemas.communication import CommunicationChoice
@@ -17,6 +17,14 @@ from paceline.training.schema.bad_loss import BadLossPolicy
 from paceline.training.schema.parts import Ranks, Text, Whole, inconsistent
 from paceline.training.schema.resources import MOST_NODES
 from paceline.training.spec.job import JobSpec, LabelName, Name
+
+
+def _once(spec: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return spec if isinstance(spec, JobSpec) else check(spec)
+
+
+#: A spec that is not checked again where it has been read: pydantic runs a model's own checks on its instances too.
+KnownSpec = Annotated[JobSpec, WrapValidator(_once)]
 
 
 class SavedFile(Schema):
@@ -174,7 +182,7 @@ class JobExperiment(Schema):
 
 
 class Job(JobSummary):
-    spec: Annotated[JobSpec | None, SkipValidation] = Field(description="null where it is unreadable")  # checked when it was read
+    spec: KnownSpec | None = Field(description="null where it is unreadable")
     stored_spec: Any = Field(None, description="an unreadable spec, as it is stored")
     revision: int = Field(description="the ETag; send it as If-Match with whatever changes the job")
     failure: Failure | None = None

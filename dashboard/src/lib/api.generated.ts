@@ -5442,10 +5442,7 @@ export interface components {
              * @default []
              */
             silent_nodes: components["schemas"]["SilentNode"][];
-            /**
-             * Spec
-             * @description null where it is unreadable
-             */
+            /** @description null where it is unreadable */
             spec: components["schemas"]["JobSpec"] | null;
             /** Started At */
             started_at: string | null;

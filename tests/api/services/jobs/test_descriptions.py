@@ -9,6 +9,7 @@ import pytest
 
 from paceline.api.core.context import Services
 from paceline.cluster.states import JobState
+from paceline.db.base import new_id
 from paceline.training.spec.consistency import inconsistencies
 from paceline.training.spec.job import JobSpec
 from tests import factories
@@ -35,7 +36,7 @@ async def test_the_answer_to_a_submission_is_what_the_jobs_page_shows_next(
 async def test_a_spec_is_checked_once_where_it_is_read_and_not_again_for_the_answer(
     client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = factories.job_spec().model_dump(mode="json")
+    document = factories.job_spec(name=f"once-{new_id().lower()}").model_dump(mode="json")  # no other test has had this text read
     checked: list[str] = []
 
     def check(spec: JobSpec) -> list[str]:
