@@ -106,10 +106,10 @@ def cluster(empty_stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def power_off(host: SshServer) -> None:
-    """Kill everything that Paceline runs on the host, as a power cut does. Its SSH server stays: it is the test's own."""
+    """Kill everything that runs on the host, as a power cut does. Its SSH server too: a pool would put a node there again."""
     for process in all_processes():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if process.environ().get("HOME") == str(host.home) and "sshd" not in process.name():
+            if process.environ().get("HOME") == str(host.home) or str(host.home.parent / "sshd_config") in " ".join(process.cmdline()):
                 process.kill()
 
 

@@ -23,6 +23,7 @@ from paceline.db.models.metrics import MetricRecordRow
 from paceline.db.models.provisioning import PoolRow
 from paceline.db.models.readings import NodeReadingRow
 from paceline.training.link import FailureReport, GroupCall, Stalled
+from paceline.training.spec.stored import StoredSpec
 from tests.any_order import Agent, AnyCluster
 
 DDP = {"parallelism": {"strategy": "ddp"}, "training": {"steps": 100, "global_batch_size": 12}}
@@ -209,7 +210,7 @@ class AnyOrder(RuleBasedStateMachine):
         table, column = damage
         job_id = self.cluster.jobs[job % len(self.cluster.jobs)]
         where = JobRow.id == job_id if table is JobRow else table.job_id == job_id
-        self.do(self.cluster.change(table, where, **{column: garbage}))
+        self.do(self.cluster.change(table, where, **{column: StoredSpec(garbage) if column == "spec" else garbage}))
 
     # --- what the loops over data, pools and news have to do
 
@@ -248,7 +249,7 @@ class AnyOrder(RuleBasedStateMachine):
         data=st.sampled_from([*GARBAGE, {"from": "running", "to": "of a later version"}]),
     )
     def an_event_is_recorded(self, job: int, type: str, data: Any) -> None:
-        self._impossible.add("send notifications of its events")
+        self._impossible |= {"send notifications of its events", "compute its goodput for notifications"}
         self.do(self.cluster.data.event(self._job(job), type, data))
 
     @precondition(lambda self: len(self.cluster.jobs) > 0)
