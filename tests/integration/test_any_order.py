@@ -344,7 +344,8 @@ def test_in_any_order_a_healthy_job_is_placed_trains_and_ends(
 
 
 @pytest.mark.release
-@pytest.mark.timeout(1200)
+@pytest.mark.slow("a hundred random orders of forty events each")
+@pytest.mark.timeout(1800)
 def test_in_many_more_orders_a_healthy_job_is_placed_trains_and_ends(
     tmp_path: Path, sqlite_template: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
