@@ -68,6 +68,16 @@ def offer_to_memory_killer(score: int) -> None:
         Path("/proc/self/oom_score_adj").write_text(str(score))
 
 
+def compute_in_batches() -> None:
+    """Let a thread of this process, and of its children, that wakes up wait for the end of another one's turn (Linux's SCHED_BATCH).
+
+    Ranks on CPUs hand each exchange from thread to thread, thousands of times a second, and as ordinary processes the threads of one rank take the
+    processor from the other in the middle of its step. Ordinary processes, as the agent is one, still go before them; all get the same shares.
+    """
+    with contextlib.suppress(OSError):  # a container may forbid it: they compute all the same
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 def set_tag(tag: int) -> None:
     """Mark this process, and its children, whatever they execute, with a number that `members` finds them by."""
     with contextlib.suppress(OSError, ValueError):  # a lower limit was set before: they are found by session and environment alone

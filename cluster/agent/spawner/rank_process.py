@@ -21,7 +21,7 @@ import msgspec
 from paceline.cluster.agent import memory_groups
 from paceline.cluster.agent.account import Account
 from paceline.cluster.agent.children import FAILED_EXIT_CODE, detach, die_with
-from paceline.cluster.agent.processes import RANK_SCORE, allow_tracing, offer_to_memory_killer, set_tag
+from paceline.cluster.agent.processes import RANK_SCORE, allow_tracing, compute_in_batches, offer_to_memory_killer, set_tag
 from paceline.cluster.agent.spawner_link import Spawn
 from paceline.distributed import env
 from paceline.location import PACKAGE, ROOT
@@ -86,6 +86,8 @@ def become_rank(spawn: Spawn, trainer: TrainerModule, parent_pid: int, limits: P
         if limits.shielded and not spawn.order.spec.is_script:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         offer_to_memory_killer(RANK_SCORE)
+        if spawn.order.world.device == "cpu":
+            compute_in_batches()
         set_tag(limits.tag)
         if limits.group is not None:
             memory_groups.enter(limits.group)

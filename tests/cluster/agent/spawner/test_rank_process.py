@@ -1,4 +1,4 @@
-"""Programs of a rank where Paceline runs from a checkout and is not installed: they find its package, and nothing else of the checkout."""
+"""What a forked child becomes as a rank: how it is scheduled, and what its programs find where Paceline runs from a checkout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from paceline.location import PACKAGE, ROOT
+from tests.cluster.agent.spawners import Node
 from tests.training.test_warm_start import ROOMS
 
 #: Becomes the program as a rank does, without what an editable installation has added to this interpreter.
@@ -37,3 +41,21 @@ def test_a_checkout_hides_no_installed_package_from_a_new_interpreter(tmp_path: 
         told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
         origin, found = json.loads(told)
         assert (Path(origin).resolve(), found) == (PACKAGE / "__init__.py", [])
+
+
+@pytest.mark.parametrize(("device", "policy"), [("cpu", os.SCHED_BATCH), ("cuda", os.SCHED_OTHER)])
+def test_ranks_on_cpus_and_what_they_start_take_the_processor_from_no_rank_in_the_middle_of_its_turn(
+    tmp_path: Path, device: str, policy: int
+) -> None:
+    """As ordinary processes two ranks on two cores made a fifth to a third fewer steps. A thread that serves a card is not to wait for one that loads data."""
+    node = Node(tmp_path / "node")
+    try:
+        look = "import os, subprocess, sys; print(os.sched_getscheduler(0), flush=True)"
+        program = (sys.executable, "-c", f"{look}; subprocess.run([sys.executable, '-c', {look!r}])")
+        order = node.order().order
+        order = msgspec.structs.replace(order, world=msgspec.structs.replace(order.world, device=device))
+        spawn = node.spawn(order, program, tmp_path, fresh=True)
+        assert node.run(spawn).exit_code == 0
+        assert node.output(spawn).split() == [str(policy)] * 2
+    finally:
+        node.end()
