@@ -27,8 +27,10 @@ from paceline.api.middleware.gate import Gate
 from paceline.api.middleware.identity_first import IdentityFirst
 from paceline.api.middleware.methods import HeadAsGet
 from paceline.api.middleware.rate_limit import RateLimit
+from paceline.api.middleware.upload_shortcut import UploadShortcut, with_problems
 from paceline.api.mock import mode
 from paceline.api.problems import install_problem_handlers
+from paceline.api.routes.agents import UPLOAD_ROUTE
 from paceline.api.routing import routes
 from paceline.api.services.history.heavy_reads import HeavyReads
 from paceline.api.services.identity import first_credentials, first_start
@@ -188,8 +190,9 @@ def create_app(settings: Settings | None = None, *, with_loops: bool = True) -> 
     app.add_middleware(IdentityFirst)
     app.add_middleware(Compression)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Gate, settings=app.state.settings)
     install_problem_handlers(app)
+    app.add_middleware(UploadShortcut, uploads=with_problems(UPLOAD_ROUTE.app, app.exception_handlers))
+    app.add_middleware(Gate, settings=app.state.settings)
     return app
 
 

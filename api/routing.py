@@ -104,7 +104,7 @@ def routes() -> tuple[BaseRoute, ...]:
         all_of_them.include_router(socket, prefix=PREFIX)
     all_of_them.include_router(documentation.router)
     all_of_them.include_router(dashboard.router)  # last: it answers every path that nothing else does
-    return (agents.UPLOAD_ROUTE, *all_of_them.routes)  # first: it is asked for most, and looking for a route costs
+    return (agents.UPLOAD_ROUTE, *all_of_them.routes)
 
 
 def operation_id(route: APIRoute) -> str:

@@ -7,9 +7,10 @@ same-origin. So only Host names that we know are answered.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -47,9 +48,9 @@ CHUNK = BodyLimit(CHUNK_BYTES, seconds=60)
 #: The limit for a folder sent by a browser, which cannot pack: to a coordinator far away that takes its time.
 FOLDER = BodyLimit(MOST_TAR_BYTES, seconds=600)
 API = "/api/"
-_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+_HEADERS = {b"x-content-type-options": b"nosniff", b"referrer-policy": b"no-referrer"}
 #: The content security policy of data: whatever a job has written into a log or a file is no page of ours.
-DATA = "default-src 'none'; frame-ancestors 'none'; sandbox"
+DATA = b"default-src 'none'; frame-ancestors 'none'; sandbox"
 ONE_YEAR = 365 * 24 * 3600
 
 
@@ -128,23 +129,22 @@ class Gate:
 def _labelled(scope: Scope, send: Send, request_id: str) -> Send:
     async def labelled(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(raw=list(message.get("headers", ())))
-            headers.update({"X-Request-ID": request_id, **_HEADERS, **_rules(scope, headers)})
-            message["headers"] = headers.raw
+            given = list(message.get("headers", ()))
+            ours = {b"x-request-id": request_id.encode(), **_HEADERS, **_rules(scope, dict(given))}
+            message["headers"] = [*(each for each in given if each[0] not in ours), *ours.items()]
         await send(message)
 
     return labelled
 
 
-def _rules(scope: Scope, headers: MutableHeaders) -> dict[str, str]:
+def _rules(scope: Scope, given: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """The headers that tell browsers what to do with an answer: its rules, whether to keep it, whether to come by TLS ever after."""
-    is_page = headers.get("content-type", "").startswith("text/html")
-    policy = headers.get("content-security-policy") or (page_rules() if is_page else DATA)
-    rules = {"Content-Security-Policy": policy}
-    if scope["path"].startswith(API) and "cache-control" not in headers and "etag" not in headers:
-        rules["Cache-Control"] = "no-store"  # keys, tokens, and who may do what
+    is_page = given.get(b"content-type", b"").startswith(b"text/html")
+    rules = {b"content-security-policy": given.get(b"content-security-policy") or (page_rules().encode() if is_page else DATA)}
+    if scope["path"].startswith(API) and b"cache-control" not in given and b"etag" not in given:
+        rules[b"cache-control"] = b"no-store"  # keys, tokens, and who may do what
     if scope["scheme"] == "https" and host_name(Headers(scope=scope).get("host", "")) not in LOOPBACK_NAMES:
-        rules["Strict-Transport-Security"] = f"max-age={ONE_YEAR}"
+        rules[b"strict-transport-security"] = b"max-age=%d" % ONE_YEAR
     return rules
 
 

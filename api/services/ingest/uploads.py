@@ -86,13 +86,15 @@ class UploadHandler:
         ours = [batch for batch in upload.batches if RankKey.of(batch) in held]
         strangers = [batch for batch in upload.batches if RankKey.of(batch) not in held]
         await self.warnings.of_strangers(node, strangers)
-        self.vitals.dropped.labels(UNKNOWN_RANK).inc(sum(map(size_of, strangers)))
+        if strangers:
+            self.vitals.dropped.labels(UNKNOWN_RANK).inc(sum(map(size_of, strangers)))
         if self.services.disk.is_low and any(batch.metrics or batch.logs for batch in ours):
             return await self._events_only(node, ours, strangers)
         told = [batch for batch in ours if batch.metrics or batch.logs]
         gone = await self.lost.tell_of_points(node, told)
         stored = await self.writer.store(told, bytes=bytes) if told else StoredBatches()
-        self.vitals.dropped.labels(GONE).inc(gone)
+        if gone:
+            self.vitals.dropped.labels(GONE).inc(gone)
         for batch in ours:
             self.progress.note(batch)
         applied, refused = await self._apply_events(node, [batch for batch in ours if batch.events])

@@ -18,10 +18,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from sqlalchemy import update
 
 from paceline.cluster.protocol import UPLOAD_PATH
 from paceline.cluster.states import JobState, NodeState, RankState
@@ -40,6 +41,7 @@ RANKS_PER_JOB = 8
 NAMES = ("loss", "learning_rate", "gradient_norm", "step_seconds", "data_seconds", *(f"metric_{n}" for n in range(5)))
 GOAL = "goal: 1,000/s, acknowledged p99 500 ms, no failure"
 UPLOAD_SECONDS = 30.0
+HEARTBEAT_SECONDS = 3.0
 SPEC = {"name": "bench", "script": {"path": "bench.py"}, "resources": {"nodes": RANKS_PER_JOB}}
 
 
@@ -75,7 +77,6 @@ async def seed(data: Path, database_url: str | None, count: int) -> list[Agent]:
                 session.add(GenerationRow(job_id=job.id, generation=1, world_size=RANKS_PER_JOB, started_at=now, store_token=""))
             agent = Agent(new_secret(NODE_PREFIX), job.id, rank)
             node = NodeRow(id=new_id(), name=f"agent-{number}", state=NodeState.READY, state_since=now, joined_at=now)
-            node.heartbeat_at = now + timedelta(days=1)  # it has no channel, and is not to be given up for that
             node.credential_hash = hash_secret(agent.credential)
             session.add(node)
             await session.flush()
@@ -129,6 +130,17 @@ async def run_agent(agent: Agent, port: int, begins: float, ends: float, outcome
         writer.close()
 
 
+async def stay_present(data: Path, database_url: str | None, ends: float) -> None:
+    """Note a heartbeat of every node again and again: they have no channels here, and are not to be given up for that."""
+    control, metrics = open_databases(data, database_url)
+    while (left := ends - time.monotonic()) > 0:
+        async with control.write() as session:
+            await session.execute(update(NodeRow).values(heartbeat_at=datetime.now(UTC)))
+        await asyncio.sleep(min(HEARTBEAT_SECONDS, left))
+    await control.close()
+    await metrics.close()
+
+
 async def measure(database: str, database_url: str | None, count: int, seconds: float, port: int | None) -> list[Figure]:
     agents, outcome = list[Agent](), Outcome()
 
@@ -137,7 +149,9 @@ async def measure(database: str, database_url: str | None, count: int, seconds: 
 
     async with coordinator(0, port=port, database_url=database_url, prepare=prepare) as target:
         before, begins = target.cpu_seconds(), time.monotonic()
-        await asyncio.gather(*(run_agent(agent, target.port, begins, begins + seconds, outcome) for agent in agents))
+        ends, data = begins + seconds, target.log.parent
+        uploads = (run_agent(agent, target.port, begins, ends, outcome) for agent in agents)
+        await asyncio.gather(stay_present(data, database_url, ends), *uploads)
         took, cpu = time.monotonic() - begins, target.cpu_seconds() - before
     return figures(database, outcome, took, cpu, count)
 
