@@ -32,7 +32,7 @@ from paceline.db.repositories import nodes as node_rows
 
 logger = logging.getLogger(__name__)
 #: A heartbeat is at most this much older in the row than it is: far below what makes a node unreachable, at any replica.
-SECONDS_BETWEEN_WRITES = 1.0
+SECONDS_BETWEEN_WRITES = 0.5
 #: A heartbeat that was held up makes its node's clock look late, and none makes it look early: the one of these that says the least is the
 #: one that took the shortest way.
 SKEW_HEARTBEATS = 60

@@ -1,7 +1,7 @@
 """What idle agents cost the coordinator: CPU, how old heartbeats get, how long a submission takes beside them.
 
 Simulated agents of 8 GPUs each, in a process of their own, so that the coordinator's CPU is its own. First nothing but heartbeats and
-observations for `--seconds`; then one small job is submitted every half second, and runs for a second.
+observations for `--seconds`; then one small job is submitted every half second or so, and runs for a second.
 
     python -m scripts.bench.edges.agents [--agents N] [--seconds S] [--database URL] [--json FILE]
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import random
 import time
 from pathlib import Path
 
@@ -63,7 +64,7 @@ async def submissions_ms(client: httpx.AsyncClient) -> list[float]:
         began = time.monotonic()
         (await client.post("/training/jobs", json=SPEC)).raise_for_status()
         found.append((time.monotonic() - began) * 1000)
-        await asyncio.sleep(SECONDS_BETWEEN)
+        await asyncio.sleep(SECONDS_BETWEEN * random.uniform(0.5, 1.5))  # at no rhythm that the coordinator's own work has too
     return found
 
 
