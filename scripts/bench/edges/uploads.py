@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 
 from paceline.cluster.protocol import UPLOAD_PATH
 from paceline.cluster.states import JobState, NodeState, RankState
@@ -131,12 +131,17 @@ async def run_agent(agent: Agent, port: int, begins: float, ends: float, outcome
 
 
 async def stay_present(data: Path, database_url: str | None, ends: float) -> None:
-    """Note a heartbeat of every node again and again: they have no channels here, and are not to be given up for that."""
+    """Note a heartbeat of every node again and again: they have no channels here, and are not to be given up for that. Raises RuntimeError where
+    some were."""
     control, metrics = open_databases(data, database_url)
     while (left := ends - time.monotonic()) > 0:
         async with control.write() as session:
             await session.execute(update(NodeRow).values(heartbeat_at=datetime.now(UTC)))
         await asyncio.sleep(min(HEARTBEAT_SECONDS, left))
+    async with control.read() as session:
+        given_up = await session.scalar(select(func.count()).where(NodeRow.state != NodeState.READY))
+    if given_up:
+        raise RuntimeError(f"the coordinator gave up {given_up} nodes: what it cost would be that")
     await control.close()
     await metrics.close()
 
