@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.cluster.agent.processes import compute_in_batches
 from paceline.training.link import RankPlace
 from scripts.faults.network import COMMAND_TIMEOUT_S, Network, NetworkError
 from tests.ranks import PROCESSES, call, end, make_world, receive, store_server
@@ -105,4 +106,5 @@ def _call_on_host(sender: Any, namespace: str, function: Callable[..., Any], wor
         raise OSError(ctypes.get_errno(), f"setns into {namespace}")
     os.close(descriptor)
     os.environ["GLOO_SOCKET_IFNAME"] = DEVICE  # of every group that the function makes
+    compute_in_batches()  # as the ranks of a job do
     call(sender, function, world, arguments)
