@@ -104,7 +104,7 @@ def routes() -> tuple[BaseRoute, ...]:
         all_of_them.include_router(socket, prefix=PREFIX)
     all_of_them.include_router(documentation.router)
     all_of_them.include_router(dashboard.router)  # last: it answers every path that nothing else does
-    return (agents.UPLOAD_ROUTE, *all_of_them.routes)
+    return (agents.UPLOAD_ROUTE, *all_of_them.routes)  # its POST is answered by the shortcut before; other methods are refused by name here
 
 
 def operation_id(route: APIRoute) -> str:
